@@ -1,0 +1,2 @@
+//! The `lock` program.
+fn main() {}

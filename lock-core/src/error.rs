@@ -1,0 +1,135 @@
+//! The one error type: a variant for each reaction of the caller.
+
+use std::fmt;
+
+use crate::LockName;
+
+/// A cause, kept for the reader of a log.
+pub type Source = Box<dyn std::error::Error + Send + Sync + 'static>;
+
+/// Why a lock operation failed; each variant calls for one reaction.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else holds the lock, and the wait limit passed. Nothing of this attempt is left on the server, or the
+    /// janitor is removing it.
+    #[error("lock {name:?} was not acquired in time")]
+    NotAcquired {
+        /// What was to be locked.
+        name: LockName,
+    },
+
+    /// The backend cannot be reached or does not answer: try again later. What an interrupted operation may have left
+    /// on the server is removed by the janitor as soon as it answers, or ends with its ttl.
+    #[error("{backend} is unavailable: {reason}")]
+    Unavailable {
+        /// Which backend, in the form of its URL without secrets.
+        backend: String,
+        /// What was attempted and how it failed.
+        reason: String,
+        /// The client's own error, where there is one.
+        #[source]
+        source: Option<Source>,
+    },
+
+    /// The lock was held and is not held any more: abandon the work, then start again with a new acquisition.
+    #[error("lock {name:?} was lost: {loss}")]
+    Lost {
+        /// What was locked.
+        name: LockName,
+        /// Why it is lost.
+        loss: Loss,
+    },
+
+    /// This backend cannot do that, and does not pretend to.
+    #[error("{feature} is not supported by the backend {backend}")]
+    Unsupported {
+        /// What was asked for.
+        feature: &'static str,
+        /// The backend's name, as in [`Capabilities::backend`](crate::Capabilities::backend).
+        backend: &'static str,
+    },
+
+    /// The lock name is not 1 to 512 bytes without NUL.
+    #[error("invalid lock name {name:?}: {problem}; allowed are 1 to 512 bytes of UTF-8 without NUL")]
+    InvalidName {
+        /// What was given.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+
+    /// A setting is unknown or its value is not allowed.
+    #[error("configuration: {key} = {value:?} is not allowed; allowed: {allowed}")]
+    Config {
+        /// Which setting.
+        key: String,
+        /// What was given.
+        value: String,
+        /// What would be accepted.
+        allowed: String,
+    },
+
+    /// [`Locks::close`](crate::Locks::close) was called.
+    #[error("the connection was closed by this program")]
+    Closed,
+
+    /// A backend's answer to an acquisition that was told to stop. Programs never see it: they get
+    /// [`Error::NotAcquired`] or [`Error::Closed`].
+    #[error("the acquisition was told to stop")]
+    Cancelled,
+}
+
+impl Error {
+    /// An [`Error::Unavailable`] with the client's own error as its source.
+    pub fn unavailable(backend: impl Into<String>, reason: impl Into<String>, source: impl Into<Source>) -> Self {
+        Self::Unavailable { backend: backend.into(), reason: reason.into(), source: Some(source.into()) }
+    }
+
+    /// An [`Error::Unavailable`] without a further cause, such as a time limit that passed.
+    pub fn no_answer(backend: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Unavailable { backend: backend.into(), reason: reason.into(), source: None }
+    }
+
+    /// An [`Error::Config`].
+    pub fn config(key: impl Into<String>, value: impl Into<String>, allowed: impl Into<String>) -> Self {
+        Self::Config { key: key.into(), value: value.into(), allowed: allowed.into() }
+    }
+
+    /// Whether the same call may succeed later without any change by the program or its configuration.
+    #[must_use]
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self, Self::NotAcquired { .. } | Self::Unavailable { .. } | Self::Lost { .. })
+    }
+}
+
+/// Why a lock that was held is not held any more. Final: the guard never becomes valid again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The deadline passed without an acknowledged renewal, for no known reason (a starved runtime, a stopped process).
+    Expired,
+    /// The deadline passed while the backend could not be reached.
+    Unreachable,
+    /// The server does not have this lease any more: its key or node was deleted, ended there, or is another holder's.
+    TakenAway,
+    /// The session that all locks of the connection share has ended (ZooKeeper).
+    SessionEnded,
+    /// The program closed the connection.
+    Closed,
+    /// The guard was released.
+    Released,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ended before a renewal was acknowledged",
+            Self::Unreachable => "its lease ended while the backend could not be reached",
+            Self::TakenAway => "the server does not have it any more",
+            Self::SessionEnded => "the session has ended",
+            Self::Closed => "the connection was closed by this program",
+            Self::Released => "it was released",
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! The guard: what a program has while it holds a lock.
+
+use std::{future::Future, time::Duration};
+
+use crate::{BootInstant, Error, FencingToken, Lease, LockName, Locks, Loss, Validity};
+
+/// A held lock. Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports.
+///
+/// It is renewed by itself for as long as it lives. Whether it is *still* held is for the program to ask, by
+/// [`Guard::is_valid`], before it does what the lock protects; and for the store to check, by the fencing token.
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    locks: Locks,
+    name: LockName,
+    token: FencingToken,
+    validity: Validity,
+    /// `None` once released.
+    lease: Option<Box<dyn Lease>>,
+}
+
+impl Guard {
+    pub(crate) fn new(locks: Locks, name: LockName, lease: Box<dyn Lease>) -> Self {
+        let token = locks.fencing_token(lease.token());
+        let validity = lease.validity().clone();
+        tracing::debug!(%name, %token, "granted");
+        Self { locks, name, token, validity, lease: Some(lease) }
+    }
+
+    /// What is locked.
+    #[must_use]
+    pub const fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    /// The fencing token of this grant: higher than that of every earlier grant of the name.
+    #[must_use]
+    pub const fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Whether the lock is held now: a clock read and an atomic load, on the caller's own thread. Once false, it stays
+    /// false.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.validity.is_valid()
+    }
+
+    /// How long the lock is certainly held without a further renewal; zero when it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.validity.remaining()
+    }
+
+    /// Until when the lock is certainly held without a further renewal; `None` when it is lost.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<BootInstant> {
+        self.validity.valid_until()
+    }
+
+    /// The validity itself, to be handed to another thread or kept beyond the guard.
+    #[must_use]
+    pub const fn validity(&self) -> &Validity {
+        &self.validity
+    }
+
+    /// Resolves when the lock is lost. A convenience: it needs a running runtime, [`Guard::is_valid`] does not.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) -> Loss {
+        self.validity.lost().await
+    }
+
+    /// Runs `operation` while the lock is held: not at all when it is lost already, dropped when it is lost meanwhile,
+    /// and its result is not given out when the lock was lost by the time it ended.
+    ///
+    /// # Errors
+    /// [`Error::Lost`]; what `operation` had done by then is done.
+    ///
+    /// # Cancel safety
+    /// As that of `operation`.
+    pub async fn run<F: Future>(&self, operation: F) -> Result<F::Output, Error> {
+        self.check()?;
+        let done = tokio::select! {
+            biased;
+            _ = self.validity.lost() => None,
+            done = operation => Some(done),
+        };
+        self.check()?;
+        // Lost is final, so a check that passes here means that the operation was not cut off.
+        done.ok_or_else(|| self.lost_error(Loss::Expired))
+    }
+
+    /// Releases the lock and reports.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lock had been lost before; it is another's business by then, and is left alone.
+    /// [`Error::Unavailable`] when the server did not confirm it: the release goes on in the background, and the lock
+    /// ends with its ttl at the latest.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the release goes on in the background.
+    ///
+    /// # Unknown outcomes
+    /// After [`Error::Unavailable`] the lock may still stand on the server, until the background release or the ttl ends
+    /// it. This program does not hold it in either case.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let lost = self.validity.loss();
+        let Some(lease) = self.lease.take() else { return Ok(()) };
+        let released = self.locks.release(lease).await;
+        match lost {
+            Some(loss) => Err(self.lost_error(loss)),
+            None => released,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.validity.loss().map_or(Ok(()), |loss| Err(self.lost_error(loss)))
+    }
+
+    fn lost_error(&self, loss: Loss) -> Error {
+        Error::Lost { name: self.name.clone(), loss }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            drop(self.locks.release(lease));
+        }
+    }
+}

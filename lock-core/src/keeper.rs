@@ -1,0 +1,197 @@
+//! The renewal keeper: one task that renews all leases of a connection, in batches.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use tokio::{runtime::Handle, sync::Notify};
+
+use crate::{BootInstant, Clock, Validity};
+
+/// How many leases go into one batch, so that a hand-off is not stuck behind thousands of renewals.
+const BATCH: usize = 256;
+
+/// Renews a batch of leases on the server: what a backend gives its [`Keeper`].
+#[async_trait]
+pub trait Renewer: Send + Sync + 'static {
+    /// What is renewed.
+    type Lease: Send + Sync + 'static;
+
+    /// Sends all renewals of `batch` together and ends within the backend's time limit for one request. For each lease:
+    /// read [`Validity::observe`] before sending, [`Validity::advance`] on an acknowledgement,
+    /// [`Validity::end`] when the server denies it, [`Validity::suspect`] when no answer came.
+    async fn renew(&self, batch: &[Arc<Self::Lease>]);
+}
+
+/// Renews leases for as long as they are kept. Its one task ends with the keeper.
+pub struct Keeper<L> {
+    shared: Arc<Shared<L>>,
+}
+
+/// Keeps one lease renewed; dropping it stops that.
+pub struct Kept<L> {
+    shared: Weak<Shared<L>>,
+    id: u64,
+}
+
+struct Shared<L> {
+    clock: Clock,
+    book: Mutex<Book<L>>,
+    changed: Notify,
+}
+
+/// Which lease is due when. An entry is in `due` unless its renewal is under way.
+struct Book<L> {
+    entries: HashMap<u64, Entry<L>>,
+    due: BTreeSet<(BootInstant, u64)>,
+    next_id: u64,
+    closed: bool,
+}
+
+struct Entry<L> {
+    lease: Arc<L>,
+    validity: Validity,
+    every: Duration,
+    due: BootInstant,
+}
+
+impl<L: Send + Sync + 'static> Keeper<L> {
+    /// A keeper that renews through `renewer`, on `runtime`.
+    pub fn new<R: Renewer<Lease = L>>(clock: Clock, runtime: &Handle, renewer: Arc<R>) -> Self {
+        let book = Book { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
+        let shared = Arc::new(Shared { clock, book: Mutex::new(book), changed: Notify::new() });
+        runtime.spawn(run(Arc::clone(&shared), renewer));
+        Self { shared }
+    }
+
+    /// Renews `lease` after each `every`, until the returned value is dropped or the lease is lost. A renewal that
+    /// brought nothing is repeated after a sixth of that.
+    pub fn keep(&self, lease: Arc<L>, validity: Validity, every: Duration) -> Kept<L> {
+        let due = self.shared.clock.now().saturating_add(every);
+        let id = self.shared.book(|book| {
+            let id = book.next_id;
+            book.next_id += 1;
+            book.entries.insert(id, Entry { lease, validity, every, due });
+            book.due.insert((due, id));
+            id
+        });
+        self.shared.changed.notify_one();
+        Kept { shared: Arc::downgrade(&self.shared), id }
+    }
+}
+
+impl<L> Drop for Keeper<L> {
+    fn drop(&mut self) {
+        self.shared.book(|book| book.closed = true);
+        self.shared.changed.notify_one();
+    }
+}
+
+impl<L> Drop for Kept<L> {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.book(|book| {
+            if let Some(entry) = book.entries.remove(&self.id) {
+                book.due.remove(&(entry.due, self.id));
+            }
+        });
+    }
+}
+
+impl<L> Shared<L> {
+    fn book<T>(&self, work: impl FnOnce(&mut Book<L>) -> T) -> T {
+        work(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<L> Book<L> {
+    /// Takes what is due now or a little later, so that leases of one moment travel together.
+    fn take_due(&mut self, now: BootInstant) -> Vec<u64> {
+        let Some(&(_, first)) = self.due.first() else { return Vec::new() };
+        let slack = self.entries.get(&first).map_or(Duration::ZERO, |entry| entry.every / 8);
+        let later = self.due.split_off(&(now.saturating_add(slack), u64::MAX));
+        let due = std::mem::replace(&mut self.due, later);
+        due.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn schedule(&mut self, id: u64, due: BootInstant) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.due = due;
+            self.due.insert((due, id));
+        }
+    }
+}
+
+async fn run<R: Renewer>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
+    let clock = shared.clock;
+    loop {
+        let (closed, next) = shared.book(|book| (book.closed, book.due.first().map(|(due, _)| *due)));
+        if closed {
+            return;
+        }
+        let now = clock.now();
+        match next {
+            Some(next) if next <= now => {
+                let due = shared.book(|book| book.take_due(now));
+                for ids in due.chunks(BATCH) {
+                    renew(&shared, renewer.as_ref(), ids).await;
+                }
+            }
+            Some(next) => tokio::select! {
+                () = clock.sleep_until(next) => {}
+                () = shared.changed.notified() => {}
+            },
+            None => shared.changed.notified().await,
+        }
+    }
+}
+
+async fn renew<R: Renewer>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
+    let started = shared.clock.now();
+    let mut batch = Vec::with_capacity(ids.len());
+    let mut renewals = Vec::with_capacity(ids.len());
+    shared.book(|book| {
+        for id in ids {
+            let Some(entry) = book.entries.get(id) else { continue };
+            if let Some(until) = entry.validity.valid_until() {
+                batch.push(Arc::clone(&entry.lease));
+                renewals.push((*id, entry.validity.clone(), entry.every, until));
+            } else {
+                book.entries.remove(id);
+            }
+        }
+    });
+    if batch.is_empty() {
+        return;
+    }
+    renewer.renew(&batch).await;
+    let now = shared.clock.now();
+    shared.book(|book| {
+        for (id, validity, every, before) in renewals {
+            match validity.valid_until() {
+                Some(until) if until > before => book.schedule(id, started.saturating_add(every)),
+                Some(_) => book.schedule(id, now.saturating_add(every / 6)),
+                None => {
+                    book.entries.remove(&id);
+                }
+            }
+        }
+    });
+}
+
+impl<L> fmt::Debug for Keeper<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.shared.book(|book| book.entries.len());
+        f.debug_struct("Keeper").field("kept", &kept).finish_non_exhaustive()
+    }
+}
+
+impl<L> fmt::Debug for Kept<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("id", &self.id).finish_non_exhaustive()
+    }
+}

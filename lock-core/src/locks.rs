@@ -1,0 +1,232 @@
+//! A connection to a lock service, as a program uses it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::runtime::Handle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Backend, Capabilities, Clock, Error, FencingToken, Guard, Lease, LockName, Mutex, Request, Snapshot,
+    orderly::Orderly,
+};
+
+/// A connection to a lock service, whichever it is. Clones share it.
+///
+/// Call [`Locks::close`] before the program ends: guards that were dropped are released in the background, and a program
+/// that returns from `main` earlier leaves its locks to their ttl.
+#[derive(Clone)]
+pub struct Locks {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    options: LocksOptions,
+    /// Cancelled by `close`; every acquisition's own stop is its child.
+    closed: CancellationToken,
+    /// Acquisitions whose callers went away, and releases.
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+/// Settings of [`Locks`] that do not depend on the backend.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LocksOptions {
+    /// The era of the fencing tokens; 0 if not set.
+    pub era: u32,
+    /// Who this program is, shown to those who look at a lock; at most [`Request::MAX_PAYLOAD`] bytes.
+    pub payload: Arc<[u8]>,
+    /// The clock for time limits; another one only in tests.
+    pub clock: Clock,
+}
+
+impl Default for LocksOptions {
+    fn default() -> Self {
+        Self { era: 0, payload: Arc::new([]), clock: Clock::boot() }
+    }
+}
+
+impl LocksOptions {
+    /// Sets the era of the fencing tokens.
+    #[must_use]
+    pub const fn with_era(mut self, era: u32) -> Self {
+        self.era = era;
+        self
+    }
+
+    /// Sets who this program is.
+    #[must_use]
+    pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// Sets the clock for time limits.
+    #[must_use]
+    pub const fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+/// How long after its limit an acquisition may take to withdraw before it is left to end in the background.
+const WITHDRAWAL: Duration = Duration::from_millis(500);
+
+impl Locks {
+    /// Locks of `backend`.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Self::with_options(backend, LocksOptions::default())
+    }
+
+    /// Locks of `backend`, with settings.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn with_options(backend: Arc<dyn Backend>, options: LocksOptions) -> Self {
+        let shared = Shared {
+            backend,
+            options,
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            runtime: Handle::current(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The exclusive lock of that name. A name that is not allowed is reported by the first operation on it.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.clone(), LockName::new(name))
+    }
+
+    /// What the backend can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.shared.backend.capabilities()
+    }
+
+    /// Who holds that name and who waits for it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], [`Error::Unavailable`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Only reads; nothing is lost when the future is dropped.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
+        let name = LockName::new(name)?;
+        if self.shared.closed.is_cancelled() {
+            return Err(Error::Closed);
+        }
+        self.shared.backend.inspect(&name).await
+    }
+
+    /// Ends the connection within `limit`: stops acquisitions that still wait (they get [`Error::Closed`]), finishes the
+    /// releases of dropped guards, and releases guards that are still held (they end with
+    /// [`Loss::Closed`](crate::Loss::Closed)).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when something on the server had to be left to its ttl.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the connection is closed for new acquisitions, and what was left goes on in the
+    /// background; call it again to wait for it.
+    pub async fn close(&self, limit: Duration) -> Result<(), Error> {
+        let clock = self.shared.options.clock;
+        let deadline = clock.now().saturating_add(limit);
+        self.shared.closed.cancel();
+        self.shared.tasks.close();
+        let _ = clock.timeout(limit, self.shared.tasks.wait()).await;
+        self.shared.backend.close(deadline.saturating_since(clock.now())).await
+    }
+
+    /// Acquires within `limit` (no limit: until it is granted), in an orderly way.
+    pub(crate) async fn acquire(&self, request: Request, limit: Option<Duration>) -> Result<Guard, Error> {
+        self.check(&request)?;
+        let clock = self.shared.options.clock;
+        let deadline = limit.map(|limit| clock.now().saturating_add(limit));
+        let name = request.name.clone();
+        let stop = self.shared.closed.child_token();
+        let mut acquisition = self.orderly(stop.clone(), {
+            let locks = self.clone();
+            let stop = stop.clone();
+            async move {
+                let name = request.name.clone();
+                let lease = Arc::clone(&locks.shared.backend).acquire(request, stop).await?;
+                Ok(Guard::new(locks, name, lease))
+            }
+        });
+        let result = match deadline {
+            None => acquisition.await,
+            Some(deadline) => tokio::select! {
+                biased;
+                result = &mut acquisition => result,
+                () = clock.sleep_until(deadline) => {
+                    stop.cancel();
+                    clock.timeout(WITHDRAWAL, acquisition).await.unwrap_or(Err(Error::Cancelled))
+                }
+            },
+        };
+        let guard = match result {
+            Err(Error::Cancelled) if self.shared.closed.is_cancelled() => return Err(Error::Closed),
+            Err(Error::Cancelled) => return Err(Error::NotAcquired { name }),
+            other => other?,
+        };
+        // A grant that took longer than its lease is none; the guard gives it back.
+        match guard.validity().loss() {
+            Some(loss) => Err(Error::Lost { name, loss }),
+            None => Ok(guard),
+        }
+    }
+
+    /// Gives a lease back, in the background unless the returned future is awaited.
+    pub(crate) fn release(&self, lease: Box<dyn Lease>) -> impl Future<Output = Result<(), Error>> + use<> {
+        // A release is never told to stop: it ends by itself, and the janitor takes what it could not do.
+        self.orderly(CancellationToken::new(), async move { lease.release().await })
+    }
+
+    pub(crate) fn fencing_token(&self, number: u64) -> FencingToken {
+        FencingToken { era: self.shared.options.era, number }
+    }
+
+    pub(crate) fn payload(&self) -> Arc<[u8]> {
+        Arc::clone(&self.shared.options.payload)
+    }
+
+    fn orderly<T, F>(&self, stop: CancellationToken, future: F) -> Orderly<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        Orderly::new(stop, self.shared.tasks.clone(), self.shared.runtime.clone(), future)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        if self.shared.closed.is_cancelled() {
+            return Err(Error::Closed);
+        }
+        if request.payload.len() > Request::MAX_PAYLOAD {
+            let length = format!("{} bytes", request.payload.len());
+            return Err(Error::config("payload", length, format!("at most {} bytes", Request::MAX_PAYLOAD)));
+        }
+        let Some(ttl) = request.ttl else { return Ok(()) };
+        let capabilities = self.capabilities();
+        match capabilities.ttl {
+            None => Err(Error::Unsupported { feature: "a ttl for a single lock", backend: capabilities.backend }),
+            Some(allowed) if !allowed.contains(&ttl) => {
+                Err(Error::config("ttl", format!("{ttl:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("backend", &self.shared.backend).finish_non_exhaustive()
+    }
+}

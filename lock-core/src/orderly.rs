@@ -1,0 +1,57 @@
+//! Cancel-safety, written once.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use tokio::runtime::Handle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// A future that is never dropped half-way. When its caller goes away it is told to stop and moved to the runtime, where
+/// it ends in order; [`TaskTracker`] lets a closing program wait for that. On the normal path there is no task and no
+/// channel: polling it polls the future itself.
+pub(crate) struct Orderly<T: Send + 'static> {
+    running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    runtime: Handle,
+}
+
+impl<T: Send + 'static> Orderly<T> {
+    /// Wraps `future`, which ends soon after `stop` is cancelled.
+    pub(crate) fn new<F>(stop: CancellationToken, tasks: TaskTracker, runtime: Handle, future: F) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        Self { running: Some(Box::pin(future)), stop, tasks, runtime }
+    }
+}
+
+impl<T: Send + 'static> Future for Orderly<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let running = self.running.as_mut().expect("a finished future is not polled again");
+        let done = ready!(running.as_mut().poll(cx));
+        self.running = None;
+        Poll::Ready(done)
+    }
+}
+
+impl<T: Send + 'static> Drop for Orderly<T> {
+    fn drop(&mut self) {
+        let Some(rest) = self.running.take() else { return };
+        self.stop.cancel();
+        // What it still returns is dropped there; a guard releases itself.
+        self.tasks.spawn_on(async move { drop(rest.await) }, &self.runtime);
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Orderly<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Orderly").field("running", &self.running.is_some()).finish_non_exhaustive()
+    }
+}

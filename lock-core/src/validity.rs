@@ -1,0 +1,207 @@
+//! Validity: until when a holder may act, by its own clock.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{BootInstant, Clock, Loss};
+
+/// What a lease of `ttl`, asked for by a request that was *sent* at `sent_at`, gives its holder: the ttl less one per
+/// cent for clocks that run at different speeds, and less 2 ms for the servers' own granularity.
+#[must_use]
+pub fn deadline(sent_at: BootInstant, ttl: Duration) -> BootInstant {
+    sent_at.saturating_add(ttl.saturating_sub(ttl / 100).saturating_sub(Duration::from_millis(2)))
+}
+
+/// The shared cell behind one grant: a deadline on the boot-time clock, or the reason why the lock is lost.
+///
+/// A backend advances it on each acknowledged renewal; everybody else reads it: a clock read and an atomic load, no lock,
+/// no message from another task. Whoever sees it run out makes that final, so no reader that saw *lost* can see *valid*
+/// again, however the renewing task was paused.
+#[derive(Clone)]
+pub struct Validity {
+    cell: Arc<Cell>,
+    clock: Clock,
+}
+
+struct Cell {
+    /// A deadline in nanoseconds, or (below `LOSSES.len()`) an index into `LOSSES`.
+    state: AtomicU64,
+    /// What to give as the reason should the deadline pass: an index into `LOSSES`.
+    suspicion: AtomicU8,
+    ended: Notify,
+}
+
+/// Losses by their code in the cell. The boot-time clock has long passed these few nanoseconds.
+const LOSSES: [Loss; 6] =
+    [Loss::Expired, Loss::Unreachable, Loss::TakenAway, Loss::SessionEnded, Loss::Closed, Loss::Released];
+
+fn code(loss: Loss) -> u8 {
+    match loss {
+        Loss::Expired => 0,
+        Loss::Unreachable => 1,
+        Loss::TakenAway => 2,
+        Loss::SessionEnded => 3,
+        Loss::Closed => 4,
+        Loss::Released => 5,
+    }
+}
+
+fn decode(state: u64) -> Result<BootInstant, Loss> {
+    match usize::try_from(state).ok().and_then(|code| LOSSES.get(code)) {
+        Some(loss) => Err(*loss),
+        None => Ok(BootInstant::from_nanos(state)),
+    }
+}
+
+/// A value of the cell that was read while it was valid: what [`Validity::advance`] starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed(u64);
+
+impl Validity {
+    /// A validity that ends at `until`.
+    #[must_use]
+    pub fn new(clock: Clock, until: BootInstant) -> Self {
+        let floor = LOSSES.len() as u64;
+        let cell = Cell {
+            state: AtomicU64::new(until.as_nanos().max(floor)),
+            suspicion: AtomicU8::new(code(Loss::Expired)),
+            ended: Notify::new(),
+        };
+        Self { cell: Arc::new(cell), clock }
+    }
+
+    /// The clock that it is counted on.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Whether the holder may act now.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.read().is_ok()
+    }
+
+    /// Until when the holder may act, unless it is renewed or lost before; `None` when it is lost.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<BootInstant> {
+        self.read().ok()
+    }
+
+    /// How long the holder may still act; zero when it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.read().map_or(Duration::ZERO, |until| until.saturating_since(self.clock.now()))
+    }
+
+    /// Why the lock is lost; `None` while it is held.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.read().err()
+    }
+
+    /// Resolves when the lock is lost, with the reason.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) -> Loss {
+        loop {
+            let ended = self.cell.ended.notified();
+            let until = match self.read() {
+                Ok(until) => until,
+                Err(loss) => return loss,
+            };
+            tokio::select! {
+                () = ended => {}
+                () = self.clock.sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Reads the cell before a renewal is sent. `None` when it is lost: then nothing is to be renewed.
+    #[must_use]
+    pub fn observe(&self) -> Option<Observed> {
+        self.read().ok().map(|until| Observed(until.as_nanos()))
+    }
+
+    /// Moves the deadline to `until` after an acknowledged renewal. Does nothing when `until` is no gain.
+    ///
+    /// Returns whether the lock is still held. False also when the deadline had already passed, although the server
+    /// granted the renewal: lost is final.
+    pub fn advance(&self, from: Observed, until: BootInstant) -> bool {
+        let mut seen = from.0;
+        loop {
+            let Ok(current) = decode(seen) else { return false };
+            if self.clock.now() >= current {
+                return self.read().is_ok();
+            }
+            if until <= current {
+                return true;
+            }
+            match self.cell.state.compare_exchange(seen, until.as_nanos(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.cell.suspicion.store(code(Loss::Expired), Ordering::Relaxed);
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Ends it now. The first reason stays. A lock whose deadline passed unseen has run out, whatever `loss` says.
+    pub fn end(&self, loss: Loss) {
+        let mut seen = self.cell.state.load(Ordering::Acquire);
+        while let Ok(until) = decode(seen) {
+            let reason = if loss != Loss::Released && self.clock.now() >= until { self.suspicion() } else { loss };
+            match self.cell.state.compare_exchange(seen, code(reason).into(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.cell.ended.notify_waiters();
+                    return;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Notes what will be the reason if the deadline passes; an advance clears it.
+    pub fn suspect(&self, loss: Loss) {
+        self.cell.suspicion.store(code(loss), Ordering::Relaxed);
+    }
+
+    fn suspicion(&self) -> Loss {
+        LOSSES[usize::from(self.cell.suspicion.load(Ordering::Relaxed))]
+    }
+
+    fn read(&self) -> Result<BootInstant, Loss> {
+        let mut seen = self.cell.state.load(Ordering::Acquire);
+        loop {
+            let until = decode(seen)?;
+            if self.clock.now() < until {
+                return Ok(until);
+            }
+            // Seen expired: final from here on, unless a renewal came first, which is then judged anew.
+            let reason = self.suspicion();
+            match self.cell.state.compare_exchange(seen, code(reason).into(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.cell.ended.notify_waiters();
+                    return Err(reason);
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Validity").field(&self.read()).finish()
+    }
+}

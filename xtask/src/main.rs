@@ -1,0 +1,2 @@
+//! The jobs.
+fn main() {}
