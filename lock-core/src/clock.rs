@@ -8,7 +8,7 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point on the boot-time clock of this machine (`CLOCK_BOOTTIME`, see clock_gettime(2)), which never jumps and runs on
+/// A point on the boot-time clock of this machine (`CLOCK_BOOTTIME`, see `clock_gettime(2)`), which never jumps and runs on
 /// through a suspend. Instants of one machine can be compared across processes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootInstant(u64);
