@@ -24,8 +24,10 @@ struct Shared {
     options: LocksOptions,
     /// Cancelled by `close`; every acquisition's own stop is its child.
     closed: CancellationToken,
-    /// Acquisitions whose callers went away, and releases.
+    /// Acquisitions whose callers went away, and releases: they run on the runtime and end by themselves.
     tasks: TaskTracker,
+    /// Acquisitions whose callers still wait for them, and drive them.
+    attempts: TaskTracker,
     runtime: Handle,
 }
 
@@ -94,6 +96,7 @@ impl Locks {
             options,
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            attempts: TaskTracker::new(),
             runtime: Handle::current(),
         };
         Self { shared: Arc::new(shared) }
@@ -139,8 +142,11 @@ impl Locks {
         let clock = self.shared.options.clock;
         let deadline = clock.now().saturating_add(limit);
         self.shared.closed.cancel();
+        // A caller that still has its future but does not poll it must not hold this up for the whole limit.
+        self.shared.attempts.close();
+        let _ = clock.timeout(limit.min(WITHDRAWAL), self.shared.attempts.wait()).await;
         self.shared.tasks.close();
-        let _ = clock.timeout(limit, self.shared.tasks.wait()).await;
+        let _ = clock.timeout(deadline.saturating_since(clock.now()), self.shared.tasks.wait()).await;
         self.shared.backend.close(deadline.saturating_since(clock.now())).await
     }
 
@@ -154,7 +160,9 @@ impl Locks {
         let mut acquisition = self.orderly(stop.clone(), {
             let locks = self.clone();
             let stop = stop.clone();
+            let attempt = self.shared.attempts.token();
             async move {
+                let _attempt = attempt;
                 let name = request.name.clone();
                 let lease = Arc::clone(&locks.shared.backend).acquire(request, stop).await?;
                 Ok(Guard::new(locks, name, lease))
