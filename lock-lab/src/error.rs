@@ -1,0 +1,58 @@
+//! What can go wrong in the laboratory.
+
+use std::io;
+
+/// Why the laboratory could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// A program that a server needs is not installed.
+    #[error("{program} is not installed; on Debian and Ubuntu: apt-get install {package}")]
+    Missing {
+        /// What was looked for.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+
+    /// A server ended or did not answer in time after its start.
+    #[error("{server} did not start: {reason}{log}")]
+    NotStarted {
+        /// Which server.
+        server: String,
+        /// What was seen.
+        reason: String,
+        /// The end of what it wrote, on lines of its own; empty if it wrote nothing.
+        log: String,
+    },
+
+    /// A running server did not answer a control request as it should.
+    #[error("{server} did not answer {request}: {reason}")]
+    Control {
+        /// Which server.
+        server: String,
+        /// What it was asked.
+        request: &'static str,
+        /// What came instead.
+        reason: String,
+    },
+
+    /// The operating system refused something.
+    #[error("{action}: {source}")]
+    Io {
+        /// What was attempted.
+        action: String,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl LabError {
+    pub(crate) fn io(action: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { action: action.into(), source }
+    }
+
+    pub(crate) fn control(server: impl Into<String>, request: &'static str, reason: impl ToString) -> Self {
+        Self::Control { server: server.into(), request, reason: reason.to_string() }
+    }
+}

@@ -1,0 +1,311 @@
+//! Redis: one server, or several that know nothing of each other.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use lock_core::Clock;
+use redis::aio::MultiplexedConnection;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{
+    ports,
+    process::{self, Process, Program},
+};
+use crate::LabError;
+
+/// How long a start may take. Twenty milliseconds are usual.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// How often a start is repeated when somebody else took the port.
+const ATTEMPTS: u32 = 8;
+
+/// One Redis server.
+#[derive(Debug)]
+pub struct Redis {
+    port: u16,
+    program: Program,
+    dir: TempDir,
+    process: Option<Process>,
+}
+
+impl Redis {
+    /// Starts a server that keeps its data in memory only: after a restart it has nothing.
+    ///
+    /// # Errors
+    /// [`LabError`]; `Missing` when redis is not installed.
+    pub async fn start() -> Result<Self, LabError> {
+        Self::start_with(&["--save", "", "--appendonly", "no"]).await
+    }
+
+    /// Starts a server that has each write on its disk before it answers: after a restart it has everything.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`].
+    pub async fn start_durable() -> Result<Self, LabError> {
+        Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]).await
+    }
+
+    /// Starts a server with these options of `redis-server` beside the address.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`].
+    pub async fn start_with(options: &[&str]) -> Result<Self, LabError> {
+        let mut attempts = ATTEMPTS;
+        loop {
+            attempts -= 1;
+            let port = ports::free();
+            let program = Program {
+                name: "redis-server",
+                package: "redis-server",
+                arguments: ["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]
+                    .iter()
+                    .chain(options)
+                    .map(ToString::to_string)
+                    .collect(),
+            };
+            let mut server = Self { port, program, dir: process::directory()?, process: None };
+            match server.restart().await {
+                // Somebody else may have taken the port since it was looked at.
+                Err(LabError::NotStarted { .. }) if attempts > 0 => {}
+                done => return done.map(|()| server),
+            }
+        }
+    }
+
+    /// Its URL for `Locks::connect`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The loopback port that it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::pid)
+    }
+
+    /// Kills it with SIGKILL and waits for its end. Does nothing when it is down.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Freezes it with SIGSTOP: connections stay open and nothing is answered.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the signal could not be sent.
+    pub fn stop(&self) -> Result<(), LabError> {
+        self.process.as_ref().map_or(Ok(()), |process| process.signal(Signal::STOP))
+    }
+
+    /// Lets it go on with SIGCONT.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the signal could not be sent.
+    pub fn cont(&self) -> Result<(), LabError> {
+        self.process.as_ref().map_or(Ok(()), |process| process.signal(Signal::CONT))
+    }
+
+    /// Kills it if it runs, and starts it again on the same port with what is on its disk: everything if it was
+    /// started by [`Redis::start_durable`], nothing if by [`Redis::start`].
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`].
+    pub async fn restart(&mut self) -> Result<(), LabError> {
+        self.kill();
+        let mut process = self.program.start(self.dir.path())?;
+        let clock = Clock::boot();
+        let deadline = clock.now().saturating_add(START_LIMIT);
+        let not_started = |reason: String, process: &Process| LabError::NotStarted {
+            server: format!("redis-server on port {}", self.port),
+            reason,
+            log: process.log(),
+        };
+        loop {
+            if let Some(status) = process.ended() {
+                return Err(not_started(format!("it ended with {status}"), &process));
+            }
+            if let Ok(info) = self.info("server").await {
+                // Another server may own the port.
+                if info.get("process_id") == Some(&process.pid().to_string()) {
+                    break;
+                }
+                if !info.contains_key("loading") {
+                    return Err(not_started("another server answers on its port".into(), &process));
+                }
+            }
+            if clock.now() >= deadline {
+                return Err(not_started(format!("no answer within {START_LIMIT:?}"), &process));
+            }
+            clock.sleep(Duration::from_millis(2)).await;
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// As [`Redis::restart`], but removes what was on its disk first.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`].
+    pub async fn restart_empty(&mut self) -> Result<(), LabError> {
+        self.kill();
+        for entry in fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
+            let removed =
+                if entry.path().is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
+            removed.map_err(|source| LabError::io(format!("removing {}", entry.path().display()), source))?;
+        }
+        self.restart().await
+    }
+
+    /// A connection of its own, for control requests.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it does not answer.
+    pub async fn connection(&self) -> Result<MultiplexedConnection, LabError> {
+        let client = redis::Client::open(self.url()).map_err(|error| self.control("connect", &error))?;
+        client.get_multiplexed_async_connection().await.map_err(|error| self.control("connect", &error))
+    }
+
+    /// The fields of one section of `INFO`.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it does not answer.
+    pub async fn info(&self, section: &str) -> Result<BTreeMap<String, String>, LabError> {
+        let mut connection = self.connection().await?;
+        let text: String = redis::cmd("INFO")
+            .arg(section)
+            .query_async(&mut connection)
+            .await
+            .map_err(|error| self.control("INFO", &error))?;
+        let field = |line: &str| line.trim_end().split_once(':').map(|(key, value)| (key.into(), value.into()));
+        Ok(text.lines().filter_map(field).collect())
+    }
+
+    /// How many commands clients have sent since its start, by the server's own count. What scripts call counts
+    /// not as sent, nor do the commands of this laboratory (`INFO`) and of connecting (`HELLO`, `CLIENT`).
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it does not answer.
+    pub async fn commands(&self) -> Result<u64, LabError> {
+        Ok(count_commands(&self.info("commandstats").await?))
+    }
+
+    /// Its version.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it does not answer.
+    pub async fn version(&self) -> Result<String, LabError> {
+        Ok(self.info("server").await?.remove("redis_version").unwrap_or_default())
+    }
+
+    fn control(&self, request: &'static str, error: &redis::RedisError) -> LabError {
+        LabError::control(format!("redis-server on port {}", self.port), request, error)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+        ports::give_back(self.port);
+    }
+}
+
+/// Several Redis servers that know nothing of each other: the nodes of Redlock.
+#[derive(Debug)]
+pub struct RedisNodes {
+    nodes: Vec<Redis>,
+}
+
+impl RedisNodes {
+    /// Starts `count` servers without persistence.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`].
+    pub async fn start(count: usize) -> Result<Self, LabError> {
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            nodes.push(Redis::start().await?);
+        }
+        Ok(Self { nodes })
+    }
+
+    /// Their URL for `Locks::connect`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redlock://{}", hosts.join(","))
+    }
+
+    /// The loopback ports that they listen on.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.nodes.iter().map(Redis::port).collect()
+    }
+
+    /// The nodes, to be killed, stopped or asked one by one.
+    #[must_use]
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// The nodes, to be restarted one by one.
+    #[must_use]
+    pub fn nodes_mut(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// The sum of [`Redis::commands`].
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when one does not answer.
+    pub async fn commands(&self) -> Result<u64, LabError> {
+        let mut sum = 0;
+        for node in &self.nodes {
+            sum += node.commands().await?;
+        }
+        Ok(sum)
+    }
+}
+
+/// The requests in `INFO commandstats`. A script's own commands are listed beside `evalsha`, which brought them; what
+/// clients sent is therefore `evalsha`, `eval` and the rest that no script calls, counted by what lock clients use.
+fn count_commands(stats: &BTreeMap<String, String>) -> u64 {
+    const SENT: [&str; 10] = [
+        "evalsha",
+        "eval",
+        "fcall",
+        "script|load",
+        "subscribe",
+        "unsubscribe",
+        "ping",
+        "wait",
+        "psubscribe",
+        "ssubscribe",
+    ];
+    let calls = |fields: &String| {
+        let count = fields.split(',').find_map(|field| field.strip_prefix("calls="));
+        count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
+    };
+    SENT.iter().filter_map(|name| stats.get(&format!("cmdstat_{name}"))).map(calls).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_counts_once_and_not_with_what_it_calls() {
+        let stats = [
+            ("cmdstat_evalsha", "calls=7,usec=70,usec_per_call=10.00"),
+            ("cmdstat_set", "calls=7,usec=7"),
+            ("cmdstat_subscribe", "calls=2,usec=2"),
+            ("cmdstat_info", "calls=9,usec=9"),
+        ];
+        let stats = stats.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        assert_eq!(count_commands(&stats), 9);
+    }
+}
