@@ -1,2 +1,114 @@
-//! The jobs.
-fn main() {}
+//! The jobs of this workspace, one command each: `cargo xtask --help`.
+
+mod checks;
+mod safeguards;
+mod setup;
+
+use std::{path::PathBuf, process::Command};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+
+/// One-command jobs of this workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    job: Job,
+}
+
+#[derive(Debug, Subcommand)]
+enum Job {
+    /// Installs the servers that the tests need, where they are missing.
+    Setup,
+    /// Set-up, then every test of the workspace on real servers.
+    Test {
+        /// Passed on to the test runner, such as a part of a test's name.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+    /// Set-up, format, lints, documentation, dependencies, then every test.
+    Ci,
+    /// Set-up, then the comparison of all backends on real servers: a report with tables and pictures.
+    Compare {
+        /// Where the report goes.
+        #[arg(long, default_value = "target/compare")]
+        out: PathBuf,
+        /// Passed on to `lock compare`, after `--`.
+        #[arg(last = true)]
+        rest: Vec<String>,
+    },
+    /// Set-up, then fifteen contenders for one lock, on every backend.
+    Demo {
+        /// Passed on to `lock demo`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+    /// Breaks one safeguard after another in a copy of the workspace, and checks that a test notices.
+    Safeguards {
+        /// Only those whose name contains this.
+        #[arg(default_value = "")]
+        only: String,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().job {
+        Job::Setup => setup::require_servers(),
+        Job::Test { rest } => {
+            setup::require_servers()?;
+            checks::tests(&rest)
+        }
+        Job::Ci => {
+            setup::require_servers()?;
+            checks::all()
+        }
+        Job::Compare { out, rest } => {
+            setup::try_servers();
+            let out = out.to_str().context("the path of the report is not UTF-8")?;
+            run_lock(["compare", "--out", out], &rest)
+        }
+        Job::Demo { rest } => {
+            setup::try_servers();
+            run_lock(["demo"], &rest)
+        }
+        Job::Safeguards { only } => {
+            setup::require_servers()?;
+            safeguards::run(&root()?, &only)
+        }
+    }
+}
+
+/// Builds the `lock` program with optimisations and runs it.
+fn run_lock<'a>(arguments: impl IntoIterator<Item = &'a str>, rest: &[String]) -> Result<()> {
+    let mut lock = cargo();
+    lock.args(["run", "--quiet", "--release", "--package", "lock-cli", "--bin", "lock", "--"]);
+    run(lock.args(arguments).args(rest))
+}
+
+/// Cargo, as it runs this program, in the caller's directory.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command, shown first; an error when it fails.
+fn run(command: &mut Command) -> Result<()> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(|word| word.to_string_lossy());
+    let shown = words.collect::<Vec<_>>().join(" ");
+    eprintln!(
+        "$ {}",
+        shown
+            .strip_prefix(&*cargo().get_program().to_string_lossy())
+            .map_or(shown.clone(), |rest| { format!("cargo{rest}") })
+    );
+    let status = command.status().with_context(|| format!("starting {shown}"))?;
+    ensure!(status.success(), "{shown}: {status}");
+    Ok(())
+}
+
+/// The root of the workspace.
+fn root() -> Result<PathBuf> {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").context("run it as `cargo xtask`")?;
+    let package = PathBuf::from(package);
+    Ok(package.parent().context("the package has no parent directory")?.to_path_buf())
+}

@@ -1,0 +1,142 @@
+//! Shows that the safety tests can fail: takes out one safeguard after another, in a copy of the workspace, and runs the
+//! test that must notice.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// Where the safeguards are listed, from the root of the workspace.
+const LIST: &str = "docs/safeguards.toml";
+
+/// The list as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    safeguard: Vec<Safeguard>,
+}
+
+/// One safeguard: what upholds it, how it is broken, which test notices.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Safeguard {
+    /// What it upholds, in a few words.
+    name: String,
+    /// The file that it stands in.
+    file: PathBuf,
+    /// The text that is it; it occurs once in the file.
+    intact: String,
+    /// What is put in its place.
+    broken: String,
+    /// The arguments of `cargo test` that run the test which fails then.
+    test: Vec<String>,
+    /// The environment that the broken copy needs to fail quickly, such as a fixed seed.
+    #[serde(default)]
+    env: std::collections::BTreeMap<String, String>,
+}
+
+/// Breaks each safeguard whose name contains `only`, and fails when a test does not notice.
+pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
+    let list = read(root)?;
+    let chosen: Vec<_> = list.iter().filter(|safeguard| safeguard.name.contains(only)).collect();
+    ensure!(!chosen.is_empty(), "no safeguard's name contains {only:?}");
+    let scratch = root.join("target/safeguards");
+    let copy = scratch.join("workspace");
+    let mut unnoticed = Vec::new();
+    for safeguard in &chosen {
+        copy_workspace(root, &copy)?;
+        if !test(safeguard, &copy, &scratch)? {
+            bail!("{}: its test fails before anything is broken", safeguard.name);
+        }
+        let file = copy.join(&safeguard.file);
+        let intact = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        fs::write(&file, intact.replacen(&safeguard.intact, &safeguard.broken, 1))?;
+        let passed = test(safeguard, &copy, &scratch)?;
+        println!("{}: {}", safeguard.name, if passed { "NOT NOTICED" } else { "noticed" });
+        if passed {
+            unnoticed.push(safeguard.name.as_str());
+        }
+    }
+    ensure!(unnoticed.is_empty(), "taken out without a test that failed: {}", unnoticed.join(", "));
+    println!("{} safeguards taken out, each noticed", chosen.len());
+    Ok(())
+}
+
+fn read(root: &Path) -> Result<Vec<Safeguard>> {
+    let text = fs::read_to_string(root.join(LIST)).context(LIST)?;
+    let list: List = toml::from_str(&text).context(LIST)?;
+    Ok(list.safeguard)
+}
+
+/// Copies what git tracks, as it stands in the working tree. Files that did not change keep their time stamps, so that
+/// only what was broken is built again.
+fn copy_workspace(root: &Path, copy: &Path) -> Result<()> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("git ls-files")?;
+    ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
+    for path in String::from_utf8(listed.stdout)?.split_terminator('\0') {
+        let (from, to) = (root.join(path), copy.join(path));
+        let Ok(content) = fs::read(&from) else { continue };
+        if fs::read(&to).is_ok_and(|present| present == content) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().context("a file has a folder")?)?;
+        fs::write(&to, content)?;
+    }
+    Ok(())
+}
+
+/// Runs the safeguard's test in the copy; whether it passed. A copy that does not build is an error.
+fn test(safeguard: &Safeguard, copy: &Path, scratch: &Path) -> Result<bool> {
+    let cargo = |args: &[&str]| {
+        let mut command = Command::new("cargo");
+        command.arg("test").args(args).current_dir(copy);
+        command.env("CARGO_TARGET_DIR", scratch.join("target")).envs(&safeguard.env);
+        command.stdin(Stdio::null());
+        command
+    };
+    let end = safeguard.test.iter().position(|arg| arg == "--").unwrap_or(safeguard.test.len());
+    let mut build: Vec<_> = safeguard.test[..end].iter().map(String::as_str).collect();
+    build.push("--no-run");
+    let built = cargo(&build).output()?;
+    ensure!(built.status.success(), "{}: {}", safeguard.name, String::from_utf8_lossy(&built.stderr));
+    let all: Vec<_> = safeguard.test.iter().map(String::as_str).collect();
+    let ran = cargo(&all).output()?;
+    let output = String::from_utf8_lossy(&ran.stdout);
+    ensure!(
+        output.contains("1 passed") || output.contains("1 failed"),
+        "{}: not one test ran:\n{output}",
+        safeguard.name
+    );
+    Ok(ran.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+    }
+
+    #[test]
+    fn each_safeguard_stands_once_where_the_list_says() {
+        for safeguard in read(root()).unwrap() {
+            let text = fs::read_to_string(root().join(&safeguard.file)).unwrap();
+            assert_eq!(text.matches(&safeguard.intact).count(), 1, "{}", safeguard.name);
+        }
+    }
+
+    #[test]
+    fn the_reliability_page_names_every_safeguard_and_its_test() {
+        let page = fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+        for safeguard in read(root()).unwrap() {
+            assert!(page.contains(&safeguard.name), "{}", safeguard.name);
+            let test = safeguard.test.last().unwrap();
+            assert!(page.contains(test.as_str()), "{}: {test}", safeguard.name);
+        }
+    }
+}

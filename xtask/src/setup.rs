@@ -1,0 +1,88 @@
+//! The servers that tests and measurements need, installed where they are missing.
+
+use std::{path::Path, process::Command, process::Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::run;
+
+/// A file that must be there, and the Debian package that has it.
+struct Needed {
+    file: &'static str,
+    package: &'static str,
+    /// The service that the package starts by itself, if any: the tests start servers of their own.
+    service: Option<&'static str>,
+}
+
+const NEEDED: [Needed; 6] = [
+    Needed { file: "/usr/bin/redis-server", package: "redis-server", service: Some("redis-server") },
+    Needed { file: "/usr/bin/redis-sentinel", package: "redis-sentinel", service: Some("redis-sentinel") },
+    Needed { file: "/usr/share/java/zookeeper.jar", package: "zookeeper", service: Some("zookeeper") },
+    Needed { file: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java", service: None },
+    Needed { file: "/usr/bin/java", package: "default-jre-headless", service: None },
+    Needed { file: "/usr/bin/setpriv", package: "util-linux", service: None },
+];
+
+/// Has all servers installed, or fails and says what is missing and how to get it.
+pub(crate) fn require_servers() -> Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|needed| needed.package).collect();
+    let packages = packages.join(" ");
+    let by_hand = || format!("install them with: apt-get install {packages} (or what your system calls them)");
+    eprintln!("missing servers; installing the Debian packages {packages}");
+    install(&missing).with_context(by_hand)?;
+    match self::missing().first() {
+        None => Ok(()),
+        Some(needed) => bail!("{} is still missing although {} is installed", needed.file, needed.package),
+    }
+}
+
+/// Has all servers installed if possible, and says so if not.
+pub(crate) fn try_servers() {
+    if let Err(error) = require_servers() {
+        eprintln!("going on with the servers that are there: {error:#}");
+    }
+}
+
+fn missing() -> Vec<&'static Needed> {
+    NEEDED.iter().filter(|needed| !Path::new(needed.file).exists()).collect()
+}
+
+fn install(missing: &[&Needed]) -> Result<()> {
+    run(apt_get()?.arg("update"))?;
+    let packages = missing.iter().map(|needed| needed.package);
+    run(apt_get()?.args(["install", "--yes", "--no-install-recommends"]).args(packages))?;
+    missing.iter().filter_map(|needed| needed.service).for_each(stop_service);
+    Ok(())
+}
+
+/// `apt-get` with the rights that it needs.
+fn apt_get() -> Result<Command> {
+    if !Path::new("/usr/bin/apt-get").exists() {
+        bail!("this system has no apt-get");
+    }
+    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
+    let mut command = if root { Command::new("env") } else { Command::new("sudo") };
+    if !root {
+        // Never asks for a password: this may run where nobody could answer.
+        command.args(["-n", "env"]);
+    }
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "Dpkg::Use-Pty=0"]);
+    Ok(command)
+}
+
+/// Stops a service that the installation has just started (where `policy-rc.d` denies that, it does not run).
+fn stop_service(service: &str) {
+    let control = |action: &str| {
+        let mut command = Command::new("service");
+        command.args([service, action]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if control("status") {
+        let outcome = if control("stop") { "stopped" } else { "could not stop" };
+        eprintln!("{outcome} the service {service}, which the installation had started");
+    }
+}
