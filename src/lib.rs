@@ -1,1 +1,194 @@
-//! The facade.
+//! A distributed lock: one interface over ZooKeeper, Redis and Redlock, chosen by configuration.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), lock::Error> {
+//! use std::time::Duration;
+//!
+//! let locks = lock::Locks::connect("memory://").await?; // or zk://..., redis://..., redlock://...
+//!
+//! let guard = locks.mutex("orders/4711").lock().await?;
+//! println!("held with fencing token {}", guard.token());
+//! guard.release().await?;
+//!
+//! locks.close(Duration::from_secs(2)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which backend should I use?
+//!
+//! | you have | URL | you get |
+//! |---|---|---|
+//! | a ZooKeeper ensemble | `zk://h1,h2,h3/app` | the strictest: grants in the order of arrival, agreed by a majority of the servers, which keep them on disk. A lock of a program that died is free after the session's time limit |
+//! | one Redis server | `redis://h` | the quickest: one round trip. If the server loses its memory (a restart without persistence), two holders are possible; the fencing token tells them apart |
+//! | three or five Redis servers, independent of each other | `redlock://h1,h2,h3` | goes on while a minority of them is down; safe as long as their clocks run at about the same speed |
+//! | only this process | `memory://` | tests and examples |
+//!
+//! If the lock only saves work done twice, take what you have. If it protects data, take ZooKeeper, and pass the fencing
+//! token to the store in any case.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), lock::Error> {
+//! // Programs ask what they need instead of naming a backend.
+//! let locks = lock::Locks::connect("memory://").await?;
+//! if !locks.capabilities().fifo {
+//!     println!("{} grants in any order", locks.capabilities().backend);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What this does not guarantee
+//!
+//! **No lock over a network stops a program that was stopped itself.** A holder may be paused (by its host, a debugger, a
+//! full disk) for longer than its lease lives; the server then grants the lock to another, and the first one wakes up and
+//! writes. Three things help, and the last one alone is certain:
+//!
+//! * ask [`Guard::is_valid`] right before each step that matters: it is a clock read and an atomic load;
+//! * let [`Guard::run`] drop the work as soon as the lock is lost;
+//! * pass [`Guard::token`] to the store, and let the store refuse a token below the highest that it has seen.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), lock::Error> {
+//! # let locks = lock::Locks::connect("memory://").await?;
+//! /// A store that a holder of yesterday cannot damage.
+//! struct Store {
+//!     highest: lock::FencingToken,
+//!     text: String,
+//! }
+//! impl Store {
+//!     fn write(&mut self, text: &str, token: lock::FencingToken) -> bool {
+//!         if token < self.highest {
+//!             return false;
+//!         }
+//!         self.highest = token;
+//!         self.text = text.to_owned();
+//!         true
+//!     }
+//! }
+//!
+//! let first = locks.mutex("report").lock().await?;
+//! let old = first.token();
+//! first.release().await?;
+//! let second = locks.mutex("report").lock().await?;
+//!
+//! let mut store = Store { highest: second.token(), text: String::new() };
+//! assert!(store.write("new", second.token()));
+//! assert!(!store.write("late", old));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! * **A lock is no queue of work**: which waiter is next is promised only where
+//!   [`Capabilities::fifo`](crate::Capabilities) says so.
+//! * **Two names are two locks**: nothing here finds a deadlock between programs that take them in different orders.
+//! * **An error is not a release**: after [`Error::Unavailable`] from [`Guard::release`] the lock may stand on the server
+//!   until its ttl ends. The program does not hold it any more.
+//! * **Returning from `main` is not closing**: call [`Locks::close`](lock_core::Locks::close), or dropped guards leave
+//!   their locks to their ttl.
+//!
+//! # Configuration
+//! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`).
+//!
+//! # Features
+//! `zk`, `redis` and `redlock` each build one backend in; all are on unless you turn them off.
+
+mod address;
+mod backends;
+mod config;
+mod identity;
+
+use std::{ops::Deref, path::Path};
+
+#[doc(no_inline)]
+pub use lock_core::{
+    BootInstant, Capabilities, Clock, Contender, Error, FencingToken, Guard, LockName, LocksOptions, Loss, Mutex,
+    Snapshot, Validity,
+};
+
+pub use crate::{
+    backends::{BACKENDS, BackendKind},
+    config::{Config, LOCK_CONFIG, LOCK_URL},
+};
+
+/// A connection to a lock service, chosen by configuration. All its operations are those of [`lock_core::Locks`]; clones
+/// share the connection.
+#[derive(Debug, Clone)]
+pub struct Locks(lock_core::Locks);
+
+impl Locks {
+    /// Connects to the service that `url` names; see [`Config`] for its form.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names key, value and what is allowed; [`Error::Unavailable`] when the service cannot be
+    /// reached within its connect limit.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped; what was connected is closed.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Config::from_url(url)?.connect().await
+    }
+
+    /// Connects as a TOML text says; see [`Config`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock::Error> {
+    /// let locks = lock::Locks::from_toml("[lock]\nbackend = 'memory'\nera = 2").await?;
+    /// assert_eq!(locks.mutex("a").lock().await?.token().era, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As those of [`Locks::connect`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Locks::connect`].
+    pub async fn from_toml(text: &str) -> Result<Self, Error> {
+        Config::from_toml(text)?.connect().await
+    }
+
+    /// Connects as a TOML file says; see [`Config`].
+    ///
+    /// # Errors
+    /// As those of [`Locks::connect`]; [`Error::Config`] when the file cannot be read.
+    ///
+    /// # Cancel safety
+    /// As that of [`Locks::connect`].
+    pub async fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let config = Config::from_file(path)?;
+        config.connect().await
+    }
+
+    /// Connects as the environment says: `LOCK_URL` if it is set, else the file that `LOCK_CONFIG` names.
+    ///
+    /// # Errors
+    /// As those of [`Locks::connect`]; [`Error::Config`] when neither is set.
+    ///
+    /// # Cancel safety
+    /// As that of [`Locks::connect`].
+    pub async fn from_env() -> Result<Self, Error> {
+        match Config::from_env()? {
+            Some(config) => config.connect().await,
+            None => Err(Error::config("LOCK_URL", "", "a URL in LOCK_URL, or the path of a TOML file in LOCK_CONFIG")),
+        }
+    }
+}
+
+impl Deref for Locks {
+    type Target = lock_core::Locks;
+
+    fn deref(&self) -> &lock_core::Locks {
+        &self.0
+    }
+}
+
+impl From<lock_core::Locks> for Locks {
+    fn from(locks: lock_core::Locks) -> Self {
+        Self(locks)
+    }
+}
