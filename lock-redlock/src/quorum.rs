@@ -1,0 +1,190 @@
+//! Counting votes: a state machine over what the nodes answer, without any of the waiting.
+
+/// The smallest number of nodes of which any two such groups share one.
+#[must_use]
+pub const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// What is known of one node's vote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vote {
+    /// It has not answered yet.
+    Pending,
+    /// It granted.
+    Granted,
+    /// It certainly did not grant.
+    Refused,
+    /// It did not answer in time, or its connection broke: it may have granted.
+    Unknown,
+}
+
+/// What the votes so far come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The nodes that have not answered will decide.
+    Undecided,
+    /// A majority granted. Nothing that the others may say changes that.
+    Granted,
+    /// So many did not grant that a majority is out of reach.
+    Impossible,
+}
+
+/// The votes of all nodes on one question.
+#[derive(Debug, Clone)]
+pub struct Votes(Vec<Vote>);
+
+impl Votes {
+    /// Of `nodes` nodes, none of which has answered.
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
+        Self(vec![Vote::Pending; nodes])
+    }
+
+    /// Takes down the vote of `node`, unless it has voted already: the first answer counts.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn record(&mut self, node: usize, vote: Vote) {
+        let known = &mut self.0[node];
+        if *known == Vote::Pending {
+            *known = vote;
+        }
+    }
+
+    /// What the votes so far come to.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        // A majority of all nodes, never of those that answered: two groups of the latter need not share a node.
+        let needed = majority(self.0.len());
+        if self.count(Vote::Granted) >= needed {
+            Verdict::Granted
+        } else if self.count(Vote::Granted) + self.count(Vote::Pending) < needed {
+            Verdict::Impossible
+        } else {
+            Verdict::Undecided
+        }
+    }
+
+    /// How many nodes voted so.
+    #[must_use]
+    pub fn count(&self, vote: Vote) -> usize {
+        self.0.iter().filter(|v| **v == vote).count()
+    }
+
+    /// What is known of each node's vote, by its index.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Vote] {
+        &self.0
+    }
+}
+
+/// The `needed`-th largest of `values`: what at least `needed` of them reach. `None` when there are fewer.
+///
+/// Of the deadlines of a lease's nodes, with a majority for `needed`, it is the lease's own: until then a majority keeps
+/// it. Of the times after which refusing nodes will be free, see [`smallest`].
+pub fn largest<T: Ord>(values: impl IntoIterator<Item = T>, needed: usize) -> Option<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    needed.checked_sub(1).and_then(|index| values.into_iter().nth(index))
+}
+
+/// The `needed`-th smallest of `values`: when at least `needed` of them have come. `None` when there are fewer.
+pub fn smallest<T: Ord>(values: impl IntoIterator<Item = T>, needed: usize) -> Option<T> {
+    let mut values: Vec<T> = values.into_iter().collect();
+    values.sort_unstable();
+    needed.checked_sub(1).and_then(|index| values.into_iter().nth(index))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn vote() -> impl Strategy<Value = Vote> {
+        prop_oneof![Just(Vote::Granted), Just(Vote::Refused), Just(Vote::Unknown)]
+    }
+
+    fn odd() -> impl Strategy<Value = usize> {
+        prop_oneof![Just(3_usize), Just(5), Just(7)]
+    }
+
+    proptest! {
+        #[test]
+        fn two_majorities_share_a_node(nodes in 1_usize..50) {
+            prop_assert!(2 * majority(nodes) > nodes);
+        }
+
+        #[test]
+        fn a_verdict_once_given_stands_whatever_the_others_say(
+            nodes in odd(),
+            votes in proptest::collection::vec((0_usize..7, vote()), 0..20),
+        ) {
+            let mut all = Votes::new(nodes);
+            let mut given = Verdict::Undecided;
+            for (node, vote) in votes {
+                all.record(node % nodes, vote);
+                if given != Verdict::Undecided {
+                    prop_assert_eq!(all.verdict(), given);
+                }
+                given = all.verdict();
+            }
+        }
+
+        #[test]
+        fn it_is_undecided_exactly_while_the_missing_answers_could_go_either_way(
+            votes in proptest::collection::vec(proptest::option::of(vote()), 3..=7)
+        ) {
+            let mut all = Votes::new(votes.len());
+            for (node, vote) in votes.iter().enumerate() {
+                if let Some(vote) = vote {
+                    all.record(node, *vote);
+                }
+            }
+            let granted = votes.iter().filter(|vote| **vote == Some(Vote::Granted)).count();
+            let open = votes.iter().filter(|vote| vote.is_none()).count();
+            let needed = majority(votes.len());
+            let expected = match () {
+                () if granted >= needed => Verdict::Granted,
+                () if granted + open >= needed => Verdict::Undecided,
+                () => Verdict::Impossible,
+            };
+            prop_assert_eq!(all.verdict(), expected);
+        }
+
+        #[test]
+        fn a_majority_of_the_deadlines_reaches_the_leases_own(
+            deadlines in proptest::collection::vec(0_u32..100, 0..8),
+            nodes in odd(),
+        ) {
+            let needed = majority(nodes);
+            match largest(deadlines.clone(), needed) {
+                None => prop_assert!(deadlines.len() < needed),
+                Some(until) => {
+                    prop_assert!(deadlines.iter().filter(|d| **d >= until).count() >= needed);
+                    prop_assert!(deadlines.iter().filter(|d| **d > until).count() < needed);
+                }
+            }
+        }
+
+        #[test]
+        fn by_the_nth_smallest_time_n_have_come(times in proptest::collection::vec(0_u32..100, 1..8), needed in 1_usize..8) {
+            match smallest(times.clone(), needed) {
+                None => prop_assert!(times.len() < needed),
+                Some(at) => {
+                    prop_assert!(times.iter().filter(|t| **t <= at).count() >= needed);
+                    prop_assert!(times.iter().filter(|t| **t < at).count() < needed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_answer_of_a_node_counts() {
+        let mut votes = Votes::new(3);
+        votes.record(1, Vote::Unknown);
+        votes.record(1, Vote::Granted);
+        assert_eq!(votes.as_slice(), [Vote::Pending, Vote::Unknown, Vote::Pending]);
+    }
+}
