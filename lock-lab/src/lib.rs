@@ -2,10 +2,17 @@
 //! reports.
 //!
 //! * [`servers`] starts Redis and ZooKeeper on free loopback ports and takes them down with the program, however it ends;
-//! * [`proxy`] stands between a client and a server, and delays, holds or cuts.
+//! * [`proxy`] stands between a client and a server, and delays, holds or cuts;
+//! * [`topology`] names the arrangements of servers that are measured;
+//! * [`compare`] runs the same load and the same faults on each of them, and [`report`] shows what came out;
+//! * [`demo`] has many contenders queue for one lock.
 
+pub mod compare;
+pub mod demo;
 mod error;
 pub mod proxy;
+pub mod report;
 pub mod servers;
+pub mod topology;
 
 pub use error::LabError;
