@@ -1,1 +1,6 @@
-//! To be written.
+//! The Redis backend.
+
+pub mod keys;
+pub mod node;
+pub mod scripts;
+pub mod token;

@@ -1,0 +1,287 @@
+//! One Redis server: scripts pipelined down one connection that rebuilds itself, and the channels on which releases are
+//! published. What `lock-redis` does with one of these, a quorum does with several.
+//!
+//! ```no_run
+//! # use lock_core::Clock;
+//! # use lock_redis::node::{Node, NodeConfig, Script, ScriptCall};
+//! static ECHO: Script = Script::new("return ARGV[1]");
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = Node::new(NodeConfig::new("127.0.0.1", 6379), Clock::boot(), tokio::runtime::Handle::current());
+//! let connection = node.connection().await?;
+//! let sent_at = Clock::boot().now(); // Validity counts from here: after connecting, before sending.
+//! let answers = connection.run(&[ScriptCall::new(&ECHO).arg("a"), ScriptCall::new(&ECHO).arg("b")]).await;
+//! # let _ = (sent_at, answers);
+//! # Ok(())
+//! # }
+//! ```
+
+mod connection;
+mod error;
+mod reach;
+mod script;
+mod subscription;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lock_core::{BootInstant, Clock};
+pub use redis::Value;
+use tokio::runtime::Handle;
+
+pub use self::{
+    connection::Connection,
+    error::{Failure, FailureKind, NodeError},
+    script::{Script, ScriptCall},
+    subscription::Subscription,
+};
+use self::{reach::Reach, subscription::Channels};
+
+/// How to reach one server.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct NodeConfig {
+    /// Its name or address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The user to sign in as; `None` for the server's default user.
+    pub username: Option<String>,
+    /// The password to sign in with.
+    pub password: Option<String>,
+    /// The number of the database.
+    pub db: u32,
+    /// How long connecting may take, and how long an outage is bridged.
+    pub connect_timeout: Duration,
+    /// How long a request may take.
+    pub response_timeout: Duration,
+}
+
+impl NodeConfig {
+    /// The server at `host` and `port`: database 0, nobody signed in, a second to connect, half a second to answer.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+            username: None,
+            password: None,
+            db: 0,
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_millis(500),
+        }
+    }
+
+    /// The URL without secrets, for messages.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("redis://{host}:{}/{}", self.port, self.db)
+    }
+}
+
+impl fmt::Debug for NodeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeConfig")
+            .field("url", &self.url())
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .finish()
+    }
+}
+
+/// Makes the call that goes before all others on each new connection.
+type Prelude = Arc<dyn Fn() -> ScriptCall + Send + Sync>;
+
+/// One server. Clones share its connection, which is made when it is first needed and again whenever it is of no further
+/// use: closed, unanswered, or refusing writes (the server may be a replica by now).
+#[derive(Clone)]
+pub struct Node {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    reach: Arc<Reach>,
+    runtime: Handle,
+    prelude: Option<Prelude>,
+    slot: Mutex<Slot>,
+    /// Held while connecting, so that many callers make one connection.
+    connecting: tokio::sync::Mutex<()>,
+    channels: Channels,
+}
+
+#[derive(Default)]
+struct Slot {
+    connection: Option<Connection>,
+    /// How often connecting ended, and how it failed the last time: those who waited for that attempt share its failure.
+    attempts: u64,
+    failure: Option<NodeError>,
+    closed: bool,
+}
+
+impl Node {
+    /// The server of `config`. Connects when it is first needed; its tasks run on `runtime`.
+    #[must_use]
+    pub fn new(config: NodeConfig, clock: Clock, runtime: Handle) -> Self {
+        Self::build(config, clock, runtime, None)
+    }
+
+    /// The same, with a script that runs on each new connection before anything else does. A connection whose prelude did
+    /// not succeed is not used: nothing ever runs behind a check that failed.
+    #[must_use]
+    pub fn with_prelude<P>(config: NodeConfig, clock: Clock, runtime: Handle, prelude: P) -> Self
+    where
+        P: Fn() -> ScriptCall + Send + Sync + 'static,
+    {
+        Self::build(config, clock, runtime, Some(Arc::new(prelude)))
+    }
+
+    fn build(config: NodeConfig, clock: Clock, runtime: Handle, prelude: Option<Prelude>) -> Self {
+        let reach = Arc::new(Reach::new(config, clock));
+        let channels = Channels::new(Arc::clone(&reach), &runtime);
+        let shared = Shared {
+            reach,
+            runtime,
+            prelude,
+            slot: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            channels,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// How it is reached.
+    #[must_use]
+    pub fn config(&self) -> &NodeConfig {
+        &self.shared.reach.config
+    }
+
+    /// The clock of its time limits.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.shared.reach.clock
+    }
+
+    /// The present connection, or a new one. Answers at once while there is one; else within the connect limit, and the
+    /// response limit for a prelude.
+    ///
+    /// # Errors
+    /// [`NodeError::NotApplied`] when there is none to be had: nothing was sent.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn connection(&self) -> Result<Connection, NodeError> {
+        let seen = match self.present() {
+            Ok(connection) => return connection,
+            Err(attempts) => attempts,
+        };
+        let _turn = self.shared.connecting.lock().await;
+        match self.present() {
+            Ok(connection) => return connection,
+            Err(attempts) if attempts != seen => {
+                if let Some(failure) = self.slot(|slot| slot.failure.clone()) {
+                    return Err(failure);
+                }
+            }
+            Err(_) => {}
+        }
+        let connected = self.connect().await;
+        self.slot(|slot| {
+            slot.attempts += 1;
+            slot.connection = connected.as_ref().ok().cloned();
+            slot.failure = connected.as_ref().err().cloned();
+        });
+        match &connected {
+            Ok(_) => self.shared.reach.answered(),
+            Err(error) => {
+                tracing::debug!(node = %self.config().url(), %error, "no connection");
+                self.shared.reach.failed();
+            }
+        }
+        connected
+    }
+
+    /// Runs `calls` in one burst on the present connection or a new one; see [`Connection::run`].
+    pub async fn run(&self, calls: &[ScriptCall]) -> Vec<Result<Value, NodeError>> {
+        match self.connection().await {
+            Ok(connection) => connection.run(calls).await,
+            Err(error) => vec![Err(error); calls.len()],
+        }
+    }
+
+    /// Runs one call; see [`Node::run`].
+    ///
+    /// # Errors
+    /// [`NodeError`]
+    pub async fn call(&self, call: ScriptCall) -> Result<Value, NodeError> {
+        self.connection().await?.call(call).await
+    }
+
+    /// Listens to a channel, on the one connection that all channels of this node share. It is kept for a moment after
+    /// the last listener left, so that a busy lock does not subscribe over and over.
+    #[must_use]
+    pub fn subscribe(&self, channel: &str) -> Subscription {
+        self.shared.channels.subscribe(channel)
+    }
+
+    /// Since when nothing has succeeded on this server, on whichever connection; `None` while it works.
+    #[must_use]
+    pub fn failing_since(&self) -> Option<BootInstant> {
+        self.shared.reach.failing_since()
+    }
+
+    /// Resolves when nothing has succeeded on this server for as long as the connect limit.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn out(&self) {
+        self.shared.reach.out().await;
+    }
+
+    /// Gives up the connection; those who still have a clone of it may use it up. Nothing connects any more.
+    pub fn close(&self) {
+        self.slot(|slot| {
+            slot.closed = true;
+            slot.connection = None;
+        });
+        self.shared.channels.close();
+    }
+
+    /// The present connection, or the failure of a closed node, or how often connecting ended so far.
+    fn present(&self) -> Result<Result<Connection, NodeError>, u64> {
+        self.slot(|slot| match &slot.connection {
+            _ if slot.closed => Ok(Err(NodeError::closed())),
+            Some(connection) if !connection.is_broken() => Ok(Ok(connection.clone())),
+            _ => Err(slot.attempts),
+        })
+    }
+
+    async fn connect(&self) -> Result<Connection, NodeError> {
+        let (reach, prelude) = (Arc::clone(&self.shared.reach), self.shared.prelude.clone());
+        // A task of its own, so that the connection lives on the node's runtime, whoever asked for it.
+        let opening = self.shared.runtime.spawn(async move {
+            let connection = Connection::open(reach).await?;
+            if let Some(prelude) = prelude {
+                // Whether it ran or not: the connection is not used, so nothing relies on it.
+                connection.call(prelude()).await.map_err(NodeError::not_applied)?;
+            }
+            Ok(connection)
+        });
+        opening.await.unwrap_or_else(|_| Err(NodeError::closed()))
+    }
+
+    fn slot<T>(&self, work: impl FnOnce(&mut Slot) -> T) -> T {
+        work(&mut self.shared.slot.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("config", self.config()).finish_non_exhaustive()
+    }
+}

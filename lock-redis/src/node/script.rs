@@ -1,0 +1,80 @@
+//! Scripts, and calls of them.
+
+use std::sync::OnceLock;
+
+use redis::Cmd;
+
+/// A Lua script, of which there is one `static`.
+///
+/// A script that reads whatever may raise an error before it writes is all or nothing, whatever error comes back; see
+/// [`NodeError`](super::NodeError).
+#[derive(Debug)]
+pub struct Script {
+    source: &'static str,
+    hash: OnceLock<String>,
+}
+
+impl Script {
+    /// The script with this source.
+    #[must_use]
+    pub const fn new(source: &'static str) -> Self {
+        Self { source, hash: OnceLock::new() }
+    }
+
+    /// The hash by which the server knows it.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        self.hash.get_or_init(|| redis::Script::new(self.source).get_hash().to_owned())
+    }
+}
+
+/// One call of a script: its keys and arguments.
+#[derive(Debug, Clone)]
+pub struct ScriptCall {
+    script: &'static Script,
+    keys: Vec<String>,
+    args: Vec<Vec<u8>>,
+}
+
+impl ScriptCall {
+    /// A call without keys and arguments.
+    #[must_use]
+    pub const fn new(script: &'static Script) -> Self {
+        Self { script, keys: Vec::new(), args: Vec::new() }
+    }
+
+    /// With another key.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.keys.push(key.into());
+        self
+    }
+
+    /// With another argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// With another argument, a whole number.
+    #[must_use]
+    pub fn number(self, number: impl Into<u128>) -> Self {
+        self.arg(number.into().to_string())
+    }
+
+    pub(super) const fn script(&self) -> &'static Script {
+        self.script
+    }
+
+    /// `EVALSHA`, or with the source itself `EVAL`, which also leaves the script on the server for later calls.
+    pub(super) fn command(&self, with_source: bool) -> Cmd {
+        let mut command = if with_source { redis::cmd("EVAL") } else { redis::cmd("EVALSHA") };
+        command.arg(if with_source { self.script.source } else { self.script.hash() });
+        command.arg(self.keys.len()).arg(&self.keys);
+        for arg in &self.args {
+            command.arg(arg.as_slice());
+        }
+        command
+    }
+}

@@ -1,0 +1,308 @@
+//! The channels of one server, all on one connection that rebuilds itself.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use lock_core::Backoff;
+use redis::{
+    RedisError,
+    aio::{PubSub, PubSubSink},
+};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, watch},
+    task::AbortHandle,
+};
+
+use super::{
+    NodeError,
+    connection::{dial, sign_in},
+    reach::Reach,
+};
+
+/// What was heard on one channel so far.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    /// The server has confirmed the subscription, and the connection stands.
+    confirmed: bool,
+    /// Counts the messages, and the times when messages may have been missed.
+    changes: u64,
+}
+
+/// Listens to one channel.
+#[derive(Debug)]
+pub struct Subscription {
+    heard: watch::Receiver<Heard>,
+}
+
+impl Subscription {
+    /// Resolves once the server has confirmed it: from then on no message is missed without [`Subscription::changes`]
+    /// moving.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn confirmed(&mut self) {
+        if self.heard.wait_for(|heard| heard.confirmed).await.is_err() {
+            // The node is closed: nothing will be heard any more.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether the server has confirmed it.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.heard.borrow().confirmed
+    }
+
+    /// How often there was a message, or messages may have been missed. To be read *before* looking at what the messages
+    /// are about.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.heard.borrow().changes
+    }
+
+    /// Resolves when there was a change since `changes` was read.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn changed_since(&mut self, changes: u64) {
+        if self.heard.wait_for(|heard| heard.changes != changes).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// All channels of one server, and the task that serves them.
+pub(super) struct Channels {
+    book: Arc<Book>,
+    task: AbortHandle,
+}
+
+struct Book {
+    pages: Mutex<Pages>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Pages {
+    channels: HashMap<String, Channel>,
+    /// Channels that are yet to be subscribed on the present connection.
+    wanted: Vec<String>,
+}
+
+#[derive(Default)]
+struct Channel {
+    heard: watch::Sender<Heard>,
+    /// Nobody listened at the last look.
+    idle: bool,
+}
+
+impl Channels {
+    pub(super) fn new(reach: Arc<Reach>, runtime: &Handle) -> Self {
+        let book = Arc::new(Book { pages: Mutex::default(), changed: Notify::new() });
+        let task = runtime.spawn(serve(reach, Arc::clone(&book))).abort_handle();
+        Self { book, task }
+    }
+
+    pub(super) fn subscribe(&self, channel: &str) -> Subscription {
+        let heard = self.book.open(|pages| {
+            if let Some(known) = pages.channels.get_mut(channel) {
+                known.idle = false;
+                return known.heard.subscribe();
+            }
+            pages.wanted.push(channel.to_owned());
+            pages.channels.entry(channel.to_owned()).or_default().heard.subscribe()
+        });
+        self.book.changed.notify_one();
+        Subscription { heard }
+    }
+
+    pub(super) fn close(&self) {
+        self.task.abort();
+        self.book.open(|pages| pages.channels.clear());
+    }
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Book {
+    fn open<T>(&self, work: impl FnOnce(&mut Pages) -> T) -> T {
+        work(&mut self.pages.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn confirm(&self, channels: &[String]) {
+        self.open(|pages| {
+            for channel in channels.iter().filter_map(|name| pages.channels.get(name)) {
+                channel.heard.send_modify(|heard| heard.confirmed = true);
+            }
+        });
+    }
+
+    fn message(&self, channel: &str) {
+        self.open(|pages| {
+            if let Some(channel) = pages.channels.get(channel) {
+                channel.heard.send_modify(|heard| heard.changes += 1);
+            }
+        });
+    }
+
+    /// Messages may have been missed on every channel: whoever listens has to look for itself, once subscribed again.
+    fn lost(&self) {
+        self.open(|pages| {
+            for channel in pages.channels.values() {
+                channel.heard.send_modify(|heard| {
+                    heard.confirmed = false;
+                    heard.changes += 1;
+                });
+            }
+            pages.wanted = pages.channels.keys().cloned().collect();
+        });
+    }
+
+    /// Takes out the channels to which nobody has listened for a while.
+    fn sweep(&self) -> Vec<String> {
+        self.open(|pages| {
+            let mut left = Vec::new();
+            pages.channels.retain(|name, channel| {
+                let unused = channel.heard.receiver_count() == 0;
+                let leave = unused && channel.idle;
+                channel.idle = unused;
+                if leave {
+                    left.push(name.clone());
+                }
+                !leave
+            });
+            pages.wanted.retain(|name| !left.contains(name));
+            left
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.open(|pages| pages.channels.is_empty())
+    }
+}
+
+/// Keeps a subscription connection for as long as there are channels, and whenever there are.
+async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
+    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+    loop {
+        while book.is_empty() {
+            book.changed.notified().await;
+        }
+        match open(&reach).await {
+            Ok(pubsub) => {
+                reach.answered();
+                backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+                let ended = Session { reach: &reach, book: &book, pending: FuturesUnordered::new() }.run(pubsub).await;
+                tracing::debug!(node = %reach.config.url(), ended, "the subscription connection ended");
+                book.lost();
+            }
+            Err(error) => {
+                tracing::debug!(node = %reach.config.url(), %error, "no subscription connection");
+                reach.failed();
+            }
+        }
+        reach.clock.sleep(backoff.pause()).await;
+        let _ = book.sweep();
+    }
+}
+
+async fn open(reach: &Reach) -> Result<PubSub, NodeError> {
+    let limit = reach.config.connect_timeout;
+    let opening = async { PubSub::new(&sign_in(reach), dial(reach).await?).await };
+    let opened = reach.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
+    opened.map_err(NodeError::not_connected)
+}
+
+/// What a request on the subscription connection brought: channels that are confirmed now.
+type Answer = Result<Vec<String>, RedisError>;
+
+/// The life of one subscription connection.
+struct Session<'a> {
+    reach: &'a Reach,
+    book: &'a Book,
+    pending: FuturesUnordered<BoxFuture<'static, Answer>>,
+}
+
+impl Session<'_> {
+    /// Serves until the connection is of no further use; says why.
+    async fn run(mut self, pubsub: PubSub) -> &'static str {
+        let (sink, mut messages) = pubsub.split();
+        let clock = self.reach.clock;
+        let interval = self.reach.config.connect_timeout;
+        let mut look_at = clock.now().saturating_add(interval);
+        // Requests that were under way at the last look: should any of these still be, the server is not there.
+        let mut unanswered = false;
+        loop {
+            let wanted = self.book.open(|pages| std::mem::take(&mut pages.wanted));
+            if !wanted.is_empty() {
+                self.ask(subscribe(sink.clone(), wanted));
+            }
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(message) => self.book.message(message.get_channel_name()),
+                    None => return "it was closed",
+                },
+                Some(answer) = self.pending.next() => match answer {
+                    Ok(channels) => {
+                        unanswered = false;
+                        self.reach.answered();
+                        self.book.confirm(&channels);
+                    }
+                    Err(_) => return "a request failed",
+                },
+                () = self.book.changed.notified() => {}
+                () = clock.sleep_until(look_at) => {
+                    if unanswered {
+                        self.reach.failed();
+                        return "no answer";
+                    }
+                    look_at = clock.now().saturating_add(interval);
+                    let left = self.book.sweep();
+                    if !left.is_empty() {
+                        self.ask(unsubscribe(sink.clone(), left));
+                    }
+                    // A server that stands still keeps its connections: only an answer shows that it is there.
+                    if !self.book.is_empty() {
+                        self.ask(ping(sink.clone()));
+                    }
+                    unanswered = !self.pending.is_empty();
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, request: impl Future<Output = Answer> + Send + 'static) {
+        self.pending.push(request.boxed());
+    }
+}
+
+async fn subscribe(mut sink: PubSubSink, channels: Vec<String>) -> Answer {
+    sink.subscribe(&channels).await?;
+    Ok(channels)
+}
+
+async fn unsubscribe(mut sink: PubSubSink, channels: Vec<String>) -> Answer {
+    sink.unsubscribe(&channels).await?;
+    Ok(Vec::new())
+}
+
+async fn ping(mut sink: PubSubSink) -> Answer {
+    sink.ping::<redis::Value>().await?;
+    Ok(Vec::new())
+}
+
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels").field("count", &self.book.open(|pages| pages.channels.len())).finish_non_exhaustive()
+    }
+}
