@@ -5,6 +5,8 @@
 
 mod backoff;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod guard;
 mod janitor;

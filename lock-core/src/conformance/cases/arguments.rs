@@ -1,0 +1,44 @@
+//! What is refused before any server is asked.
+
+use std::{sync::Arc, time::Duration};
+
+use super::super::{
+    failure::{Outcome, ensure},
+    limits::within,
+    run::Run,
+};
+use crate::{Error, LockName, Request};
+
+pub(super) async fn a_name_that_is_not_allowed_is_refused(run: Arc<Run>) -> Outcome {
+    let client = run.connect().await?;
+    let locks = client.locks();
+    let too_long = "n".repeat(LockName::MAX_BYTES + 1);
+    for name in ["", "\0", "a\0b", &too_long] {
+        let refused = [
+            within("an acquisition", locks.mutex(name).lock()).await?.err(),
+            within("an attempt", locks.mutex(name).try_lock()).await?.err(),
+            within("a look", locks.inspect(name)).await?.err(),
+        ];
+        for error in refused {
+            ensure!(matches!(error, Some(Error::InvalidName { .. })), "the name {name:?} was answered with {error:?}");
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_payload_or_ttl_that_is_not_allowed_is_refused(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let client = run.connect().await?;
+    let mutex = client.mutex(&name);
+    let longest = vec![b'p'; Request::MAX_PAYLOAD];
+    within("an acquisition", mutex.clone().payload(&longest).lock()).await??.release().await?;
+    let too_long = vec![b'p'; Request::MAX_PAYLOAD + 1];
+    let refused = within("an acquisition", mutex.clone().payload(&too_long).lock()).await?;
+    ensure!(matches!(refused, Err(Error::Config { .. })), "a payload that is too long came back as {refused:?}");
+    let refused = within("an acquisition", mutex.clone().ttl(Duration::ZERO).lock()).await?;
+    match client.locks().capabilities().ttl {
+        None => ensure!(matches!(refused, Err(Error::Unsupported { .. })), "a ttl came back as {refused:?}"),
+        Some(_) => ensure!(matches!(refused, Err(Error::Config { .. })), "a ttl of nothing came back as {refused:?}"),
+    }
+    run.nothing_left(&name).await
+}

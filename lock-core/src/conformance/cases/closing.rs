@@ -1,0 +1,54 @@
+//! Closing a connection.
+
+use std::sync::Arc;
+
+use super::super::{
+    Failure,
+    failure::{Outcome, ensure},
+    limits::{LIMIT, within},
+    run::Run,
+};
+use super::waiting::in_line;
+use crate::{Error, Loss};
+
+pub(super) async fn close_releases_what_is_held_and_what_was_dropped(run: Arc<Run>) -> Outcome {
+    let [held, dropped] = [run.name(), run.name()];
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let guard = first.lock(&held).await?;
+    drop(first.lock(&dropped).await?);
+    first.close(LIMIT).await??;
+    ensure!(!guard.is_valid(), "{guard:?} is valid after its connection was closed");
+    let loss = within("the news of the end", guard.lost()).await?;
+    ensure!(loss == Loss::Closed, "a guard of a closed connection ended because {loss}");
+    // Not only in the end: by the time that close has come back.
+    for name in [&held, &dropped] {
+        let Some(next) = second.try_lock(name).await? else {
+            return Err(Failure::new(format!("{name:?} is still locked after its connection was closed")));
+        };
+        next.release().await?;
+    }
+    drop(guard);
+    Ok(())
+}
+
+pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let guard = first.lock(&name).await?;
+    let waiter = tokio::spawn({
+        let mutex = second.mutex(&name);
+        async move { mutex.lock().await }
+    });
+    if first.locks().capabilities().fifo {
+        in_line(&first, &name, 1).await?;
+    }
+    second.close(LIMIT).await??;
+    let waited = within("a wait on a closed connection", waiter).await??;
+    ensure!(matches!(waited, Err(Error::Closed)), "a wait on a closed connection ended with {waited:?}");
+    let refused = within("an acquisition", second.mutex(&name).lock()).await?;
+    ensure!(matches!(refused, Err(Error::Closed)), "an acquisition on a closed connection ended with {refused:?}");
+    let refused = within("a look", second.locks().inspect(name.as_str())).await?;
+    ensure!(matches!(refused, Err(Error::Closed)), "a look on a closed connection ended with {refused:?}");
+    guard.release().await?;
+    run.nothing_left(&name).await
+}

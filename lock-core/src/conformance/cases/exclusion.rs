@@ -1,0 +1,170 @@
+//! At most one holder, and who is next.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::task::JoinSet;
+
+use super::super::{
+    client::{Checked, Client},
+    failure::{Outcome, ensure},
+    limits::{eventually, within},
+    run::Run,
+};
+use crate::{BootInstant, Clock, LockName};
+
+pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<Run>) -> Outcome {
+    const CONTENDERS: usize = 100;
+    const ROUNDS: u32 = 3;
+    let name = run.name();
+    let clients = run.connect_several(5).await?;
+    let counter = Arc::new(AtomicU32::new(0));
+    let mut contenders = JoinSet::new();
+    for contender in 0..CONTENDERS {
+        let mutex = clients[contender % clients.len()].mutex(&name);
+        let counter = Arc::clone(&counter);
+        contenders.spawn(async move {
+            let mut times_held = Vec::new();
+            for _ in 0..ROUNDS {
+                let guard = mutex.lock().await?;
+                let granted = Clock::boot().now();
+                increment(&counter).await;
+                let until = Clock::boot().now();
+                ensure!(guard.is_valid(), "{guard:?} was lost while it was held");
+                times_held.push((granted, until));
+                guard.release().await?;
+            }
+            Ok(times_held)
+        });
+    }
+    // Here the whole case's limit applies: a hundred contenders take their time where nobody stands in line.
+    let mut times_held = Vec::new();
+    while let Some(contender) = contenders.join_next().await {
+        times_held.extend(contender??);
+    }
+    let held = u32::try_from(times_held.len())?;
+    ensure!(counter.load(Ordering::Relaxed) == held, "of {held} increments, some were lost: {counter:?}");
+    none_overlap(times_held)
+}
+
+/// An increment that loses updates unless the lock keeps others out.
+async fn increment(counter: &AtomicU32) {
+    let before = counter.load(Ordering::Relaxed);
+    tokio::task::yield_now().await;
+    counter.store(before + 1, Ordering::Relaxed);
+}
+
+fn none_overlap(mut times_held: Vec<(BootInstant, BootInstant)>) -> Outcome {
+    times_held.sort();
+    for pair in times_held.windows(2) {
+        ensure!(pair[0].1 <= pair[1].0, "held from {:?} to {:?}, and from {:?}", pair[0].0, pair[0].1, pair[1].0);
+    }
+    Ok(())
+}
+
+pub(super) async fn two_acquisitions_of_one_connection_exclude_each_other(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let client = run.connect().await?;
+    let guard = client.lock(&name).await?;
+    ensure!(client.try_lock(&name).await?.is_none(), "one connection was granted the lock twice");
+    let next = tokio::spawn({
+        let client = client.clone();
+        let name = name.clone();
+        async move { client.lock(&name).await }
+    });
+    guard.release().await?;
+    next.await??.release().await?;
+    Ok(())
+}
+
+pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival_where_that_is_promised(run: Arc<Run>) -> Outcome {
+    const WAITERS: usize = 12;
+    let name = run.name();
+    let clients = run.connect_several(3).await?;
+    let fifo = clients[0].locks().capabilities().fifo;
+    let holder = clients[0].lock(&name).await?;
+    let granted = Arc::new(Mutex::new(Vec::new()));
+    let mut waiters = JoinSet::new();
+    for waiter in 0..WAITERS {
+        let client = clients[waiter % clients.len()].clone();
+        waiters.spawn(hold_in_turn(client, name.clone(), waiter, Arc::clone(&granted)));
+        if fifo {
+            stands_in_line(&clients[0], &name, waiter + 1).await?;
+        }
+    }
+    holder.release().await?;
+    while let Some(waiter) = waiters.join_next().await {
+        waiter??;
+    }
+    let mut granted = granted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if !fifo {
+        // Then it is promised only that nobody is left out.
+        granted.sort_unstable();
+    }
+    ensure!(granted.iter().copied().eq(0..WAITERS), "the order of grants was {granted:?}");
+    Ok(())
+}
+
+async fn hold_in_turn(client: Client, name: LockName, waiter: usize, granted: Arc<Mutex<Vec<usize>>>) -> Outcome {
+    let guard = client.lock(&name).await?;
+    granted.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
+    Ok(guard.release().await?)
+}
+
+/// Waits until so many stand in line.
+async fn stands_in_line(client: &Client, name: &LockName, waiters: usize) -> Outcome {
+    eventually("the waiter stands in line", || async {
+        let queue = client.inspect(name).await?.queue;
+        Ok((queue.len() == waiters).then_some(()))
+    })
+    .await
+}
+
+pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcome {
+    const LOCKS: usize = 1_000;
+    const AT_ONCE: usize = 50;
+    let prefix = run.name();
+    let client = run.connect().await?;
+    // Short enough for renewals to be seen, where it can be chosen.
+    let ttl = client.locks().capabilities().ttl.map(|allowed| Duration::from_secs(10).min(*allowed.end()));
+    let names: Vec<_> = (0..LOCKS).map(|n| LockName::new(format!("{prefix}/{n}"))).collect::<Result<_, _>>()?;
+    let mut guards: Vec<Checked> = Vec::with_capacity(LOCKS);
+    for names in names.chunks(AT_ONCE) {
+        let mut acquisitions = JoinSet::new();
+        for name in names {
+            let mutex = match ttl {
+                Some(ttl) => client.mutex(name).ttl(ttl),
+                None => client.mutex(name),
+            };
+            acquisitions.spawn(async move { mutex.lock().await });
+        }
+        while let Some(guard) = within("an acquisition among many", acquisitions.join_next()).await? {
+            guards.push(guard??);
+        }
+    }
+    // All of them are renewed, too.
+    let firsts: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
+    for (guard, first) in guards.iter().zip(firsts) {
+        ensure!(first.is_some(), "{guard:?} was lost among many");
+        eventually("a lock among many is renewed", || async {
+            ensure!(guard.is_valid(), "{guard:?} was lost among many");
+            Ok((guard.valid_until() > first).then_some(()))
+        })
+        .await?;
+    }
+    let other = run.connect().await?;
+    for name in names.iter().step_by(100) {
+        ensure!(other.try_lock(name).await?.is_none(), "{name:?} was granted twice");
+    }
+    // Half are released one by one, the rest by dropping the guards.
+    for guard in guards.drain(..LOCKS / 2) {
+        guard.release().await?;
+    }
+    drop(guards);
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Fencing tokens, and the lease behind a grant.
+
+use std::{sync::Arc, time::Duration};
+
+use super::super::{
+    Failure, Kept,
+    failure::{Outcome, ensure},
+    limits::within,
+    run::Run,
+};
+use crate::{Clock, FencingToken};
+
+pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: Arc<Run>) -> Outcome {
+    const GRANTS: usize = 10_000;
+    let name = run.name();
+    let clients = run.connect_several(4).await?;
+    let mut newest = FencingToken { era: 0, number: 0 };
+    for grant in 0..GRANTS {
+        let guard = clients[grant % clients.len()].lock(&name).await?;
+        let token = guard.token();
+        ensure!(token > newest, "grant {grant} has token {token}, the one before it {newest}");
+        newest = token;
+        // A dropped guard now and then, so that some grants follow a release in the background.
+        if grant % 10 == 9 {
+            drop(guard);
+        } else {
+            guard.release().await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps_where_that_is_possible(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let client = run.connect().await?;
+    let Some(allowed) = client.locks().capabilities().ttl else {
+        // That a ttl is then refused is a case among those about arguments.
+        return Ok(client.lock(&name).await?.release().await?);
+    };
+    let ttl = Duration::from_secs(5).clamp(*allowed.start(), *allowed.end());
+    let asked = Clock::boot().now();
+    let guard = within("an acquisition", client.mutex(&name).ttl(ttl).lock()).await??;
+    let until = guard.valid_until().ok_or_else(|| Failure::new("the lock was lost at once"))?;
+    let granted = Clock::boot().now();
+    ensure!(until <= granted.saturating_add(ttl), "valid for longer than its ttl");
+    // The lower bound is what a holder relies on: nearly all of the ttl, counted from when it was asked for.
+    ensure!(until > asked.saturating_add(ttl / 2), "valid for less than half its ttl of {ttl:?}");
+    if let Kept::For(rest) = run.kept(&guard).await? {
+        ensure!(rest <= ttl, "the server keeps it for {rest:?}, asked for were {ttl:?}");
+    }
+    guard.release().await?;
+    Ok(())
+}

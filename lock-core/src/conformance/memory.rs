@@ -1,0 +1,91 @@
+//! The fixture of the memory backend, which also shows what one looks like.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+
+use super::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable};
+use crate::{
+    Error, LockName, Locks,
+    memory::{Config, Memory, MemoryServer},
+};
+
+/// A memory server of its own.
+#[derive(Debug, Default)]
+pub struct MemoryFixture {
+    server: MemoryServer,
+}
+
+impl MemoryFixture {
+    /// A new connection to the fixture's server.
+    ///
+    /// # Errors
+    /// Those of [`Memory::connect`].
+    pub fn memory(&self, ttl: Duration) -> Result<Arc<Memory>, Error> {
+        Memory::connect(Config::new(self.server.clone()).with_ttl(ttl))
+    }
+}
+
+#[async_trait]
+impl Fixture for MemoryFixture {
+    async fn connect(&self) -> Result<Locks, Failure> {
+        Ok(Locks::new(self.memory(LONG_TTL)?))
+    }
+
+    async fn connect_severable(&self) -> Result<Severable, Failure> {
+        let memory = self.memory(Duration::from_secs(1))?;
+        Ok(Severable { locks: Locks::new(memory.clone()), link: Box::new(MemoryLink(memory)) })
+    }
+
+    async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
+        let server = MemoryServer::new();
+        let connect = || Memory::connect(Config::new(server.clone()));
+        match down {
+            Down::Refusing => {
+                server.set_up(false);
+                Ok(Locks::new(connect()?))
+            }
+            Down::Silent => {
+                let memory = connect()?;
+                server.set_up(false);
+                Ok(Locks::new(memory))
+            }
+        }
+    }
+
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        let kept = self.server.snapshot(name);
+        let holders = kept.holders.iter().map(|holder| format!("the holder {}", holder.id));
+        let queue = kept.queue.iter().map(|waiter| format!("the waiter {}", waiter.id));
+        Ok(holders.chain(queue).collect())
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        self.server.delete(name);
+        Ok(())
+    }
+
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
+        let kept = self.server.snapshot(name);
+        let holder = kept.holders.iter().find(|holder| holder.token == Some(token));
+        Ok(holder.map_or(Kept::Gone, |holder| holder.remaining.map_or(Kept::Held, Kept::For)))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryLink(Arc<Memory>);
+
+#[async_trait]
+impl Link for MemoryLink {
+    async fn hold(&self) {
+        self.0.set_connected(false);
+    }
+
+    async fn cut(&self) {
+        self.0.set_connected(false);
+    }
+
+    async fn heal(&self) {
+        self.0.set_connected(true);
+    }
+}

@@ -1,0 +1,98 @@
+//! The conformance suite on the memory backend, and that it can fail: each sabotaged backend is found out by a case.
+
+#[path = "conformance/sabotage.rs"]
+mod sabotage;
+
+use std::sync::Arc;
+
+use lock_core::conformance::{CASES, Case, Failure, Fixture, MemoryFixture};
+
+use self::sabotage::{Sabotage, Sabotaged};
+
+fn case(name: &str) -> &'static Case {
+    CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("there is no case {name}"))
+}
+
+async fn found_out(sabotage: Sabotage, by: &str) -> String {
+    let fixture: Arc<dyn Fixture> = Arc::new(Sabotaged::new(sabotage));
+    match case(by).run(fixture).await {
+        Ok(()) => panic!("{by} did not find out {sabotage:?}"),
+        Err(failure) => failure.to_string(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_backend_passes_every_case() {
+    let fixture = Arc::new(MemoryFixture::default());
+    let mut failures: Vec<(&str, Failure)> = Vec::new();
+    for case in CASES {
+        if let Err(failure) = case.run(fixture.clone()).await {
+            failures.push((case.name, failure));
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_is_left_alone_passes_in_the_saboteurs_hands() {
+    let fixture: Arc<dyn Fixture> = Arc::new(Sabotaged::new(Sabotage::None));
+    for name in [
+        "at_most_one_of_100_contenders_holds_the_lock",
+        "a_dropped_guard_releases_the_lock",
+        "a_waiting_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody",
+    ] {
+        case(name).run(Arc::clone(&fixture)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_grants_twice_is_found_out() {
+    let why = found_out(Sabotage::GrantsTwice, "at_most_one_of_100_contenders_holds_the_lock").await;
+    assert!(why.contains("was granted while"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_overstates_validity_is_found_out_by_any_case_that_holds_a_lock() {
+    let why = found_out(Sabotage::OverstatesValidity, "a_released_lock_goes_to_a_waiter").await;
+    assert!(why.contains("beyond"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_goes_on_believing_after_a_loss_is_found_out() {
+    let why = found_out(
+        Sabotage::NeverLoses,
+        "a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_before_the_next_grant",
+    )
+    .await;
+    assert!(why.contains("valid after the next grant") || why.contains("was granted while"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_does_not_release_a_dropped_guard_is_found_out() {
+    found_out(Sabotage::NeverReleases, "a_dropped_guard_releases_the_lock").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_leaves_a_stopped_attempt_in_the_queue_is_found_out() {
+    found_out(
+        Sabotage::LeavesTheQueue,
+        "a_waiting_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody",
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_whose_tokens_fall_is_found_out() {
+    let why = found_out(Sabotage::TokensFall, "tokens_rise_over_10000_grants_from_several_connections").await;
+    assert!(why.contains("token"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_waits_when_told_not_to_is_found_out() {
+    found_out(Sabotage::AlwaysWaits, "an_attempt_without_waiting_takes_a_free_lock_and_leaves_a_held_one_alone").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_whose_names_collide_is_found_out() {
+    found_out(Sabotage::FoldsNames, "names_that_escape_alike_do_not_collide").await;
+}

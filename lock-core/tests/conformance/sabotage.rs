@@ -1,0 +1,211 @@
+//! Backends that break one promise each, made of the memory backend.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Capabilities, Clock, Error, Lease, LockName, Locks, Loss, Request, Snapshot, Validity, Wait,
+    conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, MemoryFixture, Severable},
+    memory::Memory,
+};
+use tokio_util::sync::CancellationToken;
+
+/// Which promise is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sabotage {
+    None,
+    /// Every tenth acquisition is granted whether the lock is held or not.
+    GrantsTwice,
+    /// The holder's deadline is later than the server's.
+    OverstatesValidity,
+    /// The holder renews its validity by itself, without asking the server.
+    NeverLoses,
+    /// A release is reported and not done; the lease is renewed on.
+    NeverReleases,
+    /// An attempt that is told to stop keeps its place.
+    LeavesTheQueue,
+    /// Each token is lower than the one before it.
+    TokensFall,
+    /// An attempt without waiting waits.
+    AlwaysWaits,
+    /// Names that differ only in case are one lock.
+    FoldsNames,
+}
+
+/// A memory fixture whose connections are sabotaged.
+#[derive(Debug)]
+pub(crate) struct Sabotaged {
+    memory: MemoryFixture,
+    sabotage: Sabotage,
+}
+
+impl Sabotaged {
+    pub(crate) fn new(sabotage: Sabotage) -> Self {
+        Self { memory: MemoryFixture::default(), sabotage }
+    }
+
+    fn locks(&self, memory: Arc<Memory>) -> Locks {
+        Locks::new(Arc::new(Saboteur { memory, sabotage: self.sabotage, acquisitions: AtomicU64::new(0) }))
+    }
+}
+
+#[async_trait]
+impl Fixture for Sabotaged {
+    async fn connect(&self) -> Result<Locks, Failure> {
+        Ok(self.locks(self.memory.memory(LONG_TTL)?))
+    }
+
+    async fn connect_severable(&self) -> Result<Severable, Failure> {
+        let memory = self.memory.memory(Duration::from_secs(1))?;
+        Ok(Severable { locks: self.locks(memory.clone()), link: Box::new(Switch(memory)) })
+    }
+
+    async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
+        self.memory.connect_to_down(down).await
+    }
+
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        self.memory.residue(name).await
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        self.memory.delete(name).await
+    }
+
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
+        let token = if self.sabotage == Sabotage::TokensFall { u64::MAX - token } else { token };
+        self.memory.kept(name, token).await
+    }
+}
+
+#[derive(Debug)]
+struct Switch(Arc<Memory>);
+
+#[async_trait]
+impl Link for Switch {
+    async fn hold(&self) {
+        self.0.set_connected(false);
+    }
+
+    async fn cut(&self) {
+        self.0.set_connected(false);
+    }
+
+    async fn heal(&self) {
+        self.0.set_connected(true);
+    }
+}
+
+#[derive(Debug)]
+struct Saboteur {
+    memory: Arc<Memory>,
+    sabotage: Sabotage,
+    acquisitions: AtomicU64,
+}
+
+#[async_trait]
+impl Backend for Saboteur {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    async fn acquire(self: Arc<Self>, mut request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let turn = self.acquisitions.fetch_add(1, Ordering::Relaxed);
+        match self.sabotage {
+            Sabotage::GrantsTwice if turn % 10 == 9 => {
+                request.name = LockName::new(format!("{}#{turn}", request.name)).unwrap_or(request.name);
+            }
+            Sabotage::AlwaysWaits => request.wait = Wait::UntilStopped,
+            Sabotage::FoldsNames => request.name = LockName::new(request.name.as_str().to_lowercase())?,
+            Sabotage::LeavesTheQueue => return self.acquire_deaf(request, stop).await,
+            _ => {}
+        }
+        Ok(self.lease(Arc::clone(&self.memory).acquire(request, stop).await?))
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
+        self.memory.inspect(name).await
+    }
+
+    async fn close(&self, limit: Duration) -> Result<(), Error> {
+        self.memory.close(limit).await
+    }
+}
+
+impl Saboteur {
+    /// Answers a stop, and leaves the attempt itself as it is.
+    async fn acquire_deaf(&self, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let never = CancellationToken::new();
+        let mut attempt = tokio::spawn(Arc::clone(&self.memory).acquire(request, never));
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {
+                tokio::spawn(async move { attempt.await.map(|lease| lease.map(Box::leak)) });
+                Err(Error::Cancelled)
+            }
+            done = &mut attempt => done.unwrap_or(Err(Error::Cancelled)),
+        }
+    }
+
+    fn lease(&self, lease: Box<dyn Lease>) -> Box<dyn Lease> {
+        let validity = match (self.sabotage, lease.validity().valid_until()) {
+            (Sabotage::OverstatesValidity, Some(until)) => {
+                Validity::new(Clock::boot(), until.saturating_add(LONG_TTL / 20))
+            }
+            (Sabotage::NeverLoses, Some(_)) => self_renewed(),
+            _ => lease.validity().clone(),
+        };
+        Box::new(SabotagedLease { lease, validity, sabotage: self.sabotage })
+    }
+}
+
+/// A validity that goes on and on.
+fn self_renewed() -> Validity {
+    const STEP: Duration = Duration::from_millis(100);
+    let clock = Clock::boot();
+    let validity = Validity::new(clock, clock.now().saturating_add(STEP * 4));
+    let renewed = validity.clone();
+    tokio::spawn(async move {
+        while let Some(observed) = renewed.observe() {
+            renewed.advance(observed, clock.now().saturating_add(STEP * 4));
+            clock.sleep(STEP).await;
+        }
+    });
+    validity
+}
+
+#[derive(Debug)]
+struct SabotagedLease {
+    lease: Box<dyn Lease>,
+    validity: Validity,
+    sabotage: Sabotage,
+}
+
+#[async_trait]
+impl Lease for SabotagedLease {
+    fn token(&self) -> u64 {
+        match self.sabotage {
+            Sabotage::TokensFall => u64::MAX - self.lease.token(),
+            _ => self.lease.token(),
+        }
+    }
+
+    fn validity(&self) -> &Validity {
+        &self.validity
+    }
+
+    async fn release(self: Box<Self>) -> Result<(), Error> {
+        self.validity.end(Loss::Released);
+        if self.sabotage == Sabotage::NeverReleases {
+            Box::leak(self.lease);
+            return Ok(());
+        }
+        self.lease.release().await
+    }
+}
