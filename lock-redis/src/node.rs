@@ -229,18 +229,25 @@ impl Node {
         self.shared.channels.subscribe(channel)
     }
 
+    /// Listens to a channel if there is a confirmed subscription to it already, without asking the server for one.
+    #[must_use]
+    pub fn listening(&self, channel: &str) -> Option<Subscription> {
+        self.shared.channels.listening(channel)
+    }
+
     /// Since when nothing has succeeded on this server, on whichever connection; `None` while it works.
     #[must_use]
     pub fn failing_since(&self) -> Option<BootInstant> {
         self.shared.reach.failing_since()
     }
 
-    /// Resolves when nothing has succeeded on this server for as long as the connect limit.
+    /// Resolves when nothing has succeeded on this server for as long as the connect limit, counted from `from` at the
+    /// earliest.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub async fn out(&self) {
-        self.shared.reach.out().await;
+    pub async fn out(&self, from: BootInstant) {
+        self.shared.reach.out(from).await;
     }
 
     /// Gives up the connection; those who still have a clone of it may use it up. Nothing connects any more.

@@ -37,15 +37,17 @@ struct Live {
 impl Connection {
     /// Connects and signs in. To be called on the runtime of the node.
     pub(super) async fn open(reach: Arc<Reach>) -> Result<Self, NodeError> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let opening = async {
-            let (stream, user) = (dial(&reach).await?, sign_in(&reach));
-            let opened = MultiplexedConnection::new_with_config(&user, stream, config).await;
-            opened.map(|(wire, driver)| (wire, driver.boxed()))
-        };
         let limit = reach.config.connect_timeout;
-        let opened = reach.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
-        let (wire, driver) = opened.map_err(NodeError::not_connected)?;
+        let clock = reach.clock;
+        let opened = clock.timeout(limit, Self::dial_and_greet(reach)).await;
+        opened.ok_or_else(|| NodeError::connect_timed_out(limit))?.map_err(NodeError::not_connected)
+    }
+
+    async fn dial_and_greet(reach: Arc<Reach>) -> Result<Self, RedisError> {
+        let (stream, user) = (dial(&reach).await?, sign_in(&reach));
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (mut wire, driver) = MultiplexedConnection::new_with_config(&user, stream, config).await?;
+        let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&broken);
         // An end that is seen here, while nothing is under way, costs nobody an attempt.
@@ -53,8 +55,13 @@ impl Connection {
             driver.await;
             ended.store(true, Ordering::Release);
         });
-        let live = Live { wire, reach, broken, known: Mutex::default(), driver: driver.abort_handle() };
-        Ok(Self { live: Arc::new(live) })
+        let live = Live { wire: wire.clone(), reach, broken, known: Mutex::default(), driver: driver.abort_handle() };
+        let connection = Self { live: Arc::new(live) };
+        // The kernel of a server that stands still takes connections, too: only an answer shows that it is there.
+        match wire.send_packed_command(&redis::cmd("PING")).await? {
+            Value::ServerError(error) => Err(error.into()),
+            _ => Ok(connection),
+        }
     }
 
     /// Runs `calls` in this order in one burst and gives each its answer. A script that the server does not have (any

@@ -34,15 +34,15 @@ impl Reach {
         *self.failing.borrow()
     }
 
-    /// Resolves when nothing has succeeded for as long as the connect limit.
-    pub(super) async fn out(&self) {
+    /// Resolves when nothing has succeeded for as long as the connect limit, counted from `from` at the earliest.
+    pub(super) async fn out(&self, from: BootInstant) {
         let mut failing = self.failing.subscribe();
         loop {
             let since = *failing.borrow_and_update();
             let given_up = async {
                 match since {
                     Some(since) => {
-                        self.clock.sleep_until(since.saturating_add(self.config.connect_timeout)).await;
+                        self.clock.sleep_until(since.max(from).saturating_add(self.config.connect_timeout)).await;
                     }
                     None => std::future::pending().await,
                 }

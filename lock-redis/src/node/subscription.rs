@@ -122,6 +122,14 @@ impl Channels {
         Subscription { heard }
     }
 
+    pub(super) fn listening(&self, channel: &str) -> Option<Subscription> {
+        self.book.open(|pages| {
+            let known = pages.channels.get_mut(channel).filter(|known| known.heard.borrow().confirmed)?;
+            known.idle = false;
+            Some(Subscription { heard: known.heard.subscribe() })
+        })
+    }
+
     pub(super) fn close(&self) {
         self.task.abort();
         self.book.open(|pages| pages.channels.clear());

@@ -1,0 +1,142 @@
+//! One try to take a lock, with its undo.
+
+use std::time::Duration;
+
+use lock_core::{BootInstant, Request};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Redis,
+    node::{Connection, FailureKind, NodeError, ScriptCall},
+    scripts::{self, Acquired, Attempt},
+};
+
+/// How a try ended.
+pub(crate) enum Tried {
+    /// The lock is ours; validity counts from when this attempt was first sent.
+    Granted { attempt: Attempt, number: u64, sent_at: BootInstant },
+    /// Somebody holds it, for this long; `None` without an expiry.
+    Held(Option<Duration>),
+    /// It was told to stop, and has withdrawn what it had.
+    Stopped,
+}
+
+/// One attempt, ready to be sent.
+struct Try<'a> {
+    redis: &'a Redis,
+    attempt: Attempt,
+    acquire: ScriptCall,
+    ttl: Duration,
+    stop: &'a CancellationToken,
+}
+
+impl Redis {
+    /// Tries once: one round trip and one command on the server, unless the connection breaks.
+    pub(crate) async fn try_once(
+        &self,
+        request: &Request,
+        ttl: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Tried, NodeError> {
+        let attempt = Attempt::new(self.keys(&request.name));
+        let acquire = attempt.acquire(ttl, self.proposals().next(), &request.payload, None);
+        Try { redis: self, attempt, acquire, ttl, stop }.run().await
+    }
+}
+
+impl Try<'_> {
+    async fn run(self) -> Result<Tried, NodeError> {
+        let Some(connection) = self.connection().await? else { return Ok(Tried::Stopped) };
+        // Before the sending, for the server counts from later on.
+        let sent_at = self.redis.clock().now();
+        let answer = match self.ask(&connection).await {
+            Err(error) if error.kind() == FailureKind::Connection => self.ask_again(error).await,
+            Err(error) => {
+                if error.is_unknown() {
+                    self.undo(Some(connection));
+                }
+                Err(error)
+            }
+            answer => answer,
+        };
+        match answer? {
+            Some(Acquired::Granted(number)) => Ok(Tried::Granted { attempt: self.attempt, number, sent_at }),
+            Some(Acquired::Held(left) | Acquired::Quarantined(left)) => Ok(Tried::Held(left)),
+            Some(Acquired::Undone) => Ok(Tried::Held(Some(Duration::ZERO))),
+            None => Ok(Tried::Stopped),
+        }
+    }
+
+    /// The connection broke: sends the same attempt down the next one. If the first request was applied, it gets the
+    /// same grant again, and its validity still counts from the first sending.
+    async fn ask_again(&self, first: NodeError) -> Result<Option<Acquired>, NodeError> {
+        let answer = match self.connection().await {
+            Ok(Some(connection)) => self.ask(&connection).await,
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let granted = matches!(answer, Ok(Some(Acquired::Granted(_))));
+        if first.is_unknown() && !granted || answer.as_ref().is_err_and(NodeError::is_unknown) {
+            // Down two connections, nothing is known about the order in which they arrive: leave a tombstone.
+            self.undo(None);
+        }
+        answer
+    }
+
+    /// A connection; `None` when it was told to stop.
+    async fn connection(&self) -> Result<Option<Connection>, NodeError> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Ok(None),
+            connection = self.redis.node().connection() => connection.map(Some),
+        }
+    }
+
+    /// Sends the request; `None` when it was told to stop meanwhile, and has withdrawn.
+    async fn ask(&self, connection: &Connection) -> Result<Option<Acquired>, NodeError> {
+        let mut asking = std::pin::pin!(async {
+            let answer = connection.call(self.acquire.clone()).await?;
+            scripts::acquired(&answer)
+        });
+        tokio::select! {
+            biased;
+            answer = &mut asking => return answer.map(Some),
+            () = self.stop.cancelled() => {}
+        }
+        // Down the same connection, so the acquisition is not overtaken by its undo.
+        let withdrawing = async { scripts::held(&connection.call(self.attempt.release()).await?) };
+        let (answer, withdrawn) = futures::join!(asking, withdrawing);
+        let is_clean = match (&answer, &withdrawn) {
+            (Ok(Acquired::Granted(_)), withdrawn) => matches!(withdrawn, Ok(true)),
+            (Ok(_), _) => true,
+            (Err(error), _) => !error.is_unknown(),
+        };
+        if !is_clean {
+            self.undo(Some(connection.clone()));
+        }
+        Ok(None)
+    }
+
+    /// Has the janitor undo this attempt: first down its own connection, where the undo comes after it for certain; else
+    /// on another one, with a tombstone should it come later.
+    fn undo(&self, own: Option<Connection>) {
+        let (node, attempt) = (self.redis.node().clone(), self.attempt.clone());
+        let url = self.redis.url();
+        // The request may still be on its way for as long as an answer may take.
+        let until = self.ttl.saturating_add(self.redis.node().config().response_timeout);
+        let until = self.redis.clock().now().saturating_add(until);
+        let mut own = own;
+        self.redis.janitor().clean("an acquisition of unknown outcome", until, move || {
+            let (node, attempt, url, own) = (node.clone(), attempt.clone(), url.clone(), own.take());
+            async move {
+                if let Some(own) = own
+                    && own.call(attempt.release()).await.is_ok_and(|answer| scripts::held(&answer).is_ok())
+                {
+                    return Ok(());
+                }
+                let undone = node.call(attempt.undo()).await.and_then(|answer| scripts::held(&answer));
+                undone.map(drop).map_err(|error| error.into_error(&url))
+            }
+        });
+    }
+}
