@@ -1,0 +1,94 @@
+//! The command line's own face.
+
+#![allow(clippy::doc_markdown, reason = "these comments are the help texts, which show no markup")]
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Hold a distributed lock while a command runs, and look at locks.
+///
+/// The backend is chosen by --url, else by the file of --config, else by LOCK_URL, else by the file of LOCK_CONFIG.
+#[derive(Debug, Parser)]
+#[command(name = "lock", version, arg_required_else_help = true, after_help = STATUSES)]
+pub(crate) struct Arguments {
+    /// The lock service, as zk://HOST,HOST/PATH, redis://HOST or redlock://HOST,HOST,HOST. Other users of this machine
+    /// can read it here: give a password in LOCK_URL or in a file.
+    #[arg(long, global = true, conflicts_with = "config")]
+    pub(crate) url: Option<String>,
+
+    /// A TOML file with a table [lock].
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Say what happens; twice for everything.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const STATUSES: &str = "Exit status: that of the command (128+n when signal n ended it, 127 when it was not found, 126 when \
+it could not be run); 75 the lock was not acquired in time, 69 the lock service is unavailable, 76 the lock was lost while \
+the command ran, 64 wrong usage, 78 wrong configuration.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Status(Status),
+    /// What `lock run` starts beside its command, to end it should `lock run` be killed.
+    #[command(hide = true)]
+    Guardian {
+        #[arg(long, value_parser = humantime::parse_duration)]
+        kill_after: Duration,
+    },
+}
+
+/// Run a command while holding a lock.
+///
+/// The command runs in a process group of its own, with LOCK_NAME, LOCK_TOKEN (the fencing token) and LOCK_URL in its
+/// environment. Signals are passed on to the group. When the lock is lost, a moment before its validity ends if the service
+/// cannot be reached, and when `lock run` itself is killed or stopped for longer than that, the whole group gets SIGTERM,
+/// and what is left of it after --kill-after gets SIGKILL. A process that leaves the group is out of reach. What the
+/// command leaves running in the background when it ends by itself goes on, without the lock.
+///
+/// On a terminal the command's group is its foreground. `lock run` cannot be suspended (a stopped holder loses its lock):
+/// a command that stops on Ctrl-Z is continued.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// What to lock: 1 to 512 bytes, any text.
+    pub(crate) name: String,
+
+    /// Wait for the lock for at most this long; without it, for as long as it takes.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait for the lock.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// How long the service keeps the lock should this machine die; where locks share a session (zk://), set
+    /// `session_timeout` in the URL instead.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Option<Duration>,
+
+    /// When the lock is lost, how long after SIGTERM what is left of the command gets SIGKILL.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub(crate) kill_after: Duration,
+
+    /// The exit status when the lock was not acquired in time.
+    #[arg(long, value_name = "N", default_value_t = crate::failure::NOT_ACQUIRED)]
+    pub(crate) conflict_exit_code: u8,
+
+    /// The command and its arguments.
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Show who holds a lock and who waits for it.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Which lock.
+    pub(crate) name: String,
+}

@@ -1,0 +1,89 @@
+//! Signals that `lock run` receives.
+
+use std::{fs, future::poll_fn, io, task::Poll};
+
+use nix::sys::signal::{SigSet, Signal};
+use tokio::signal::unix::{self, SignalKind};
+
+/// Passed on to the command. Those that a program raises by its own fault are not among them, nor are KILL and STOP, which
+/// nobody can catch: for these there is the guardian.
+const PASSED_ON: [Signal; 10] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGWINCH,
+    Signal::SIGPROF,
+    Signal::SIGCONT,
+];
+
+/// Caught, and not passed on: a command that stopped or ended, and the request to stop, which a holder must not follow.
+const CAUGHT: [Signal; 2] = [Signal::SIGCHLD, Signal::SIGTSTP];
+
+/// The signals of this process, as they come.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    streams: Vec<(Signal, unix::Signal)>,
+}
+
+impl Signals {
+    /// Catches signals from now on. Those that were ignored when this program was started (by `nohup`, or by a shell for
+    /// its background jobs) stay ignored, here and in the command.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let ignored = ignored();
+        let wanted = PASSED_ON.into_iter().chain(CAUGHT).filter(|signal| ignored & bit(*signal) == 0);
+        let listen = |signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
+        Ok(Self { streams: wanted.map(listen).collect::<io::Result<_>>()? })
+    }
+
+    /// The next signal.
+    ///
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            for (signal, stream) in &mut self.streams {
+                if stream.poll_recv(cx).is_ready() {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The next signal that asks a program to end.
+    pub(crate) async fn next_ending(&mut self) -> Signal {
+        loop {
+            let signal = self.next().await;
+            if matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM) {
+                return signal;
+            }
+        }
+    }
+}
+
+/// Whether the command is to get it as well.
+pub(crate) fn is_passed_on(signal: Signal) -> bool {
+    PASSED_ON.contains(&signal)
+}
+
+/// Keeps the terminal from stopping this process when it writes to it or takes it back from the background.
+pub(crate) fn block_terminal_stops() -> io::Result<()> {
+    let mut stops = SigSet::empty();
+    stops.add(Signal::SIGTTOU);
+    Ok(stops.thread_block()?)
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal as i32 - 1)
+}
+
+/// The signals that this process ignores, as the kernel lists them; see `proc_pid_status(5)`.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+}
