@@ -1,1 +1,54 @@
-//! To be written.
+//! The ZooKeeper backend: a fair queue of ephemeral sequential nodes.
+//!
+//! # Which promise
+//! Waiters are granted in the order of their arrival, over all programs that use the same ensemble. A release wakes
+//! exactly one of them. The fencing token is the transaction number (`czxid`) of the holder's node: it rises with each
+//! grant, through elections and restarts, and when the lock's directory is removed in between.
+//!
+//! All locks of a connection share one session and its one heartbeat. A guard knows by its own clock until when the
+//! servers certainly keep the session; a program that is cut off or stopped knows that it lost the lock before the next
+//! holder is granted. Once the session has ended, all its guards are lost, and the next acquisition opens a new one.
+//!
+//! # Which limits
+//! - There is no ttl for a single lock: after a crash of its holder a lock is free when the session has expired, at most
+//!   the negotiated time-out and a tick later.
+//! - [`Config::tick_time`] must not be below the servers' `tickTime`, or validity is overstated.
+//! - Whoever may write to the lock's nodes can break the lock: a node that is deleted by somebody else is reported as
+//!   [`Loss::TakenAway`](lock_core::Loss::TakenAway), after the fact, and data written to a holder's node looks like its release.
+//! - No TLS and no authentication yet.
+//! - Dropped without [`close`](lock_core::Backend::close) and with the program ended at once, locks stay until the
+//!   session expires.
+//!
+//! # What it costs
+//! An uncontended acquisition is one round trip (a create and a list, written back to back), a release is one (a
+//! transaction of two writes). A contender that waits sets two watches, in one more round trip, and is granted by the
+//! news of the release: no request stands between a release and the next grant.
+//!
+//! # Example
+//! ```no_run
+//! # async fn run() -> Result<(), lock_core::Error> {
+//! use std::time::Duration;
+//!
+//! let config = lock_zk::Config::new([("10.0.0.1", 2181), ("10.0.0.2", 2181), ("10.0.0.3", 2181)]).with_root("/app");
+//! let locks = lock_core::Locks::new(lock_zk::ZooKeeper::connect(config).await?);
+//! let guard = locks.mutex("orders/4711").lock().await?;
+//! println!("held with token {}", guard.token());
+//! guard.release().await?;
+//! locks.close(Duration::from_secs(5)).await
+//! # }
+//! ```
+
+mod backend;
+mod config;
+mod connection;
+mod contend;
+mod heartbeat;
+mod lease;
+mod nodelay;
+mod queue;
+mod runtime;
+mod session;
+mod sweep;
+mod wire;
+
+pub use crate::{backend::ZooKeeper, config::Config};

@@ -1,0 +1,217 @@
+//! What a connection needs to know.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use lock_core::{Error, Settings};
+
+/// The port of a server for which none is given.
+const PORT: u16 = 2181;
+
+const SESSION_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+const TICK_TIME: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+const CONNECT_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+
+/// Settings of a [`ZooKeeper`](crate::ZooKeeper) connection.
+///
+/// ```
+/// # use std::time::Duration;
+/// let config = lock_zk::Config::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
+///     .with_root("/app")
+///     .with_session_timeout(Duration::from_secs(20));
+/// assert_eq!(config.url(), "zk://zk1:2181,zk2:2181,zk3:2181/app");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// Host and port of each server of the ensemble.
+    pub servers: Vec<(String, u16)>,
+    /// The node under which all locks are; made when it is missing.
+    pub root: String,
+    /// How long the servers keep the session without hearing of it: asked for, the servers may answer with another one.
+    pub session_timeout: Duration,
+    /// The servers' `tickTime`, or anything longer. A value below theirs would overstate validity.
+    pub tick_time: Duration,
+    /// How long a connection may take, and how long an outage is bridged.
+    pub connect_timeout: Duration,
+}
+
+impl Config {
+    /// The default of [`Config::root`].
+    pub const ROOT: &'static str = "/locks";
+
+    /// Those servers, with the defaults for everything else: root `/locks`, a session of 10 s, a tick of 2 s, and 5 s to
+    /// connect.
+    pub fn new<H: Into<String>>(servers: impl IntoIterator<Item = (H, u16)>) -> Self {
+        Self {
+            servers: servers.into_iter().map(|(host, port)| (host.into(), port)).collect(),
+            root: Self::ROOT.to_owned(),
+            session_timeout: Duration::from_secs(10),
+            tick_time: Duration::from_secs(2),
+            connect_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// Sets the node under which all locks are.
+    #[must_use]
+    pub fn with_root(mut self, root: impl Into<String>) -> Self {
+        self.root = root.into();
+        self
+    }
+
+    /// Sets how long the servers keep the session without hearing of it.
+    #[must_use]
+    pub const fn with_session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// Sets the servers' `tickTime`.
+    #[must_use]
+    pub const fn with_tick_time(mut self, tick: Duration) -> Self {
+        self.tick_time = tick;
+        self
+    }
+
+    /// Sets how long a connection may take, and how long an outage is bridged.
+    #[must_use]
+    pub const fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Reads the settings of a URL such as `zk://10.0.0.1,10.0.0.2/app?session_timeout=10s`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unknown key or a value that is not allowed.
+    pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
+        if settings.username.is_some() || settings.password.is_some() {
+            let user = settings.username.unwrap_or_default();
+            return Err(Error::config("user", user, "none: zk:// takes no user and no password"));
+        }
+        let servers = settings.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT)));
+        let mut config = Self::new(servers);
+        if !matches!(settings.path.as_str(), "" | "/") {
+            config.root = settings.path.clone();
+        }
+        config.session_timeout = settings.duration("session_timeout", config.session_timeout, SESSION_TIMEOUT)?;
+        config.tick_time = settings.duration("tick_time", config.tick_time, TICK_TIME)?;
+        config.connect_timeout = settings.duration("connect_timeout", config.connect_timeout, CONNECT_TIMEOUT)?;
+        settings.finish()?;
+        config.checked()
+    }
+
+    /// The settings in the form of their URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("zk://{}{}", self.connect_string(), self.root)
+    }
+
+    /// The servers, as the client takes them.
+    pub(crate) fn connect_string(&self) -> String {
+        let server = |(host, port): &(String, u16)| {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        };
+        self.servers.iter().map(server).collect::<Vec<_>>().join(",")
+    }
+
+    /// These settings, if they can work; the one place that checks them.
+    pub(crate) fn checked(self) -> Result<Self, Error> {
+        if self.servers.is_empty() || self.servers.iter().any(|(host, port)| host.is_empty() || *port == 0) {
+            return Err(Error::config("hosts", self.connect_string(), "at least one host, each with a port above 0"));
+        }
+        check_root(&self.root)?;
+        check(SESSION_TIMEOUT, "session_timeout", self.session_timeout)?;
+        check(TICK_TIME, "tick_time", self.tick_time)?;
+        check(CONNECT_TIMEOUT, "connect_timeout", self.connect_timeout)?;
+        // Validity counts from a request that is at least a tick older than the write that proves it, so a session
+        // must outlive a tick by far to be of any use. Servers refuse such sessions, too, unless told otherwise.
+        if self.tick_time * 2 > self.session_timeout {
+            let value = format!("{:?}", self.tick_time);
+            let allowed = format!("at most half of session_timeout, which is {:?}", self.session_timeout);
+            return Err(Error::config("tick_time", value, allowed));
+        }
+        Ok(self)
+    }
+}
+
+fn check(allowed: RangeInclusive<Duration>, key: &str, value: Duration) -> Result<(), Error> {
+    if allowed.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::config(key, format!("{value:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
+}
+
+fn check_root(root: &str) -> Result<(), Error> {
+    let allowed = "an absolute path outside of /zookeeper, without empty parts, dots alone or control characters";
+    let parts = root.strip_prefix('/').map(|parts| parts.split('/').collect::<Vec<_>>()).unwrap_or_default();
+    let fits = |part: &&str| !matches!(*part, "" | "." | "..") && part.chars().all(is_allowed);
+    if parts.is_empty() || parts[0] == "zookeeper" || !parts.iter().all(fits) {
+        return Err(Error::config("path", root, allowed));
+    }
+    Ok(())
+}
+
+/// What ZooKeeper takes in a path.
+const fn is_allowed(c: char) -> bool {
+    !matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(path: &str, values: &[(&str, &str)]) -> Settings {
+        let mut settings = Settings::new("zk");
+        settings.hosts = vec![("h1".to_owned(), None), ("::1".to_owned(), Some(2182))];
+        settings.path = path.to_owned();
+        settings.values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        settings
+    }
+
+    #[test]
+    fn what_is_not_set_has_its_default() {
+        let config = Config::from_settings(settings("", &[])).unwrap();
+        assert_eq!(config.connect_string(), "h1:2181,[::1]:2182");
+        assert_eq!(config.root, "/locks");
+        assert_eq!(config.session_timeout, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn what_is_set_is_taken() {
+        let values = [("session_timeout", "4s"), ("tick_time", "100ms"), ("connect_timeout", "1s")];
+        let config = Config::from_settings(settings("/app/locks", &values)).unwrap();
+        let expected = Config::new([("h1", 2181), ("::1", 2182)])
+            .with_root("/app/locks")
+            .with_session_timeout(Duration::from_secs(4))
+            .with_tick_time(Duration::from_millis(100))
+            .with_connect_timeout(Duration::from_secs(1));
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_key_and_value() {
+        let refused: [(&str, &[(&str, &str)], &str); 6] = [
+            ("/a//b", &[], "path"),
+            ("/zookeeper/x", &[], "path"),
+            ("/a/../b", &[], "path"),
+            ("", &[("session_timeout", "3s")], "tick_time"),
+            ("", &[("session_timeout", "1ms")], "session_timeout"),
+            ("", &[("ttl", "3s")], "ttl"),
+        ];
+        for (path, values, key) in refused {
+            match Config::from_settings(settings(path, values)) {
+                Err(Error::Config { key: named, .. }) => assert_eq!(named, key),
+                other => panic!("{path} {values:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_is_refused_instead_of_ignored() {
+        let mut settings = settings("", &[]);
+        settings.password = Some("secret".to_owned());
+        let error = Config::from_settings(settings).unwrap_err().to_string();
+        assert!(error.contains("user") && !error.contains("secret"), "{error}");
+    }
+}

@@ -1,0 +1,114 @@
+//! Withdrawal: removing from the servers what an attempt or a release left there, until it is gone for sure.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use lock_core::{BootInstant, Error, Janitor};
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::Error as ClientError;
+
+use crate::{
+    queue,
+    session::Session,
+    wire::{Entered, Outcome, Spot, outcome},
+};
+
+/// How long a release or a withdrawal waits for its one try, before it goes on in the background.
+pub(crate) const ONE_TRY: Duration = Duration::from_secs(1);
+
+/// What removing something needs of its connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Keeping {
+    pub(crate) session: Arc<Session>,
+    pub(crate) janitor: Janitor,
+}
+
+/// The create and the list of a contender that enters the queue.
+pub(crate) type Entering =
+    Pin<Box<dyn Future<Output = (Result<Entered, ClientError>, Result<Vec<String>, ClientError>)> + Send>>;
+
+/// What an attempt may have left on the server.
+pub(crate) enum Trace {
+    /// The node of that path.
+    Node(String),
+    /// A node with the attempt's unique id, or none.
+    Unknown,
+    /// A create is under way, or waits in a disconnected client and will run on its next connection.
+    UnderWay(Entering),
+}
+
+/// Removes a trace in the background. The returned token is cancelled when it is gone.
+pub(crate) fn withdraw(keeping: &Keeping, spot: &Spot, trace: Trace) -> CancellationToken {
+    match trace {
+        Trace::Node(path) => withdraw_node(keeping, path),
+        Trace::Unknown => withdraw_by_id(keeping, spot.clone()),
+        Trace::UnderWay(entering) => withdraw_entering(keeping.clone(), spot.clone(), entering),
+    }
+}
+
+/// Deletes a node in the background. The returned token is cancelled when it is gone.
+pub(crate) fn withdraw_node(keeping: &Keeping, path: String) -> CancellationToken {
+    repeat(keeping, move |session| {
+        let path = path.clone();
+        async move { session.delete(&path).await }
+    })
+}
+
+/// Deletes whatever this attempt made, which only its unique id tells.
+fn withdraw_by_id(keeping: &Keeping, spot: Spot) -> CancellationToken {
+    repeat(keeping, move |session| {
+        let spot = spot.clone();
+        async move {
+            let children = match session.list_synced(&spot.directory).await {
+                Err(ClientError::NoNode) => return Ok(()),
+                other => other?,
+            };
+            for name in queue::made_by(&children, &spot.unique, session.id()) {
+                session.delete(&spot.path(name)).await?;
+            }
+            Ok(())
+        }
+    })
+}
+
+fn withdraw_entering(keeping: Keeping, spot: Spot, entering: Entering) -> CancellationToken {
+    let gone = CancellationToken::new();
+    let done = gone.clone();
+    keeping.janitor.clone().spawn(async move {
+        let (created, _) = entering.await;
+        let trace = match created {
+            Ok(entered) => Trace::Node(spot.path(&entered.name)),
+            Err(error) if outcome(&error) == Outcome::Unknown => Trace::Unknown,
+            Err(_) => return done.cancel(),
+        };
+        withdraw(&keeping, &spot, trace).cancelled().await;
+        done.cancel();
+    });
+    gone
+}
+
+/// Repeats a removal until it has a definite answer or the session has ended, and its nodes with it. There is no other
+/// end: while the session lives, so does the node, and whoever stands behind it waits.
+fn repeat<F, A>(keeping: &Keeping, removal: F) -> CancellationToken
+where
+    F: Fn(Arc<Session>) -> A + Send + 'static,
+    A: Future<Output = Result<(), ClientError>> + Send + 'static,
+{
+    let (session, gone) = (Arc::clone(&keeping.session), CancellationToken::new());
+    let done = gone.clone();
+    keeping.janitor.clean("a contender's node", BootInstant::from_nanos(u64::MAX), move || {
+        let (session, done) = (Arc::clone(&session), done.clone());
+        let removal = removal(Arc::clone(&session));
+        async move {
+            match removal.await {
+                Err(error) if !session.is_ended() && outcome(&error) != Outcome::SessionEnded => {
+                    Err(Error::unavailable(session.config().url(), "a contender was not withdrawn yet", error))
+                }
+                _ => {
+                    done.cancel();
+                    Ok(())
+                }
+            }
+        }
+    });
+    gone
+}
