@@ -37,6 +37,22 @@ pub enum LabError {
         reason: String,
     },
 
+    /// A lock could not be used as the measurement needs it.
+    #[error("{action}: {source}")]
+    Lock {
+        /// What was attempted.
+        action: String,
+        /// Why it failed.
+        source: lock_core::Error,
+    },
+
+    /// The second process, which is to hold a lock until it is killed, does not.
+    #[error("the holder in a process of its own: {reason}")]
+    Holder {
+        /// What was seen.
+        reason: String,
+    },
+
     /// The operating system refused something.
     #[error("{action}: {source}")]
     Io {
@@ -50,6 +66,11 @@ pub enum LabError {
 impl LabError {
     pub(crate) fn io(action: impl Into<String>, source: io::Error) -> Self {
         Self::Io { action: action.into(), source }
+    }
+
+    /// For `map_err`.
+    pub(crate) fn lock(action: &str) -> impl FnOnce(lock_core::Error) -> Self {
+        move |source| Self::Lock { action: action.into(), source }
     }
 
     pub(crate) fn control(server: impl Into<String>, request: &'static str, reason: impl ToString) -> Self {

@@ -10,6 +10,11 @@
 pub mod compare;
 pub mod demo;
 mod error;
+pub mod history;
+pub mod holder;
+pub mod latency;
+pub mod load;
+mod progress;
 pub mod proxy;
 pub mod report;
 pub mod servers;

@@ -1,8 +1,31 @@
 //! The comparison of the backends: the same load and the same faults on each, in one run on one machine.
 
-use std::path::PathBuf;
+mod contended;
+mod holder_killed;
+mod server_killed;
+mod uncontended;
 
-use crate::{LabError, report::Report, topology::Topology};
+use std::{
+    path::PathBuf,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use lock::Locks;
+use lock_core::{Clock, clock::wall_micros};
+
+use crate::{
+    LabError,
+    progress::Progress,
+    report::{Backend, Machine, Outcome, Report, Settings},
+    topology::{Deployment, Topology},
+};
+
+/// After a server was killed, the old holder keeps its lock for so many leases before it releases it.
+pub(crate) const HOLD_FOR_LEASES: f64 = 1.5;
+/// The measurements on each backend.
+const MEASUREMENTS: usize = 4;
+/// How long a connection may take to close between two measurements.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What is compared, and where the report goes.
 #[derive(Debug, Clone)]
@@ -26,12 +49,121 @@ impl Options {
     }
 }
 
-/// Compares the backends and writes `report.json`, `report.md` and `index.html`. Progress goes to standard error.
+/// Compares the backends and writes `report.json`, `report.md`, `index.html` and the pictures. Progress goes to standard
+/// error.
 ///
 /// # Errors
 /// [`LabError::Io`] when the report cannot be written. A backend that is missing or fails is a row of the report.
 pub async fn run(options: &Options) -> Result<Report, LabError> {
-    let _ = options;
-    tokio::task::yield_now().await;
-    Ok(Report::default())
+    let clock = Clock::boot();
+    let begin = clock.now();
+    let settings = settings(options.scale);
+    let progress = Progress::new(options.topologies.len() * MEASUREMENTS);
+    let mut report = Report {
+        date: humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(wall_micros())).to_string(),
+        machine: Machine::this(),
+        settings,
+        ..Report::default()
+    };
+    for topology in &options.topologies {
+        let backend = backend(*topology, &report.settings, options, &progress).await;
+        report.backends.push(backend);
+    }
+    progress.finish();
+    report.seconds = clock.now().saturating_since(begin).as_secs_f64();
+    report.write(&options.out)?;
+    Ok(report)
+}
+
+fn settings(scale: f64) -> Settings {
+    // A count is at least one, whatever the scale.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+    let scaled = |count: usize| (count as f64 * scale).round().max(1.0) as usize;
+    Settings {
+        version: env!("CARGO_PKG_VERSION").into(),
+        optimised: !cfg!(debug_assertions),
+        uncontended: scaled(2_000),
+        clients: 16,
+        holds: scaled(25),
+        hold_ms: 1.0,
+        lease_ms: 2_000.0,
+        kills: scaled(3),
+        load_clients: 4,
+    }
+}
+
+/// All measurements on one backend.
+async fn backend(topology: Topology, settings: &Settings, options: &Options, progress: &Progress) -> Backend {
+    let title = topology.title();
+    let mut result = Backend {
+        key: topology.key().into(),
+        title: title.into(),
+        fault: topology.fault().unwrap_or_default().into(),
+        ..Backend::default()
+    };
+    progress.doing(format!("{title}: starting the servers"));
+    let mut deployment = match topology.start().await {
+        Ok(deployment) => deployment,
+        Err(error) => {
+            progress.done(MEASUREMENTS);
+            return without_servers(result, error);
+        }
+    };
+    result.version = deployment.version().await.unwrap_or_default();
+    result.fifo = promises_fifo(&deployment).await.unwrap_or_default();
+
+    progress.doing(format!("{title}: {} times uncontended", settings.uncontended));
+    result.uncontended = uncontended::run(&deployment, settings.uncontended).await.into();
+    progress.done(1);
+
+    progress.doing(format!("{title}: {} clients, {} holds each", settings.clients, settings.holds));
+    result.contended = contended::run(&deployment, settings).await.into();
+    progress.done(1);
+
+    let no_server = "has no server: its locks live and end with their process";
+    progress.doing(format!("{title}: holder killed, {} times", settings.kills));
+    result.holder_killed = match topology.fault() {
+        Some(_) => holder_killed::run(&deployment, settings, &options.lock_program).await.into(),
+        None => Outcome::Missing(no_server.into()),
+    };
+    progress.done(1);
+
+    progress.doing(format!("{title}: {}", topology.fault().unwrap_or(no_server)));
+    result.server_killed = match topology.fault() {
+        Some(_) => server_killed::run(&mut deployment, settings).await.into(),
+        None => Outcome::Missing(no_server.into()),
+    };
+    progress.done(1);
+    result
+}
+
+/// A row that says what is missing.
+fn without_servers(mut result: Backend, error: LabError) -> Backend {
+    let why: Outcome<()> = Err(error).into();
+    let why = why.problem().unwrap_or_default();
+    result.uncontended = Outcome::Missing(why.clone());
+    result.contended = Outcome::Missing(why.clone());
+    result.holder_killed = Outcome::Missing(why.clone());
+    result.server_killed = Outcome::Missing(why);
+    result
+}
+
+async fn promises_fifo(deployment: &Deployment) -> Result<bool, LabError> {
+    let locks = Locks::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
+    let fifo = locks.capabilities().fifo;
+    close(&locks).await;
+    Ok(fifo)
+}
+
+/// Requests per operation, from the servers' counts before and after.
+#[allow(clippy::cast_precision_loss)] // Thousands.
+fn per(before: Option<u64>, after: Option<u64>, operations: usize) -> Option<f64> {
+    let requests = after?.saturating_sub(before?);
+    Some(requests as f64 / operations.max(1) as f64)
+}
+
+/// Disconnects, so that the next measurement finds the servers idle. What a dead server left undone is the next
+/// measurement's business as little.
+async fn close(locks: &Locks) {
+    let _ = locks.close(CLOSE_LIMIT).await;
 }

@@ -1,8 +1,13 @@
-//! The demonstration: many contenders for one lock.
+//! The demonstration: many contenders for one lock, each with a connection of its own.
+
+mod contest;
 
 use std::time::Duration;
 
-use crate::LabError;
+use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
+
+pub use self::contest::Turn;
+use crate::{LabError, progress::Progress, report::Outcome, topology::Topology};
 
 /// What is demonstrated.
 #[derive(Debug, Clone)]
@@ -23,28 +28,139 @@ impl Default for Options {
 }
 
 /// What came out on one backend.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Which backend.
-    pub backend: String,
     /// How many contenders were granted the lock.
     pub grants: usize,
     /// Whether they were granted in the order of their places.
     pub fifo: bool,
     /// Whether each fencing token was higher than the one before.
     pub tokens_rise: bool,
-    /// The shortest, mean and longest wait.
+    /// The shortest, the mean and the longest wait.
     pub waits: [Duration; 3],
 }
 
-/// Runs the demonstration; each grant and the closing table go to standard output as they come.
+impl Summary {
+    /// Of the turns in the order of the grants.
+    #[must_use]
+    pub fn of(turns: &[Turn]) -> Self {
+        let waits = || turns.iter().map(|turn| turn.waited);
+        let count = u32::try_from(turns.len()).unwrap_or(u32::MAX).max(1);
+        Self {
+            grants: turns.len(),
+            fifo: turns.windows(2).all(|pair| pair[0].place < pair[1].place),
+            tokens_rise: turns.windows(2).all(|pair| pair[0].token < pair[1].token),
+            waits: [
+                waits().min().unwrap_or_default(),
+                waits().sum::<Duration>() / count,
+                waits().max().unwrap_or_default(),
+            ],
+        }
+    }
+}
+
+/// Runs the demonstration: each grant goes to standard output as it comes, then a table of the backends. The result is
+/// that table: the backends' names, and what came out on each.
 ///
 /// # Errors
-/// [`LabError`] when the backend of the URL cannot be reached. Without a URL, a backend whose servers are not installed
-/// is a row of the table that says how to get them.
-pub async fn run(options: &Options) -> Result<Vec<Summary>, LabError> {
-    let _ = options;
-    tokio::task::yield_now().await;
-    Ok(Vec::new())
+/// [`LabError`] when something fails on the backend of the URL. Without a URL, that is a row of the table, as is a backend
+/// whose servers are not installed, with how to get them.
+pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, LabError> {
+    let mut results = Vec::new();
+    if let Some(url) = &options.url {
+        let name = url.split("://").next().unwrap_or_default().to_string();
+        let summary = on(url, &name, options).await?;
+        results.push((name, Outcome::Measured(summary)));
+    } else {
+        for topology in Topology::ALL {
+            let name = topology.title().to_string();
+            let summary = on_servers(topology, options).await;
+            if let Err(error) = &summary {
+                println!("\n{name}: {error}");
+            }
+            results.push((name, summary.into()));
+        }
+    }
+    println!("\n{}", table(&results));
+    Ok(results)
+}
+
+async fn on_servers(topology: Topology, options: &Options) -> Result<Summary, LabError> {
+    let deployment = topology.start().await?;
+    on(&deployment.url(), topology.title(), options).await
+}
+
+async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabError> {
+    let progress = Progress::new(options.nodes);
+    progress.line(&format!(
+        "\n{name}: {} contenders for one lock, each holds it for {}",
+        options.nodes,
+        humantime::format_duration(options.hold)
+    ));
+    progress.doing(format!("{name}: contenders connect"));
+    let turns = contest::run(url, options, &progress).await;
+    progress.finish();
+    Ok(Summary::of(&turns?))
+}
+
+/// The table of the backends, for a terminal.
+#[must_use]
+pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
+    let mut table = Table::new();
+    table.load_style(UTF8_HORIZONTAL_ONLY);
+    table.set_header(["backend", "grants", "FIFO order", "tokens rise", "min wait", "mean wait", "max wait"]);
+    for (name, outcome) in results {
+        match outcome {
+            Outcome::Measured(summary) => {
+                let [min, mean, max] = summary.waits.map(contest::millis);
+                let (fifo, rise) = (yes(summary.fifo), yes(summary.tokens_rise));
+                table.add_row([name.clone(), summary.grants.to_string(), fifo, rise, min, mean, max]);
+            }
+            other => {
+                table.add_row([name.clone(), "0".into(), other.problem().unwrap_or_default()]);
+            }
+        }
+    }
+    for column in table.column_iter_mut().filter(|column| column.index > 3 || column.index == 1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+fn yes(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::FencingToken;
+
+    use super::*;
+
+    fn turn(place: usize, number: u64, millis: u64) -> Turn {
+        let token = FencingToken { era: 0, number };
+        Turn { node: place, place, token, waited: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn the_order_is_fifo_only_if_places_rise() {
+        assert!(Summary::of(&[turn(1, 1, 10), turn(2, 2, 20)]).fifo);
+        assert!(!Summary::of(&[turn(2, 1, 10), turn(1, 2, 20)]).fifo);
+    }
+
+    #[test]
+    fn waits_are_summed_up() {
+        let summary = Summary::of(&[turn(1, 5, 10), turn(2, 4, 50), turn(3, 6, 30)]);
+        assert_eq!(summary.waits, [10, 30, 50].map(Duration::from_millis));
+        assert!(!summary.tokens_rise);
+        assert_eq!(Summary::of(&[]).grants, 0);
+    }
+
+    #[test]
+    fn a_missing_backend_is_a_row_that_says_how_to_get_it() {
+        let missing = LabError::Missing { program: "redis-server", package: "redis-server" };
+        let table = table(&[("Redis".into(), Err(missing).into())]);
+        assert!(table.contains("apt-get install redis-server"), "{table}");
+    }
 }

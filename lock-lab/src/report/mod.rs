@@ -1,8 +1,288 @@
-//! What a run found, and how it is shown.
+//! What a comparison found, and how it is shown: as data, as text, and as a page with pictures.
+
+mod html;
+mod machine;
+mod markdown;
+mod picture;
+mod tables;
+
+use std::{fs, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
+
+pub use self::{
+    machine::Machine,
+    tables::{Table, tables},
+};
+use crate::{LabError, latency::Latency};
 
 /// What a comparison found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Report {}
+pub struct Report {
+    /// When it began, in UTC.
+    pub date: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What was done on each backend.
+    pub settings: Settings,
+    /// What came out, backend by backend.
+    pub backends: Vec<Backend>,
+}
+
+/// What was done on each backend.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The version of this program.
+    pub version: String,
+    /// Whether it was built with optimisations.
+    pub optimised: bool,
+    /// Uncontended: how many acquire and release pairs, after the warm-up.
+    pub uncontended: usize,
+    /// Contended: how many clients, each with a connection of its own.
+    pub clients: usize,
+    /// Contended: how often each holds the lock.
+    pub holds: usize,
+    /// Contended: for how long, in milliseconds.
+    pub hold_ms: f64,
+    /// Faults: the ttl or session time-out, in milliseconds.
+    pub lease_ms: f64,
+    /// Holder killed: how often.
+    pub kills: usize,
+    /// Server killed: how many clients keep another lock busy.
+    pub load_clients: usize,
+}
+
+/// One backend on one arrangement of servers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Backend {
+    /// Its key, as on the command line.
+    pub key: String,
+    /// Its name.
+    pub title: String,
+    /// The version of its servers; empty where there is none.
+    pub version: String,
+    /// What strikes its servers; empty where there is none.
+    pub fault: String,
+    /// Whether it promises grants in the order of arrival.
+    pub fifo: bool,
+    /// One client.
+    pub uncontended: Outcome<Uncontended>,
+    /// Many clients.
+    pub contended: Outcome<Contended>,
+    /// A holder that is killed.
+    pub holder_killed: Outcome<HolderKilled>,
+    /// A server that is killed.
+    pub server_killed: Outcome<ServerKilled>,
+}
+
+/// A measurement, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome<T> {
+    /// What was measured.
+    Measured(T),
+    /// It was tried, and this went wrong.
+    Failed(String),
+    /// It cannot be measured here, and why; for missing servers, how to get them.
+    Missing(String),
+}
+
+impl<T> Default for Outcome<T> {
+    fn default() -> Self {
+        Self::Missing("not measured".into())
+    }
+}
+
+impl<T> Outcome<T> {
+    /// What was measured.
+    pub const fn measured(&self) -> Option<&T> {
+        match self {
+            Self::Measured(value) => Some(value),
+            Self::Failed(_) | Self::Missing(_) => None,
+        }
+    }
+
+    /// Why there is no measurement.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Measured(_) => None,
+            Self::Failed(error) => Some(format!("failed: {error}")),
+            Self::Missing(why) => Some(why.clone()),
+        }
+    }
+}
+
+impl<T> From<Result<T, LabError>> for Outcome<T> {
+    fn from(result: Result<T, LabError>) -> Self {
+        match result {
+            Ok(value) => Self::Measured(value),
+            Err(error @ LabError::Missing { .. }) => Self::Missing(error.to_string()),
+            Err(error) => Self::Failed(with_sources(&error)),
+        }
+    }
+}
+
+/// An error and what caused it, in one line.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// One client, no contention.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Uncontended {
+    /// From the call of lock to the guard, in microseconds.
+    pub acquire: Latency,
+    /// From the call of release to its end, in microseconds.
+    pub release: Latency,
+    /// Both, in microseconds.
+    pub both: Latency,
+    /// What all servers received, per acquire and release; `None` where there is no server.
+    pub requests: Option<f64>,
+    /// Whether each token was higher than the one before.
+    pub tokens_rise: bool,
+}
+
+/// Many clients contend for one lock.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Contended {
+    /// How many grants.
+    pub grants: usize,
+    /// Hand-offs between different clients.
+    pub moves: usize,
+    /// The same, per second.
+    pub moves_per_second: f64,
+    /// Time held over time passed.
+    pub utilisation: f64,
+    /// For how long a holder really held, in microseconds.
+    pub held: Latency,
+    /// Waiters passed over, per hand-off.
+    pub overtakes: f64,
+    /// From asking to the grant, in microseconds.
+    pub waits: Latency,
+    /// What all servers received, per grant; `None` where there is no server.
+    pub requests: Option<f64>,
+    /// Pairs of grants that were valid at the same time.
+    pub overlaps: usize,
+    /// Whether each token was higher than the one before.
+    pub tokens_rise: bool,
+}
+
+/// A holder in a process of its own is killed while another client waits.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HolderKilled {
+    /// From the kill to the next grant, in milliseconds, kill by kill.
+    pub next_grant_ms: Vec<f64>,
+}
+
+impl HolderKilled {
+    /// The median time to the next grant.
+    #[must_use]
+    pub fn median_ms(&self) -> f64 {
+        let mut sorted = self.next_grant_ms.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// The longest time to the next grant.
+    #[must_use]
+    pub fn longest_ms(&self) -> f64 {
+        self.next_grant_ms.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+/// A server is killed while one client holds a lock, another waits for it, and others keep a second lock busy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ServerKilled {
+    /// The longest time without a grant of the busy lock, in milliseconds.
+    pub no_grant_ms: f64,
+    /// Grants of the busy lock before the kill.
+    pub grants_before: usize,
+    /// Grants of the busy lock after it.
+    pub grants_after: usize,
+    /// Acquisitions of the busy lock that failed.
+    pub errors: usize,
+    /// Pairs of grants of the busy lock that were valid at the same time.
+    pub busy_overlaps: usize,
+    /// What became of the lock that was held.
+    pub old_holder: OldHolder,
+    /// From the kill to the next grant of that lock, in milliseconds.
+    pub next_grant_ms: f64,
+    /// For how long both holders of that lock were valid, in milliseconds.
+    pub overlap_ms: f64,
+    /// Whether the tokens of both locks went on rising.
+    pub tokens_rise: bool,
+}
+
+/// What became of the lock that was held when the server was killed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OldHolder {
+    /// It was held all the time, and released in the end.
+    #[default]
+    Kept,
+    /// Its holder knew the loss.
+    Lost {
+        /// How long after the kill, in milliseconds.
+        after_ms: f64,
+        /// Why, in the guard's own words.
+        why: String,
+    },
+}
+
+#[allow(clippy::cast_precision_loss)] // Durations of a run, to the microsecond.
+pub(crate) fn millis(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
+}
+
+impl Report {
+    /// Writes `report.json`, `report.md`, `index.html`, and each picture as an SVG file of its own.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when a file cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
+        let put = |name: &str, text: String| {
+            let file = dir.join(name);
+            fs::write(&file, text).map_err(|source| LabError::io(format!("writing {}", file.display()), source))
+        };
+        fs::create_dir_all(dir).map_err(|source| LabError::io(format!("creating {}", dir.display()), source))?;
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| LabError::io("writing the report as JSON", std::io::Error::other(error)))?;
+        put("report.json", json + "\n")?;
+        put("report.md", self.markdown())?;
+        put("index.html", self.html())?;
+        for picture in self.pictures() {
+            put(&format!("{}.svg", picture.id), picture.svg)?;
+        }
+        Ok(())
+    }
+
+    /// Whether every measurement that can be made on this machine was made.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        let whole = |backend: &Backend| {
+            !matches!(backend.uncontended, Outcome::Failed(_))
+                && !matches!(backend.contended, Outcome::Failed(_))
+                && !matches!(backend.holder_killed, Outcome::Failed(_))
+                && !matches!(backend.server_killed, Outcome::Failed(_))
+        };
+        self.backends.iter().all(whole)
+    }
+}

@@ -1,0 +1,51 @@
+//! A holder dies without a word.
+
+use std::{path::Path, time::Duration};
+
+use lock::Locks;
+use lock_core::Clock;
+
+use crate::{
+    LabError,
+    holder::Holder,
+    report::{HolderKilled, Settings, millis},
+    topology::Deployment,
+};
+
+const NAME: &str = "compare/holder-killed";
+
+/// Kills holders in processes of their own while another client waits.
+pub(super) async fn run(
+    deployment: &Deployment,
+    settings: &Settings,
+    program: &Path,
+) -> Result<HolderKilled, LabError> {
+    let lease = Duration::from_secs_f64(settings.lease_ms / 1e3);
+    let url = deployment.url_with_lease(lease);
+    let locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let mut next_grant_ms = Vec::new();
+    for _ in 0..settings.kills {
+        next_grant_ms.push(millis(once(&locks, &url, lease, program).await?));
+    }
+    super::close(&locks).await;
+    Ok(HolderKilled { next_grant_ms })
+}
+
+/// One kill: the time from just before it to the next grant.
+async fn once(locks: &Locks, url: &str, lease: Duration, program: &Path) -> Result<Duration, LabError> {
+    let clock = Clock::boot();
+    let holder = Holder::start(program, url, NAME).await?;
+    let mutex = locks.mutex(NAME);
+    let mut waiter = Box::pin(mutex.lock());
+    // Long enough for the waiter to be in line, and so long that the kill meets any moment between two renewals.
+    let pause = lease / 3 + lease.mul_f64(fastrand::f64() / 3.0);
+    if clock.timeout(pause, &mut waiter).await.is_some() {
+        return Err(LabError::Holder { reason: "another client was granted the lock while it was held".into() });
+    }
+    let killed = clock.now();
+    holder.kill().await?;
+    let guard = waiter.await.map_err(LabError::lock("waiting for the lock of a killed holder"))?;
+    let took = clock.now().saturating_since(killed);
+    guard.release().await.map_err(LabError::lock("releasing"))?;
+    Ok(took)
+}

@@ -1,0 +1,229 @@
+//! The tables of a report, the same for every form that it is shown in.
+
+use super::{Backend, OldHolder, Outcome, Report};
+
+/// One table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Table {
+    /// Its heading.
+    pub title: &'static str,
+    /// How its figures were taken.
+    pub how: String,
+    /// The columns' headings; the first one names the backend.
+    pub columns: Vec<&'static str>,
+    /// A row for each backend. One with a problem has its name and the problem only.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// All tables of `report`.
+#[must_use]
+pub fn tables(report: &Report) -> Vec<Table> {
+    vec![uncontended(report), contended(report), holder_killed(report), server_killed(report)]
+}
+
+fn rows<'a, T: 'a>(
+    report: &'a Report,
+    outcome: impl Fn(&'a Backend) -> &'a Outcome<T>,
+    cells: impl Fn(&'a Backend, &'a T) -> Vec<String>,
+) -> Vec<Vec<String>> {
+    let row = |backend: &'a Backend| {
+        let mut row = vec![backend.title.clone()];
+        match outcome(backend) {
+            Outcome::Measured(figures) => row.extend(cells(backend, figures)),
+            other => row.extend(other.problem()),
+        }
+        row
+    };
+    report.backends.iter().map(row).collect()
+}
+
+fn uncontended(report: &Report) -> Table {
+    let redis = report.backends.iter().find(|backend| backend.key == "redis");
+    let base = redis.and_then(|backend| backend.uncontended.measured()).map(|figures| figures.both.p50);
+    Table {
+        title: "Uncontended",
+        how: format!(
+            "One client acquires and releases one lock {} times, after a warm-up; the times are from the call to its \
+             result, in one HDR histogram each. *Requests* is what all servers counted themselves as received from \
+             clients during that (commands of Redis, a script being one; packets of ZooKeeper, its heartbeats \
+             included), divided by the number of pairs. *to Redis* divides the median of the pair by that of Redis in \
+             this same run.",
+            report.settings.uncontended
+        ),
+        columns: vec![
+            "backend",
+            "acquire p50",
+            "acquire p99",
+            "release p50",
+            "both p50",
+            "both p99",
+            "to Redis",
+            "requests",
+            "tokens rise",
+        ],
+        rows: rows(
+            report,
+            |backend| &backend.uncontended,
+            |_, figures| {
+                vec![
+                    micros(figures.acquire.p50),
+                    micros(figures.acquire.p99),
+                    micros(figures.release.p50),
+                    micros(figures.both.p50),
+                    micros(figures.both.p99),
+                    base.map_or_else(none, |base| format!("{:.2}", figures.both.p50 / base)),
+                    figures.requests.map_or_else(none, |requests| format!("{requests:.2}")),
+                    yes(figures.tokens_rise),
+                ]
+            },
+        ),
+    }
+}
+
+fn contended(report: &Report) -> Table {
+    let settings = &report.settings;
+    Table {
+        title: "Contended",
+        how: format!(
+            "{} clients, each with a connection of its own, hold one lock {} times each for {} ms (a sleep of the \
+             operating system; *held* is what it really took). *Hand-offs/s* counts grants to another client than the \
+             one before. *Utilisation* is the time held over the time from the first grant to the last release. \
+             *Overtakes* counts, for each hand-off, the waiters that had asked earlier than the one that was granted, \
+             by the clients' own clock: requests that are sent in the same instant can change places on the way. \
+             *Wait* is from asking to the grant.",
+            settings.clients, settings.holds, settings.hold_ms
+        ),
+        columns: vec![
+            "backend",
+            "hand-offs/s",
+            "utilisation",
+            "held p50",
+            "overtakes/hand-off",
+            "wait p50",
+            "wait p99",
+            "requests/grant",
+            "overlapping grants",
+            "tokens rise",
+        ],
+        rows: rows(
+            report,
+            |backend| &backend.contended,
+            |_, figures| {
+                vec![
+                    format!("{:.0}", figures.moves_per_second),
+                    format!("{:.0} %", figures.utilisation * 100.0),
+                    micros(figures.held.p50),
+                    format!("{:.2}", figures.overtakes),
+                    micros(figures.waits.p50),
+                    micros(figures.waits.p99),
+                    figures.requests.map_or_else(none, |requests| format!("{requests:.1}")),
+                    count(figures.overlaps),
+                    yes(figures.tokens_rise),
+                ]
+            },
+        ),
+    }
+}
+
+fn holder_killed(report: &Report) -> Table {
+    Table {
+        title: "Holder killed",
+        how: format!(
+            "A second process, `lock run`, holds the lock and another client waits for it; the process is killed with \
+             SIGKILL at a random moment of its renewals, {} times. The time runs from just before the kill to the \
+             waiter's grant. The lease (ttl, or session time-out) is {} ms: the server keeps the lock for what is left \
+             of it since the last renewal.",
+            report.settings.kills, report.settings.lease_ms
+        ),
+        columns: vec!["backend", "next grant, median", "next grant, longest", "each"],
+        rows: rows(
+            report,
+            |backend| &backend.holder_killed,
+            |_, figures| {
+                let each: Vec<String> = figures.next_grant_ms.iter().map(|ms| format!("{ms:.0}")).collect();
+                vec![millis(figures.median_ms()), millis(figures.longest_ms()), format!("{} ms", each.join(", "))]
+            },
+        ),
+    }
+}
+
+fn server_killed(report: &Report) -> Table {
+    Table {
+        title: "Server or leader killed",
+        how: format!(
+            "{} clients keep one lock busy; of a second lock there is one holder and one client that waits. Then SIGKILL \
+             strikes, as the column *fault* says. *No grant* is the longest time without a grant of the busy lock from \
+             the kill on. The holder keeps its lock until it is told that it is lost, or releases it {} ms after the \
+             kill. *Two holders* is for how long both the old and the next holder were valid by their own clocks; *grants \
+             that overlap* counts the same on the busy lock. The lease is {} ms.",
+            report.settings.load_clients,
+            report.settings.lease_ms * crate::compare::HOLD_FOR_LEASES,
+            report.settings.lease_ms
+        ),
+        columns: vec![
+            "backend",
+            "fault",
+            "no grant",
+            "old holder",
+            "next grant of its lock",
+            "two holders",
+            "grants that overlap",
+            "failed attempts",
+            "tokens rise",
+        ],
+        rows: rows(
+            report,
+            |backend| &backend.server_killed,
+            |backend, figures| {
+                let (holder, next) = match &figures.old_holder {
+                    OldHolder::Kept => {
+                        ("kept it".to_string(), format!("{} (after its release)", millis(figures.next_grant_ms)))
+                    }
+                    OldHolder::Lost { after_ms, why } => {
+                        (format!("knew after {}: {why}", millis(*after_ms)), millis(figures.next_grant_ms))
+                    }
+                };
+                vec![
+                    backend.fault.clone(),
+                    millis(figures.no_grant_ms),
+                    holder,
+                    next,
+                    if figures.overlap_ms > 0.0 {
+                        format!("for {}", millis(figures.overlap_ms))
+                    } else {
+                        "never".into()
+                    },
+                    count(figures.busy_overlaps),
+                    count(figures.errors),
+                    yes(figures.tokens_rise),
+                ]
+            },
+        ),
+    }
+}
+
+fn micros(micros: f64) -> String {
+    match micros {
+        ..10.0 => format!("{micros:.2} µs"),
+        ..1_000.0 => format!("{micros:.0} µs"),
+        ..100_000.0 => format!("{:.2} ms", micros / 1e3),
+        _ => format!("{:.0} ms", micros / 1e3),
+    }
+}
+
+fn millis(millis: f64) -> String {
+    if millis < 10.0 { format!("{millis:.1} ms") } else { format!("{millis:.0} ms") }
+}
+
+fn yes(yes: bool) -> String {
+    if yes { "yes" } else { "no" }.into()
+}
+
+fn count(count: usize) -> String {
+    if count == 0 { "none".into() } else { count.to_string() }
+}
+
+fn none() -> String {
+    "–".into()
+}
