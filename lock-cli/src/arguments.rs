@@ -5,6 +5,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
+use lock_lab::topology::Topology;
 
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
@@ -37,6 +38,8 @@ the command ran, 64 wrong usage, 78 wrong configuration.";
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    Demo(Demo),
+    Compare(Compare),
     /// What `lock run` starts beside its command, to end it should `lock run` be killed.
     #[command(hide = true)]
     Guardian {
@@ -91,4 +94,34 @@ pub(crate) struct Run {
 pub(crate) struct Status {
     /// Which lock.
     pub(crate) name: String,
+}
+
+/// Show many contenders taking turns: who is granted when, with which place and fencing token.
+///
+/// Without --url or --config it starts the servers of every backend itself, on free ports of this machine.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// How many contenders, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    pub(crate) nodes: usize,
+
+    /// How long each holds the lock.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "100ms")]
+    pub(crate) hold: Duration,
+}
+
+/// Compare the backends on this machine, with servers of their own, and write a report.
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// The directory of the report: report.json, report.md, index.html.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// Which backends, as zk1,redis; all of them if not given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) on: Vec<Topology>,
+
+    /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub(crate) scale: f64,
 }

@@ -4,6 +4,7 @@ mod arguments;
 mod failure;
 mod group;
 mod guardian;
+mod lab;
 mod run;
 mod signals;
 mod status;
@@ -14,6 +15,7 @@ use std::{io, process};
 
 use clap::{Parser, error::ErrorKind};
 use lock::Config;
+use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -39,10 +41,19 @@ fn main() {
 }
 
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = match &arguments.command {
+        // Many contenders, which must not wait for each other's thread.
+        Command::Demo(_) | Command::Compare(_) => Builder::new_multi_thread().enable_all().build()?,
+        _ => Builder::new_current_thread().enable_all().build()?,
+    };
     let status = match &arguments.command {
         Command::Run(run) => runtime.block_on(run::run(backend(arguments)?, run)),
         Command::Status(status) => runtime.block_on(status::status(backend(arguments)?, &status.name)),
+        Command::Demo(demo) => runtime.block_on(lab::demo(asked_for(arguments)?, demo)),
+        Command::Compare(_) if arguments.url.is_some() || arguments.config.is_some() => {
+            Err(Failure::new(USAGE, "`lock compare` starts servers of its own: leave --url and --config out"))
+        }
+        Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
         Command::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
     };
     // A resolver that hangs in a thread of its own must not keep the program from ending.
@@ -50,13 +61,17 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
     status
 }
 
-/// The backend that was asked for.
+/// The backend of the command line, if it names one.
+fn asked_for(arguments: &Arguments) -> Result<Option<Config>, Failure> {
+    let url = arguments.url.as_ref().map(|url| Config::from_url(url));
+    let file = arguments.config.as_ref().map(Config::from_file);
+    Ok(url.or(file).transpose()?)
+}
+
+/// The backend of the command line, else of the environment.
 fn backend(arguments: &Arguments) -> Result<Config, Failure> {
-    if let Some(url) = &arguments.url {
-        return Ok(Config::from_url(url)?);
-    }
-    if let Some(file) = &arguments.config {
-        return Ok(Config::from_file(file)?);
+    if let Some(config) = asked_for(arguments)? {
+        return Ok(config);
     }
     Config::from_env()?.ok_or_else(|| {
         let schemes: Vec<_> = lock::BACKENDS.iter().map(|kind| kind.example).collect();

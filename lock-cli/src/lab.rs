@@ -1,0 +1,45 @@
+//! `lock demo` and `lock compare`: the laboratory's own programs.
+
+use std::env;
+
+use lock::Config;
+use lock_lab::{LabError, compare, demo};
+
+use crate::{
+    arguments::{Compare, Demo},
+    failure::{Failure, SYSTEM, UNAVAILABLE},
+};
+
+/// Runs the demonstration, on one backend or on the servers of every backend.
+pub(crate) async fn demo(config: Option<Config>, options: &Demo) -> Result<u8, Failure> {
+    let mut demonstration = demo::Options::default();
+    demonstration.nodes = options.nodes;
+    demonstration.hold = options.hold;
+    demonstration.url = config.map(|config| config.to_url());
+    demo::run(&demonstration).await?;
+    Ok(0)
+}
+
+/// Runs the comparison and writes its report.
+pub(crate) async fn compare(options: &Compare) -> Result<u8, Failure> {
+    let mut comparison = compare::Options::new(&options.out, env::current_exe()?);
+    comparison.scale = options.scale;
+    if !options.on.is_empty() {
+        comparison.topologies.clone_from(&options.on);
+    }
+    compare::run(&comparison).await?;
+    Ok(0)
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Self {
+        match error {
+            LabError::Lock { action, source } => {
+                let failure = Self::from(source);
+                Self::new(failure.status, format!("{action}: {failure}"))
+            }
+            error @ LabError::Io { .. } => Self::new(SYSTEM, error.to_string()),
+            other => Self::new(UNAVAILABLE, other.to_string()),
+        }
+    }
+}
