@@ -1,0 +1,101 @@
+//! The conformance suite on every backend of the facade, on real servers: one test for each case and each arrangement of
+//! servers, `redis::a_dropped_guard_releases_the_lock` and so on. Servers are started when the first test needs them, and
+//! end with this program. Nothing is skipped: where a server is missing, its tests fail.
+
+#[path = "conformance/fixtures.rs"]
+mod fixtures;
+#[path = "conformance/links.rs"]
+mod links;
+#[path = "conformance/redis_nodes.rs"]
+mod redis_nodes;
+#[path = "conformance/zookeeper.rs"]
+mod zookeeper;
+
+use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use lock_core::conformance::{CASES, Case};
+use tokio::runtime::Runtime;
+
+use self::fixtures::{Arrangement, FIXTURES, Started};
+
+/// Most of a test's time is spent on waiting for servers and for leases to end.
+const TESTS_AT_ONCE: usize = 6;
+
+/// What all tests share. Servers are in it, so that they end with it.
+struct World {
+    runtime: Runtime,
+    started: Vec<Started>,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(TESTS_AT_ONCE);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let world = Arc::new(World { runtime, started: FIXTURES.iter().map(|_| Started::default()).collect() });
+    let mut trials = trials(&world);
+    trials.extend(drift(&trials));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    // Not `Conclusion::exit`: the servers end when the world is dropped.
+    drop(world);
+    conclusion.exit_code()
+}
+
+/// Every case on every fixture.
+fn trials(world: &Arc<World>) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (index, arrangement) in FIXTURES.iter().enumerate() {
+        for case in CASES {
+            let world = Arc::clone(world);
+            trials.push(Trial::test(trial_name(arrangement, case), move || run(&world, index, case)));
+        }
+    }
+    trials
+}
+
+fn trial_name(arrangement: &Arrangement, case: &Case) -> String {
+    format!("{}::{}", arrangement.name, case.name)
+}
+
+fn run(world: &World, index: usize, case: &Case) -> Result<(), Failed> {
+    world.runtime.block_on(async {
+        let fixture = world.started[index].get(&FIXTURES[index]).await?;
+        case.run(fixture).await.map_err(Failed::from)
+    })
+}
+
+/// Tests that fail when the suite no longer covers what there is.
+fn drift(trials: &[Trial]) -> Vec<Trial> {
+    let names: BTreeSet<String> = trials.iter().map(|trial| trial.name().to_owned()).collect();
+    vec![
+        Trial::test("every_backend_of_the_facade_is_built_in_and_has_a_fixture", || {
+            for backend in lock::BACKENDS {
+                if !backend.available {
+                    return Err(format!("{} is not built in: its tests would say nothing", backend.scheme).into());
+                }
+                if !FIXTURES.iter().any(|arrangement| arrangement.scheme == backend.scheme) {
+                    return Err(format!("{} has no fixture in tests/conformance/fixtures.rs", backend.scheme).into());
+                }
+            }
+            Ok(())
+        }),
+        Trial::test("every_fixture_runs_every_case", move || {
+            let expected: BTreeSet<String> = FIXTURES
+                .iter()
+                .flat_map(|arrangement| CASES.iter().map(|case| trial_name(arrangement, case)))
+                .collect();
+            let missing: Vec<_> = expected.difference(&names).collect();
+            if !missing.is_empty() || expected.len() != FIXTURES.len() * CASES.len() {
+                return Err(format!("cases that are not run, or share a name: {missing:?}").into());
+            }
+            Ok(())
+        }),
+    ]
+}

@@ -1,0 +1,204 @@
+//! Redis and Redlock on real servers. What the servers hold is read here by the format that docs/protocols.md describes,
+//! not by the backends' own code.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{
+    Error, LockName, Locks,
+    conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable},
+};
+use lock_lab::servers::RedisNodes;
+use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
+
+use crate::links::{Proxies, hosts};
+
+/// The ttl of connections that are cut off.
+const SHORT_TTL: Duration = Duration::from_secs(2);
+
+/// The longest that a note of an undone attempt may stay: it ends by itself.
+const LONGEST_TOMBSTONE: Duration = Duration::from_secs(120);
+
+/// One Redis server, or the nodes of Redlock: there the number of nodes that make a majority is above one.
+#[derive(Debug)]
+pub(crate) struct RedisNodesFixture {
+    scheme: &'static str,
+    ports: Vec<u16>,
+    control: Vec<MultiplexedConnection>,
+    /// Proxies to servers that are down: they live as long as what was connected through them.
+    down: Mutex<Vec<Proxies>>,
+    _nodes: RedisNodes,
+}
+
+/// What one node says about a lock.
+struct Holding {
+    value: Vec<u8>,
+    remaining: Duration,
+    counter: Option<u64>,
+}
+
+impl RedisNodesFixture {
+    pub(crate) async fn single() -> Result<Self, String> {
+        Self::start("redis", 1).await
+    }
+
+    pub(crate) async fn redlock(nodes: usize) -> Result<Self, String> {
+        Self::start("redlock", nodes).await
+    }
+
+    async fn start(scheme: &'static str, count: usize) -> Result<Self, String> {
+        let nodes = RedisNodes::start(count).await.map_err(|error| error.to_string())?;
+        let ports = nodes.ports();
+        let mut control = Vec::with_capacity(count);
+        for port in &ports {
+            control.push(connection(*port).await.map_err(|error| error.to_string())?);
+        }
+        Ok(Self { scheme, ports, control, down: Mutex::default(), _nodes: nodes })
+    }
+
+    fn majority(&self) -> usize {
+        self.control.len() / 2 + 1
+    }
+
+    async fn locks(&self, hosts: &str, ttl: Duration) -> Result<Locks, Error> {
+        // Servers that were just started have forgotten nothing: without this, Redlock would keep them in quarantine.
+        let fresh = if self.scheme == "redlock" { "&restart_quarantine=off" } else { "" };
+        let url = format!("{}://{hosts}/?ttl={}ms{fresh}", self.scheme, ttl.as_millis());
+        let locks = lock::Locks::connect(&url).await?;
+        Ok((*locks).clone())
+    }
+
+    /// What each node says about `name`; `None` where it is free there.
+    async fn holdings(&self, name: &LockName) -> Result<Vec<Option<Holding>>, Failure> {
+        let mut looks = tokio::task::JoinSet::new();
+        for node in &self.control {
+            looks.spawn(holding(node.clone(), lock_key(name)));
+        }
+        let mut holdings = Vec::with_capacity(self.control.len());
+        while let Some(look) = looks.join_next().await {
+            holdings.push(look??);
+        }
+        Ok(holdings)
+    }
+}
+
+#[async_trait]
+impl Fixture for RedisNodesFixture {
+    async fn connect(&self) -> Result<Locks, Failure> {
+        Ok(self.locks(&hosts(&self.ports), LONG_TTL).await?)
+    }
+
+    async fn connect_severable(&self) -> Result<Severable, Failure> {
+        let proxies = Proxies::start(&self.ports).await?;
+        let locks = self.locks(&proxies.hosts(), SHORT_TTL).await?;
+        Ok(Severable { locks, link: Box::new(proxies) })
+    }
+
+    async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
+        let started = Proxies::start(&self.ports).await;
+        let proxies = started.map_err(|error| Error::config("proxy", error.to_string(), "one that starts"))?;
+        match down {
+            Down::Refusing => proxies.cut().await,
+            Down::Silent => proxies.hold().await,
+        }
+        let hosts = proxies.hosts();
+        self.down.lock().unwrap_or_else(PoisonError::into_inner).push(proxies);
+        self.locks(&hosts, LONG_TTL).await
+    }
+
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        let mut left = Vec::new();
+        for (node, port) in self.control.iter().zip(&self.ports) {
+            let left_there = residue(node.clone(), &lock_key(name)).await?;
+            left.extend(left_there.into_iter().map(|what| format!("{what} on port {port}")));
+        }
+        Ok(left)
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        for node in &self.control {
+            redis::cmd("DEL").arg(lock_key(name)).exec_async(&mut node.clone()).await?;
+        }
+        Ok(())
+    }
+
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
+        let holdings: Vec<_> = self.holdings(name).await?.into_iter().flatten().collect();
+        for holding in &holdings {
+            let mut same: Vec<_> = holdings.iter().filter(|other| other.value == holding.value).collect();
+            // A grant is known by its token: a majority of all nodes has it as the last that was given out.
+            let agreed = same.iter().filter(|other| other.counter == Some(token)).count();
+            if agreed >= self.majority() {
+                // It stands for as long as a majority keeps it.
+                same.sort_by_key(|other| std::cmp::Reverse(other.remaining));
+                return Ok(Kept::For(same[self.majority() - 1].remaining));
+            }
+        }
+        Ok(Kept::Gone)
+    }
+}
+
+/// A connection past the backends, patient with a busy machine.
+async fn connection(port: u16) -> redis::RedisResult<MultiplexedConnection> {
+    let patience = Some(Duration::from_secs(30));
+    let config = AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn lock_key(name: &LockName) -> String {
+    format!("{{lock:{name}}}")
+}
+
+fn token_key(lock: &str) -> String {
+    format!("{lock}:token")
+}
+
+/// The three answers come from one moment.
+async fn holding(mut node: MultiplexedConnection, lock: String) -> redis::RedisResult<Option<Holding>> {
+    let (value, remaining, counter): (Option<Vec<u8>>, i64, Option<u64>) =
+        redis::pipe().atomic().get(&lock).pttl(&lock).hget(token_key(&lock), "counter").query_async(&mut node).await?;
+    Ok(value.map(|value| {
+        let remaining = u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis);
+        Holding { value, remaining, counter }
+    }))
+}
+
+async fn residue(mut node: MultiplexedConnection, lock: &str) -> redis::RedisResult<Vec<String>> {
+    let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{}*", literally(lock))).query_async(&mut node).await?;
+    let mut left = Vec::new();
+    for key in keys {
+        let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut node).await?;
+        if ttl == KEY_IS_GONE || is_meant_to_stay(&key, lock, ttl) {
+            continue;
+        }
+        left.push(format!("the key {key:?} (for another {ttl} ms)"));
+    }
+    Ok(left)
+}
+
+/// What `PTTL` answers about a key that is not there, or not any more.
+const KEY_IS_GONE: i64 = -2;
+
+/// Besides the lock itself: the counter behind the fencing token, which goes some day, and notes of undone attempts,
+/// which go soon.
+fn is_meant_to_stay(key: &str, lock: &str, ttl: i64) -> bool {
+    let Some(rest) = key.strip_prefix(lock) else { return false };
+    let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
+    (rest == ":token" && ttl >= 0) || (rest.starts_with(":undone:") && ends_within(LONGEST_TOMBSTONE))
+}
+
+/// The text as a pattern that matches only itself.
+fn literally(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if r"*?[]^-\".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}

@@ -1,0 +1,142 @@
+//! ZooKeeper on real servers, one or an ensemble. What the servers hold is read here by a client of its own.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{
+    Error, LockName, Locks,
+    conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable},
+};
+use lock_lab::servers::ZooKeeper;
+use zookeeper_client::{Client, Stat};
+
+use crate::links::{Proxies, hosts};
+
+/// The session of connections that are cut off.
+const SHORT_SESSION: Duration = Duration::from_secs(2);
+
+/// Where the locks are by default.
+const ROOT: &str = "/locks";
+
+#[derive(Debug)]
+pub(crate) struct ZooKeeperFixture {
+    ports: Vec<u16>,
+    control: Client,
+    /// The node of each grant that was looked at: found once by listing, then looked at directly.
+    nodes: Mutex<HashMap<(LockName, u64), String>>,
+    /// Proxies to servers that are down: they live as long as what was connected through them.
+    down: Mutex<Vec<Proxies>>,
+    _servers: ZooKeeper,
+}
+
+impl ZooKeeperFixture {
+    pub(crate) async fn start(count: usize) -> Result<Self, String> {
+        let servers = ZooKeeper::start(count).await.map_err(|error| error.to_string())?;
+        let ports = servers.ports();
+        let connector = Client::connector().with_session_timeout(LONG_TTL);
+        let control = connector.connect(&hosts(&ports)).await.map_err(|error| error.to_string())?;
+        Ok(Self { ports, control, nodes: Mutex::default(), down: Mutex::default(), _servers: servers })
+    }
+
+    async fn locks(&self, hosts: &str, session: Duration) -> Result<Locks, Error> {
+        let tick = ZooKeeper::TICK.as_millis();
+        let url = format!("zk://{hosts}/?session_timeout={}ms&tick_time={tick}ms", session.as_millis());
+        let locks = lock::Locks::connect(&url).await?;
+        Ok((*locks).clone())
+    }
+
+    /// The children of the lock's directory, as the leader knows them now: a read waits for the `sync` sent before it.
+    async fn children(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        let directory = directory(name);
+        // Requests go out when they are made: both are on their way before the first is awaited.
+        let (synced, listed) = tokio::join!(self.control.sync(ROOT), self.control.list_children(&directory));
+        ignore_no_node(synced)?;
+        let mut children = ignore_no_node(listed)?.unwrap_or_default();
+        children.sort_by_key(|child| sequence(child));
+        Ok(children)
+    }
+
+    async fn stat(&self, path: &str) -> Result<Option<Stat>, Failure> {
+        let (synced, stat) = tokio::join!(self.control.sync(ROOT), self.control.check_stat(path));
+        ignore_no_node(synced)?;
+        Ok(stat?)
+    }
+
+    /// The node whose creation gave this token.
+    async fn node_of(&self, name: &LockName, token: u64) -> Result<Option<String>, Failure> {
+        let key = (name.clone(), token);
+        if let Some(known) = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Some(known.clone()));
+        }
+        for child in self.children(name).await? {
+            let path = format!("{}/{child}", directory(name));
+            let stat = self.stat(&path).await?;
+            if stat.is_some_and(|stat| stat.czxid.cast_unsigned() == token) {
+                self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(key, path.clone());
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl Fixture for ZooKeeperFixture {
+    async fn connect(&self) -> Result<Locks, Failure> {
+        Ok(self.locks(&hosts(&self.ports), LONG_TTL).await?)
+    }
+
+    async fn connect_severable(&self) -> Result<Severable, Failure> {
+        let proxies = Proxies::start(&self.ports).await?;
+        let locks = self.locks(&proxies.hosts(), SHORT_SESSION).await?;
+        Ok(Severable { locks, link: Box::new(proxies) })
+    }
+
+    async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
+        let started = Proxies::start(&self.ports).await;
+        let proxies = started.map_err(|error| Error::config("proxy", error.to_string(), "one that starts"))?;
+        match down {
+            Down::Refusing => proxies.cut().await,
+            Down::Silent => proxies.hold().await,
+        }
+        let hosts = proxies.hosts();
+        self.down.lock().unwrap_or_else(PoisonError::into_inner).push(proxies);
+        self.locks(&hosts, LONG_TTL).await
+    }
+
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        Ok(self.children(name).await?.into_iter().map(|child| format!("the node {child}")).collect())
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        let Some(first) = self.children(name).await?.into_iter().next() else { return Ok(()) };
+        Ok(self.control.delete(&format!("{}/{first}", directory(name)), None).await?)
+    }
+
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
+        let Some(path) = self.node_of(name, token).await? else { return Ok(Kept::Gone) };
+        // ZooKeeper tells nobody until when a session lives: only whether the node is still there.
+        Ok(if self.stat(&path).await?.is_some() { Kept::Held } else { Kept::Gone })
+    }
+}
+
+fn directory(name: &LockName) -> String {
+    format!("{ROOT}/{}", name.to_component())
+}
+
+/// Arrival by the server's digits; those of one run never wrap.
+fn sequence(child: &str) -> u64 {
+    child.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+}
+
+fn ignore_no_node<T>(result: Result<T, zookeeper_client::Error>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(zookeeper_client::Error::NoNode) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,139 @@
+//! An uncontended acquisition is one round trip: counted by what passes a proxy that delays each direction by 5 ms, not
+//! by the time it takes.
+
+#[path = "round_trips/frames.rs"]
+mod frames;
+
+use std::time::Duration;
+
+use lock::{LockName, Locks};
+use lock_lab::{
+    proxy::{Proxy, Traffic},
+    servers::{Redis, RedisNodes, ZooKeeper},
+};
+
+use self::frames::{CREATE, FrameProxy, LIST, Passed};
+
+const EACH_WAY: Duration = Duration::from_millis(5);
+
+/// How many acquisitions are counted, after the first, which brings the script to the server or makes the directory.
+const ACQUISITIONS: u64 = 10;
+
+/// Far longer than a test, so that no renewal is counted.
+const TTL: &str = "60s";
+
+struct Passing {
+    requests: Traffic,
+    replies: Traffic,
+}
+
+impl Passing {
+    fn through(proxy: &Proxy) -> Self {
+        Self { requests: proxy.requests(), replies: proxy.replies() }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
+    let server = Redis::start().await.unwrap();
+    let proxy = Proxy::start(server.port()).await.unwrap();
+    let locks = Locks::connect(&format!("redis://127.0.0.1:{}/?ttl={TTL}", proxy.port())).await.unwrap();
+    locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
+    proxy.delay(EACH_WAY);
+    for acquisition in 0..ACQUISITIONS {
+        let mutex = locks.mutex(format!("fresh-{acquisition}"));
+        let before = Passing::through(&proxy);
+        let guard = mutex.lock().await.unwrap();
+        let after = Passing::through(&proxy);
+        assert_eq!(after.requests.bursts - before.requests.bursts, 1, "requests of one acquisition");
+        assert_eq!(after.replies.bursts - before.replies.bursts, 1, "replies to one acquisition");
+        guard.release().await.unwrap();
+    }
+    locks.close(Duration::from_secs(10)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncontended_acquisition_is_one_round_trip_to_each_node_of_redlock() {
+    let nodes = RedisNodes::start(5).await.unwrap();
+    let mut proxies = Vec::new();
+    for port in nodes.ports() {
+        proxies.push(Proxy::start(port).await.unwrap());
+    }
+    let hosts: Vec<_> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+    let url = format!("redlock://{}/?ttl={TTL}&restart_quarantine=off", hosts.join(","));
+    let locks = Locks::connect(&url).await.unwrap();
+    locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
+    for proxy in &proxies {
+        proxy.delay(EACH_WAY);
+    }
+    for acquisition in 0..ACQUISITIONS {
+        let mutex = locks.mutex(format!("fresh-{acquisition}"));
+        settled(&proxies).await;
+        let before: Vec<_> = proxies.iter().map(Passing::through).collect();
+        let guard = mutex.lock().await.unwrap();
+        let after: Vec<_> = proxies.iter().map(Passing::through).collect();
+        for (before, after) in before.iter().zip(&after) {
+            // It returns at the majority's answer: the last nodes' may not be here yet, but never is there a second.
+            assert!(after.requests.bursts - before.requests.bursts <= 1, "a second round to a node");
+            assert!(after.replies.bursts - before.replies.bursts <= 1, "a second answer of a node");
+        }
+        guard.release().await.unwrap();
+    }
+    locks.close(Duration::from_secs(10)).await.unwrap();
+}
+
+/// Waits until each request has its reply: what the operation before left under way to the slowest nodes has passed.
+async fn settled(proxies: &[Proxy]) {
+    let all_answered = || {
+        let passing = proxies.iter().map(Passing::through);
+        passing.into_iter().all(|passing| passing.requests.bursts == passing.replies.bursts)
+    };
+    let limit = lock::Clock::boot().timeout(Duration::from_secs(30), async {
+        while !all_answered() {
+            lock::Clock::boot().sleep(EACH_WAY).await;
+        }
+    });
+    limit.await.expect("requests stay without a reply");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncontended_acquisition_is_one_round_trip_on_zookeeper_create_and_list_in_flight_together() {
+    let servers = ZooKeeper::start(1).await.unwrap();
+    let proxy = FrameProxy::start(servers.ports()[0], EACH_WAY).await.unwrap();
+    let tick = ZooKeeper::TICK.as_millis();
+    let url = format!("zk://127.0.0.1:{}/?session_timeout=10s&tick_time={tick}ms", proxy.port);
+    let locks = Locks::connect(&url).await.unwrap();
+    let name = LockName::new("round trips").unwrap();
+    let directory = format!("/locks/{}", name.to_component());
+    locks.mutex(name.as_str()).lock().await.unwrap().release().await.unwrap();
+    for _ in 0..ACQUISITIONS {
+        proxy.take();
+        let guard = locks.mutex(name.as_str()).lock().await.unwrap();
+        one_round_trip(&proxy.take(), &directory);
+        guard.release().await.unwrap();
+    }
+    locks.close(Duration::from_secs(10)).await.unwrap();
+}
+
+/// That all requests of the acquisition were sent before the reply to any of them was here, a create and a list among
+/// them. Heartbeats of the session pass in between; they concern other nodes.
+fn one_round_trip(passed: &[Passed], directory: &str) {
+    let mut requests = Vec::new();
+    let (mut first_reply, mut last_request) = (None, 0);
+    for (place, event) in passed.iter().enumerate() {
+        match event {
+            Passed::Request { xid, operation, path } if path.starts_with(directory) => {
+                requests.push((*xid, *operation));
+                last_request = place;
+            }
+            Passed::Reply { xid } if first_reply.is_none() && requests.iter().any(|request| request.0 == *xid) => {
+                first_reply = Some(place);
+            }
+            Passed::Request { .. } | Passed::Reply { .. } => {}
+        }
+    }
+    let first_reply = first_reply.expect("the acquisition got a reply");
+    let sent = |operations: [i32; 2]| requests.iter().any(|(_, operation)| operations.contains(operation));
+    assert!(sent(CREATE) && sent(LIST), "not a create and a list: {passed:?}");
+    assert!(last_request < first_reply, "a request of the acquisition waited for a reply: {passed:?}");
+}
