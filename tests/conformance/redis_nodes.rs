@@ -171,8 +171,9 @@ async fn residue(mut node: MultiplexedConnection, lock: &str) -> redis::RedisRes
     let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{}*", literally(lock))).query_async(&mut node).await?;
     let mut left = Vec::new();
     for key in keys {
+        let Some(rest) = key.strip_prefix(lock).filter(|rest| is_of_this_name(rest)) else { continue };
         let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut node).await?;
-        if ttl == KEY_IS_GONE || is_meant_to_stay(&key, lock, ttl) {
+        if ttl == KEY_IS_GONE || is_meant_to_stay(rest, ttl) {
             continue;
         }
         left.push(format!("the key {key:?} (for another {ttl} ms)"));
@@ -183,10 +184,14 @@ async fn residue(mut node: MultiplexedConnection, lock: &str) -> redis::RedisRes
 /// What `PTTL` answers about a key that is not there, or not any more.
 const KEY_IS_GONE: i64 = -2;
 
-/// Besides the lock itself: the counter behind the fencing token, which goes some day, and notes of undone attempts,
-/// which go soon.
-fn is_meant_to_stay(key: &str, lock: &str, ttl: i64) -> bool {
-    let Some(rest) = key.strip_prefix(lock) else { return false };
+/// Whether a key that begins with a lock key belongs to that lock: it is the lock key, or adds a part after a colon. Other
+/// names' keys that begin alike have a brace further on, where their lock keys end.
+fn is_of_this_name(rest: &str) -> bool {
+    rest.is_empty() || (rest.starts_with(':') && !rest.contains('}'))
+}
+
+/// The counter behind the fencing token, which goes some day, and notes of undone attempts, which go soon.
+fn is_meant_to_stay(rest: &str, ttl: i64) -> bool {
     let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
     (rest == ":token" && ttl >= 0) || (rest.starts_with(":undone:") && ends_within(LONGEST_TOMBSTONE))
 }

@@ -103,7 +103,8 @@ pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc
     within("a wait behind a dead waiter", patient).await???.release().await?;
     second.heal().await;
     match within("the end of the dying waiter", dying).await?? {
-        Ok(guard) => guard.release().await?,
+        // It may have been granted out of reach, and lost before it was let through.
+        Ok(guard) => drop(guard),
         Err(Error::Unavailable { .. } | Error::Lost { .. }) => {}
         Err(other) => return Err(other.into()),
     }
