@@ -1,0 +1,139 @@
+//! A real server, connections to it, and control requests that go past the backend.
+
+#![allow(dead_code)] // Each test binary uses its own part of this.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{BootInstant, Clock, LockName, Locks, LocksOptions};
+use lock_lab::{proxy::Proxy, servers};
+use lock_redis::{Config, Redis, keys::Keys};
+use redis::{FromRedisValue, aio::MultiplexedConnection};
+
+/// Longer than anything that is waited for; only a promise that is broken takes so long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server, and a connection for control requests.
+pub(crate) struct Server {
+    pub(crate) redis: servers::Redis,
+    pub(crate) control: MultiplexedConnection,
+}
+
+pub(crate) async fn server() -> Server {
+    let redis = servers::Redis::start().await.unwrap();
+    let control = redis.connection().await.unwrap();
+    Server { redis, control }
+}
+
+pub(crate) fn config(port: u16) -> Config {
+    Config::new("127.0.0.1", port)
+}
+
+pub(crate) async fn connect(config: Config) -> Locks {
+    Locks::new(Redis::connect(config).await.unwrap())
+}
+
+impl Server {
+    pub(crate) fn config(&self) -> Config {
+        config(self.redis.port())
+    }
+
+    pub(crate) async fn locks(&self) -> Locks {
+        connect(self.config()).await
+    }
+
+    pub(crate) async fn named(&self, payload: &str) -> Locks {
+        let options = LocksOptions::default().with_payload(payload.as_bytes());
+        Locks::with_options(Redis::connect(self.config()).await.unwrap(), options)
+    }
+
+    pub(crate) async fn proxy(&self) -> Proxy {
+        Proxy::start(self.redis.port()).await.unwrap()
+    }
+
+    /// Sends a command, as somebody else would.
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
+        self.try_ask(command).await.unwrap()
+    }
+
+    pub(crate) async fn try_ask<T: FromRedisValue>(&mut self, command: &[&str]) -> redis::RedisResult<T> {
+        let mut request = redis::cmd(command[0]);
+        request.arg(&command[1..]);
+        request.query_async(&mut self.control).await
+    }
+
+    /// What the server keeps, but for the counters behind the tokens.
+    pub(crate) async fn left(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
+            if !key.ends_with(":token") {
+                left.push(key);
+                continue;
+            }
+            for field in self.ask::<Vec<String>>(&["HKEYS", &key]).await {
+                if field != "counter" {
+                    left.push(format!("{key} {field}"));
+                }
+            }
+        }
+        left
+    }
+
+    /// Waits until the server keeps nothing but the counters.
+    pub(crate) async fn until_nothing_is_left(&mut self) {
+        let deadline = after(LIMIT);
+        loop {
+            let left = self.left().await;
+            if left.is_empty() {
+                return;
+            }
+            assert!(Clock::boot().now() < deadline, "left on the server: {left:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until somebody listens to the releases of `name`.
+    pub(crate) async fn until_somebody_waits(&mut self, name: &str) {
+        let channel = keys(name).channel();
+        let deadline = after(LIMIT);
+        loop {
+            let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &channel]).await;
+            if count > 0 {
+                return;
+            }
+            assert!(Clock::boot().now() < deadline, "nobody waits for {name}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    pub(crate) async fn holder(&mut self, name: &str) -> Option<String> {
+        let keys = keys(name);
+        self.ask(&["GET", keys.lock()]).await
+    }
+}
+
+pub(crate) fn keys(name: &str) -> Keys {
+    Keys::new("lock", &LockName::new(name).unwrap())
+}
+
+pub(crate) fn after(duration: Duration) -> BootInstant {
+    Clock::boot().now().saturating_add(duration)
+}
+
+/// Runs `future`, which must end long before the limit.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    Clock::boot().timeout(LIMIT, future).await.expect("it did not end in time")
+}
+
+/// Counts holders that believe to hold it at the same time.
+#[derive(Clone, Default)]
+pub(crate) struct Inside(Arc<std::sync::atomic::AtomicUsize>);
+
+impl Inside {
+    pub(crate) fn enter(&self) {
+        assert_eq!(self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two holders at once");
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}
