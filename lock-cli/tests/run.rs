@@ -1,0 +1,192 @@
+//! `lock run` and its command: exit statuses, signals, environment, terminal. The service does not matter here, so it is
+//! the memory backend, in the program itself.
+
+mod common;
+
+use tokio::process::Command;
+
+use crate::common::{Fifo, Running, finish, group_of, lock, output, within};
+
+const MEMORY: &str = "memory://run?ttl=2s";
+
+async fn run(script: &str) -> common::Output {
+    output(MEMORY, &["run", "a", "--", "sh", "-c", script]).await
+}
+
+#[tokio::test]
+async fn the_exit_status_is_that_of_the_command() {
+    for (script, status) in
+        [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -KILL $$", 137), ("kill -TERM $$", 143)]
+    {
+        assert_eq!(run(script).await.status, Some(status), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_run_is_told_as_shells_do() {
+    for (program, status) in
+        [("/no/such/program", 127), ("no-such-program-anywhere", 127), ("/etc/passwd", 126), ("/", 126)]
+    {
+        let failed = output(MEMORY, &["run", "a", "--", program]).await;
+        assert_eq!(failed.status, Some(status), "{failed:?}");
+        assert!(failed.stderr.contains(program) && failed.stderr.lines().count() == 1, "{failed:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_usage_is_64_and_help_is_0() {
+    for arguments in [
+        &[][..],
+        &["run"],
+        &["run", "a"],
+        &["run", "a", "true"],
+        &["run", "a", "--wait", "soon", "--", "true"],
+        &["run", "a", "--wait", "1s", "--no-wait", "--", "true"],
+        &["run", "a", "--no-such-option", "--", "true"],
+        &["run", "", "--", "true"],
+        &["no-such-command"],
+        &["compare", "--out", "x", "--url", "memory://"],
+    ] {
+        let wrong = output(MEMORY, arguments).await;
+        assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(64), ""), "{arguments:?}: {wrong:?}");
+        assert!(!wrong.stderr.is_empty());
+    }
+    for arguments in [&["--help"][..], &["--version"], &["run", "--help"]] {
+        assert_eq!(output(MEMORY, arguments).await.status, Some(0), "{arguments:?}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_configuration_is_78_and_is_named() {
+    for (url, named) in [
+        ("nonsense", "nonsense"),
+        ("nosuch://h", "nosuch"),
+        ("redis://h:99999", "99999"),
+        ("memory://?tll=3s", "tll"),
+        ("memory://?ttl=never", "never"),
+        ("memory://?era=-1", "era"),
+    ] {
+        let wrong = output(url, &["run", "a", "--", "echo", "ran"]).await;
+        assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(78), ""), "{url}: {wrong:?}");
+        assert!(wrong.stderr.contains(named) && wrong.stderr.lines().count() == 1, "{url}: {wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_service_the_ways_to_name_one_are_told() {
+    let none = finish(lock(MEMORY, &["run", "a", "--", "echo", "ran"]).env_remove("LOCK_URL")).await;
+    assert_eq!((none.status, none.stdout.as_str()), (Some(78), ""), "{none:?}");
+    for way in ["--url", "--config", "LOCK_URL", "LOCK_CONFIG"] {
+        assert!(none.stderr.contains(way), "{none:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_command_line_comes_before_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("lock.toml");
+    std::fs::write(&file, "[lock]\nbackend = 'memory'\nera = 7\n").unwrap();
+    let file = file.to_str().unwrap();
+    let script = ["--", "sh", "-c", "echo $LOCK_TOKEN"];
+    for (choice, era) in [(["--url", "memory://?era=6"], "0000000006-"), (["--config", file], "0000000007-")] {
+        let arguments: Vec<_> = choice.into_iter().chain(["run", "a"]).chain(script).collect();
+        let ran = output("memory://?era=5", &arguments).await;
+        assert!(ran.stdout.starts_with(era), "{ran:?}");
+    }
+    let ran = finish(lock("", &["run", "a", "--", "sh", "-c", "echo $LOCK_TOKEN"]).env("LOCK_CONFIG", file)).await;
+    assert!(ran.stdout.starts_with("0000000007-"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn the_command_knows_its_lock() {
+    let ran = run("echo $LOCK_NAME; echo $LOCK_TOKEN; echo $LOCK_URL").await;
+    assert_eq!(ran.stdout, "a\n0000000000-00000000000000000001\nmemory://run?ttl=2s\n", "{ran:?}");
+}
+
+#[tokio::test]
+async fn the_command_has_a_process_group_of_its_own() {
+    let mut running =
+        Running::start(MEMORY, &["run", "a", "--", "sh", "-c", "sh -c 'echo $$ $PPID; cat >/dev/null'; true"]);
+    let pids = running.line().await.unwrap();
+    let (grandchild, child) = pids.split_once(' ').unwrap();
+    assert_eq!(group_of(grandchild), group_of(child));
+    assert_ne!(group_of(child), group_of(&running.pid().to_string()));
+    running.close_stdin();
+    assert_eq!(running.end().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn signals_are_passed_on() {
+    let script =
+        "for s in HUP INT QUIT USR1 USR2 ALRM WINCH CONT; do trap \"echo $s\" $s; done; trap 'echo TERM; exit 7' TERM
+        echo ready; while :; do sleep 1000 & wait $!; done";
+    let mut running = Running::start(MEMORY, &["run", "a", "--", "sh", "-c", script]);
+    running.expect("ready").await;
+    for signal in ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "WINCH", "CONT", "TERM"] {
+        running.signal(signal);
+        running.expect(signal).await;
+    }
+    assert_eq!(running.end().await.code(), Some(7));
+}
+
+#[tokio::test]
+async fn signals_reach_what_the_command_started() {
+    let script =
+        "(trap 'echo inner; exit' TERM; echo ready; while :; do sleep 1; done) & trap 'wait; exit 7' TERM; wait";
+    let mut running = Running::start(MEMORY, &["run", "a", "--", "sh", "-c", script]);
+    running.expect("ready").await;
+    running.signal("TERM");
+    running.expect("inner").await;
+    running.all_end().await;
+    assert_eq!(running.end().await.code(), Some(7));
+}
+
+#[tokio::test]
+async fn what_was_ignored_before_stays_ignored() {
+    let mut nohup = Command::new("sh");
+    nohup.arg("-c").arg("trap '' HUP; exec \"$0\" run a -- sh -c 'kill -HUP $$ $PPID; echo alive'");
+    nohup.arg(env!("CARGO_BIN_EXE_lock")).env("LOCK_URL", MEMORY);
+    let ran = finish(&mut nohup).await;
+    assert_eq!((ran.status, ran.stdout.as_str()), (Some(0), "alive\n"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_the_command_leaves_in_the_background_goes_on_when_it_ends_by_itself() {
+    let script = "(cat; echo still here) <&0 & exit 4";
+    let mut running = Running::start(MEMORY, &["run", "a", "--", "sh", "-c", script]);
+    assert_eq!(running.end().await.code(), Some(4));
+    running.close_stdin();
+    running.expect("still here").await;
+}
+
+#[tokio::test]
+async fn a_killed_lock_run_takes_its_commands_whole_group_with_it() {
+    let script = "sh -c 'trap \"\" TERM; echo deep; while :; do sleep 1; done' & wait";
+    let mut running = Running::start(MEMORY, &["run", "a", "--kill-after", "200ms", "--", "sh", "-c", script]);
+    running.expect("deep").await;
+    running.signal("KILL");
+    running.all_end().await;
+}
+
+#[tokio::test]
+async fn a_stopped_lock_run_cannot_leave_its_command_running_without_the_lock() {
+    let fifo = Fifo::new();
+    let script = format!("exec >{}; echo up; sleep 1000 & wait", fifo.path());
+    let mut running = Running::start(MEMORY, &["run", "a", "--kill-after", "200ms", "--", "sh", "-c", &script]);
+    let mut written = fifo.open().await;
+    assert_eq!(within(written.next_line()).await.unwrap().as_deref(), Some("up"));
+    running.signal("STOP");
+    // Everybody who could write to it has ended, while `lock run` itself stands still.
+    assert_eq!(within(written.next_line()).await.unwrap(), None);
+    running.signal("CONT");
+    assert_eq!(running.end().await.code(), Some(76));
+}
+
+#[tokio::test]
+async fn a_command_that_was_stopped_with_sigstop_is_ended_with_the_lock() {
+    let mut running = Running::start(MEMORY, &["run", "a", "--", "sh", "-c", "echo $$; kill -STOP $$; echo went on"]);
+    let pid: u32 = running.line().await.unwrap().parse().unwrap();
+    assert!(!group_of(&pid.to_string()).is_empty());
+    running.signal("KILL");
+    running.all_end().await;
+}
