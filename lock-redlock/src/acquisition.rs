@@ -1,0 +1,223 @@
+//! An acquisition: rounds of voting until one is won, with a wait for one's turn between them.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{Backoff, BootInstant, Error, LockName, Request, Validity, Wait};
+use lock_redis::scripts::held;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backend::Redlock,
+    lease::{Held, RedlockLease},
+    panel::unavailable,
+    quorum::Verdict,
+    round::{Attempt, Lost, Round, Won, minimum_remainder},
+    scripts::{Line, LockKeys, undo},
+    waiting::Ear,
+};
+
+/// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
+const TRIES: u32 = 4;
+/// The first pause after a vote that nobody won is below this: about a round trip.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// And no later one is above this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+/// A waiter looks again after this at the latest, should it not be told: a waiter before it that stopped in its turn, or
+/// a holder that is no client of this library, tells nobody.
+const LONGEST_SLEEP: Duration = Duration::from_secs(2);
+/// Waiters that see the same lease end do not all come in the same moment.
+const SCATTER: Duration = Duration::from_millis(20);
+
+pub(crate) struct Acquisition {
+    redlock: Arc<Redlock>,
+    name: LockName,
+    /// What is tried; each round has a value of its own, so that the undo of one never meets another.
+    attempt: Attempt,
+    id: String,
+    rounds: u32,
+    backoff: Backoff,
+    /// Since when no majority votes.
+    outage: Option<BootInstant>,
+    ear: Option<Ear>,
+    stop: CancellationToken,
+}
+
+/// How a round ended.
+enum Ended {
+    Won(Box<Round>, Won),
+    Lost(Box<Round>, Lost),
+    Stopped(Box<Round>),
+}
+
+impl Acquisition {
+    pub(crate) fn new(redlock: Arc<Redlock>, request: Request, stop: CancellationToken) -> Self {
+        let waiter = (request.wait != Wait::No).then(|| Arc::new(redlock.waiters.enter()));
+        let attempt = Attempt {
+            keys: LockKeys::new(&redlock.panel.config.prefix, &request.name),
+            value: String::new(),
+            ttl: request.ttl.unwrap_or(redlock.panel.config.ttl),
+            payload: request.payload,
+            waiter,
+        };
+        Self {
+            name: request.name,
+            attempt,
+            id: uuid::Uuid::new_v4().simple().to_string(),
+            rounds: 0,
+            backoff: new_backoff(),
+            outage: None,
+            ear: None,
+            stop,
+            redlock,
+        }
+    }
+
+    pub(crate) async fn run(mut self) -> Result<RedlockLease, Error> {
+        loop {
+            if self.stop.is_cancelled() {
+                self.leave().await;
+                return Err(Error::Cancelled);
+            }
+            let lost = match self.round().await {
+                Ended::Won(round, won) => return Ok(self.hold(*round, won)),
+                Ended::Stopped(round) => {
+                    round.undo(false).wait().await;
+                    return Err(Error::Cancelled);
+                }
+                Ended::Lost(round, lost) => match self.gives_up(lost) {
+                    Ok(lost) => {
+                        // What it has must not stand in the way of the others while it pauses.
+                        round.undo(true).detach();
+                        lost
+                    }
+                    Err(error) => {
+                        round.undo(false).wait().await;
+                        return Err(error);
+                    }
+                },
+            };
+            self.pause(lost).await;
+        }
+    }
+
+    async fn round(&mut self) -> Ended {
+        self.rounds += 1;
+        self.attempt.value = format!("{}:{}", self.id, self.rounds);
+        if let Some(ear) = &mut self.ear {
+            ear.look();
+        }
+        let panel = &self.redlock.panel;
+        let proposal = self.redlock.proposals.next();
+        let mut round = Box::new(Round::begin(panel, self.attempt.clone(), proposal));
+        let verdict = tokio::select! {
+            biased;
+            verdict = round.decide() => verdict,
+            () = self.stop.cancelled() => return Ended::Stopped(round),
+        };
+        if verdict != Verdict::Granted {
+            let lost = round.lost();
+            return Ended::Lost(round, lost);
+        }
+        let won = tokio::select! {
+            biased;
+            won = round.settle() => won,
+            () = self.stop.cancelled() => return Ended::Stopped(round),
+        };
+        match won {
+            Some(won) => Ended::Won(round, won),
+            None if round.is_late() => {
+                let least = minimum_remainder(self.attempt.ttl);
+                let what = format!("answers in time to leave {least:?} of the ttl");
+                let late = unavailable(panel, &what, []);
+                Ended::Lost(round, Lost::Outage(late))
+            }
+            None => Ended::Lost(round, Lost::Contested),
+        }
+    }
+
+    /// Whether that was the last round, and with what.
+    fn gives_up(&mut self, lost: Lost) -> Result<Lost, Error> {
+        let now = self.redlock.panel.clock().now();
+        match lost {
+            Lost::Outage(error) => {
+                // An outage that comes during a wait is bridged. One that is met at once is reported at once.
+                let since = *self.outage.get_or_insert(now);
+                let bridged = now.saturating_since(since) < self.redlock.panel.config.connect_timeout;
+                if self.attempt.waiter.is_some() && self.rounds > 1 && bridged {
+                    Ok(Lost::Outage(error))
+                } else {
+                    Err(error)
+                }
+            }
+            other => {
+                self.outage = None;
+                let again = matches!(other, Lost::Contested) && self.rounds < TRIES;
+                if self.attempt.waiter.is_some() || again {
+                    Ok(other)
+                } else {
+                    Err(Error::NotAcquired { name: self.name.clone() })
+                }
+            }
+        }
+    }
+
+    /// Waits until another round is worth it.
+    async fn pause(&mut self, lost: Lost) {
+        let panel = Arc::clone(&self.redlock.panel);
+        if let (None, Some(waiter)) = (&self.ear, &self.attempt.waiter) {
+            self.ear = Some(Ear::new(&panel, &self.attempt.keys, &waiter.place));
+        }
+        let limit = match lost {
+            Lost::Held(free_in) => {
+                self.backoff = new_backoff();
+                free_in.min(LONGEST_SLEEP) + SCATTER.mul_f64(fastrand::f64())
+            }
+            Lost::Contested | Lost::Outage(_) => self.backoff.pause(),
+        };
+        let news = async {
+            match &mut self.ear {
+                Some(ear) => ear.news().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = news => {}
+            () = panel.clock().sleep(limit) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Leaves the line between two rounds.
+    async fn leave(&self) {
+        let Some(waiter) = self.attempt.waiter.clone().filter(|_| self.rounds > 0) else { return };
+        let panel = Arc::clone(&self.redlock.panel);
+        let call = undo(&self.attempt.keys, &self.attempt.value, false, Line::Leave(&waiter.place));
+        let mut left = panel.ask(|_| Some(call.clone().into()), held);
+        while left.next(&panel).await.is_some() {}
+        panel.janitor.spawn(async move {
+            while left.next_of_all().await.is_some() {}
+            // Its number may be used again from here on.
+            drop(waiter);
+        });
+    }
+
+    fn hold(self, round: Round, won: Won) -> RedlockLease {
+        let redlock = &self.redlock;
+        redlock.proposals.seen(won.token);
+        let validity = Validity::new(redlock.panel.clock(), won.until);
+        let unanimous = round.is_unanimous();
+        let attempt = Attempt { waiter: None, ..self.attempt.clone() };
+        let lock = Held::new(Arc::clone(&redlock.panel), self.name, attempt, won.token, validity.clone(), won.holdings);
+        let lock = Arc::new(lock);
+        if !unanimous {
+            redlock.panel.janitor.spawn(round.finish(Arc::clone(&lock)));
+        }
+        redlock.leases.add(&lock);
+        let kept = redlock.keeper.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
+        RedlockLease::new(lock, kept, Arc::downgrade(&redlock.leases))
+    }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)
+}

@@ -1,0 +1,236 @@
+//! The settings of a deployment.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use lock_core::{Clock, Error, Settings};
+use lock_redis::{keys::Keys, node::NodeConfig};
+
+/// The shortest ttl: below, a renewal may not come round in time.
+const SHORTEST_TTL: Duration = Duration::from_millis(100);
+/// What `max_ttl` may be. It is also how long a restarted node gives no vote.
+const MAX_TTLS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
+/// What the limits for one request or connection may be.
+const LIMITS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+/// Which numbers of servers are allowed, for an error.
+const COUNTS: &str = "an odd number of servers, at least 3: host:port,host:port,host:port";
+
+/// Settings of one connection to a deployment of independent Redis servers.
+///
+/// `max_ttl` and `restart_quarantine` belong to the deployment: all its clients are to have the same.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Config {
+    /// The servers: an odd number, at least 3, in the same order for all clients.
+    pub nodes: Vec<NodeConfig>,
+    /// How long the servers keep a lock without a renewal, unless a request says otherwise.
+    pub ttl: Duration,
+    /// What the keys of all locks begin with.
+    pub prefix: String,
+    /// How long connecting may take, and for how long a waiting acquisition bridges an outage.
+    pub connect_timeout: Duration,
+    /// How long each node may take for one request. It matters only where the nodes that answered do not decide: a
+    /// majority's answer is never kept waiting for the rest.
+    pub node_timeout: Duration,
+    /// The longest ttl that any client may ask for; for so long a restarted node gives no vote.
+    pub max_ttl: Duration,
+    /// Whether a restarted node gives no vote for `max_ttl`. To be turned off only where every node has each write on
+    /// its disk before it answers (`appendfsync always`), so that a restart loses nothing.
+    pub restart_quarantine: bool,
+    /// The clock of validity and of time limits; another one only in tests.
+    pub clock: Clock,
+}
+
+impl Config {
+    /// The port of a server that was given without one.
+    pub const PORT: u16 = 6379;
+
+    /// The servers `nodes`, everything else as it is by default.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when their number is even or below 3, or one is listed twice.
+    pub fn new(nodes: Vec<NodeConfig>) -> Result<Self, Error> {
+        check_servers(&nodes)?;
+        Ok(Self {
+            nodes,
+            ttl: Duration::from_secs(30),
+            prefix: "lock".to_owned(),
+            connect_timeout: Duration::from_secs(1),
+            // Far above a round trip, so that a busy machine is not taken for a dead one.
+            node_timeout: Duration::from_millis(250),
+            max_ttl: Duration::from_secs(60),
+            restart_quarantine: true,
+            clock: Clock::boot(),
+        })
+    }
+
+    /// Reads a URL's settings: `redlock://[user[:password]@]host[:port],host[:port],host[:port]` with the keys `ttl`,
+    /// `prefix`, `connect_timeout`, `node_timeout`, `max_ttl` and `restart_quarantine`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting, its value, and what is allowed.
+    pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
+        if settings.scheme != "redlock" {
+            return Err(Error::config("scheme", &settings.scheme, "redlock"));
+        }
+        if !matches!(settings.path.as_str(), "" | "/") {
+            return Err(Error::config("path", &settings.path, "nothing behind the servers"));
+        }
+        let nodes = servers(&settings)?;
+        let mut config = Self::new(nodes)?;
+        for node in &mut config.nodes {
+            node.username.clone_from(&settings.username);
+            node.password.clone_from(&settings.password);
+        }
+        config.max_ttl = settings.duration("max_ttl", config.max_ttl, MAX_TTLS)?;
+        // The default for all but those who allow less than that.
+        let ttl = config.ttl.min(config.max_ttl);
+        config.ttl = settings.duration("ttl", ttl, SHORTEST_TTL..=config.max_ttl)?;
+        config.connect_timeout = settings.duration("connect_timeout", config.connect_timeout, LIMITS)?;
+        config.node_timeout = settings.duration("node_timeout", config.node_timeout, LIMITS)?;
+        config.restart_quarantine = settings.choice("restart_quarantine", &[("on", true), ("off", false)])?;
+        if let Some(prefix) = settings.text("prefix") {
+            if !Keys::is_prefix(&prefix) {
+                return Err(Error::config("prefix", prefix, Keys::PREFIXES));
+            }
+            config.prefix = prefix;
+        }
+        settings.finish()?;
+        Ok(config)
+    }
+
+    /// The ttls that a request may ask for.
+    #[must_use]
+    pub fn ttls(&self) -> RangeInclusive<Duration> {
+        SHORTEST_TTL..=self.max_ttl
+    }
+
+    /// The URL without settings and secrets, for messages.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let servers: Vec<String> = self.nodes.iter().map(address).collect();
+        format!("redlock://{}", servers.join(","))
+    }
+
+    /// The servers with the limits of this configuration.
+    pub(crate) fn limited_nodes(&self) -> impl Iterator<Item = NodeConfig> {
+        self.nodes.iter().map(|node| {
+            let mut node = node.clone();
+            node.connect_timeout = self.connect_timeout;
+            node.response_timeout = self.node_timeout;
+            node
+        })
+    }
+}
+
+fn servers(settings: &Settings) -> Result<Vec<NodeConfig>, Error> {
+    let server = |(host, port): &(String, Option<u16>)| {
+        // An IPv6 address stands in brackets in a URL, and without them everywhere else.
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(Error::config("host", host, COUNTS));
+        }
+        Ok(NodeConfig::new(host, port.unwrap_or(Config::PORT)))
+    };
+    settings.hosts.iter().map(server).collect()
+}
+
+fn check_servers(nodes: &[NodeConfig]) -> Result<(), Error> {
+    let addresses: Vec<String> = nodes.iter().map(address).collect();
+    if nodes.len() < 3 || nodes.len().is_multiple_of(2) {
+        return Err(Error::config("host", addresses.join(","), COUNTS));
+    }
+    for (index, address) in addresses.iter().enumerate() {
+        // A server with two votes would be a majority with half of the others.
+        if addresses[..index].contains(address) {
+            return Err(Error::config("host", address, format!("{COUNTS}, each listed once")));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn address(node: &NodeConfig) -> String {
+    let host = node.host.to_lowercase();
+    if host.contains(':') { format!("[{host}]:{}", node.port) } else { format!("{host}:{}", node.port) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(hosts: &[&str], values: &[(&str, &str)]) -> Settings {
+        let mut settings = Settings::new("redlock");
+        settings.hosts = hosts.iter().map(|host| ((*host).to_owned(), None)).collect();
+        settings.values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        settings
+    }
+
+    fn refused(hosts: &[&str], values: &[(&str, &str)]) -> String {
+        Config::from_settings(settings(hosts, values)).unwrap_err().to_string()
+    }
+
+    const THREE: [&str; 3] = ["a", "b", "[::1]"];
+
+    #[test]
+    fn what_is_not_set_has_its_default() {
+        let config = Config::from_settings(settings(&THREE, &[])).unwrap();
+        assert_eq!(config.url(), "redlock://a:6379,b:6379,[::1]:6379");
+        assert_eq!((config.ttl, config.max_ttl), (Duration::from_secs(30), Duration::from_secs(60)));
+        assert!(config.restart_quarantine);
+    }
+
+    #[test]
+    fn every_setting_of_a_url_is_taken() {
+        let values = [
+            ("ttl", "300ms"),
+            ("prefix", "p"),
+            ("connect_timeout", "2s"),
+            ("node_timeout", "50ms"),
+            ("max_ttl", "10s"),
+            ("restart_quarantine", "off"),
+        ];
+        let mut given = settings(&THREE, &values);
+        (given.username, given.password) = (Some("u".to_owned()), Some("secret".to_owned()));
+        let config = Config::from_settings(given).unwrap();
+        assert_eq!((config.ttl, config.prefix.as_str()), (Duration::from_millis(300), "p"));
+        assert_eq!((config.connect_timeout, config.node_timeout), (Duration::from_secs(2), Duration::from_millis(50)));
+        assert_eq!((config.max_ttl, config.restart_quarantine), (Duration::from_secs(10), false));
+        let nodes: Vec<NodeConfig> = config.limited_nodes().collect();
+        assert_eq!(nodes[2].password.as_deref(), Some("secret"));
+        assert_eq!(nodes[2].response_timeout, Duration::from_millis(50));
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn an_even_number_of_servers_or_less_than_three_is_refused() {
+        for hosts in [&["a"][..], &["a", "b"], &["a", "b", "c", "d"], &[]] {
+            let error = refused(hosts, &[]);
+            assert!(
+                error.contains("odd") && hosts.iter().all(|host| error.contains(&format!("{host}:6379"))),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_listed_twice_is_refused() {
+        let error = refused(&["a", "b", "A"], &[]);
+        assert!(error.contains("\"a:6379\"") && error.contains("once"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_allowed_is_named_with_what_is() {
+        let error = refused(&THREE, &[("ttl", "2m")]);
+        assert!(error.contains("ttl") && error.contains("2m") && error.contains("1m"), "{error}");
+        let error = refused(&THREE, &[("ttl", "10ms")]);
+        assert!(error.contains("100ms"), "{error}");
+        let error = refused(&THREE, &[("restart_quarantine", "no")]);
+        assert!(error.contains("restart_quarantine") && error.contains("on or off"), "{error}");
+        let error = refused(&THREE, &[("prefix", "a:b")]);
+        assert!(error.contains("a:b"), "{error}");
+        let error = refused(&THREE, &[("tll", "1s")]);
+        assert!(error.contains("tll") && error.contains("node_timeout"), "{error}");
+        let mut given = settings(&THREE, &[]);
+        given.path = "/0".to_owned();
+        assert!(Config::from_settings(given).unwrap_err().to_string().contains("/0"));
+    }
+}

@@ -1,0 +1,210 @@
+//! What a lease has on each node, without any of the sending: when it is kept by a majority, until when, and when it is
+//! not any more.
+
+use lock_core::BootInstant;
+
+use crate::quorum::{largest, majority};
+
+/// What is known of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    /// It has certainly never had anything of this lease.
+    Never,
+    /// It does not have the lease, or nobody knows.
+    Absent,
+    /// It was joined to the lease since the last renewal began.
+    Joined(Kept),
+    /// It has kept the lease without a gap.
+    Held(Kept),
+}
+
+/// A node's promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kept {
+    /// The number that the node gave to its holding.
+    number: u64,
+    /// Until when it certainly keeps it, by the request that it acknowledged.
+    until: BootInstant,
+}
+
+/// What is to be sent to a node to renew a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// It keeps the lease, as the holding of this number: extend it.
+    Extend(u64),
+    /// It does not: take it there, if it is free.
+    Rejoin,
+}
+
+/// What a lease has on all nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Holdings {
+    nodes: Vec<Holding>,
+    /// Whether a renewal has begun: from then on each node may have been asked to join.
+    renewed: bool,
+}
+
+impl Holdings {
+    /// On `nodes` nodes, of none of which anything is known.
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { nodes: vec![Holding::Absent; nodes], renewed: false }
+    }
+
+    /// `node` granted, and counts for the grant.
+    pub(crate) fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
+        self.nodes[node] = Holding::Held(Kept { number, until });
+    }
+
+    /// `node` refused the acquisition, so there is nothing on it to be given back, unless it was asked to join since.
+    pub(crate) fn refuse(&mut self, node: usize) {
+        if self.nodes[node] == Holding::Absent && !self.renewed {
+            self.nodes[node] = Holding::Never;
+        }
+    }
+
+    /// `node` has joined the lease: it granted late, or was free and was taken again.
+    pub(crate) fn join(&mut self, node: usize, number: u64, until: BootInstant) {
+        if matches!(self.nodes[node], Holding::Never | Holding::Absent) {
+            self.nodes[node] = Holding::Joined(Kept { number, until });
+        }
+    }
+
+    /// What to send to each node for a renewal.
+    pub(crate) fn renew(&mut self) -> Vec<Renewal> {
+        self.renewed = true;
+        let renewal = |holding: &mut Holding| match *holding {
+            Holding::Held(kept) | Holding::Joined(kept) => {
+                *holding = Holding::Held(kept);
+                Renewal::Extend(kept.number)
+            }
+            Holding::Never | Holding::Absent => {
+                *holding = Holding::Absent;
+                Renewal::Rejoin
+            }
+        };
+        self.nodes.iter_mut().map(renewal).collect()
+    }
+
+    /// `node` has extended the holding of this number.
+    pub(crate) fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
+        if let Holding::Held(kept) | Holding::Joined(kept) = &mut self.nodes[node]
+            && kept.number == number
+        {
+            kept.until = kept.until.max(until);
+        }
+    }
+
+    /// `node` does not have the holding of this number (any more).
+    pub(crate) fn denied(&mut self, node: usize, denied: u64) {
+        if let Holding::Held(kept) | Holding::Joined(kept) = self.nodes[node]
+            && kept.number == denied
+        {
+            self.nodes[node] = Holding::Absent;
+        }
+    }
+
+    /// Whether a majority has kept the lease without a gap, as far as is known. A node that joined during the present
+    /// renewal does not count: it may have been another's while the nodes that are gone by now were another's, too.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.nodes.iter().filter(|holding| matches!(holding, Holding::Held(_))).count() >= majority(self.nodes.len())
+    }
+
+    /// Until when a majority certainly keeps the lease: the majority-th largest of the nodes' own deadlines.
+    pub(crate) fn valid_until(&self) -> Option<BootInstant> {
+        let deadlines = self.nodes.iter().filter_map(|holding| match holding {
+            Holding::Held(kept) | Holding::Joined(kept) => Some(kept.until),
+            Holding::Never | Holding::Absent => None,
+        });
+        largest(deadlines, majority(self.nodes.len()))
+    }
+
+    /// Whether something of this lease may be on `node`.
+    pub(crate) fn may_be_on(&self, node: usize) -> bool {
+        self.nodes[node] != Holding::Never
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant::from_nanos(nanos)
+    }
+
+    fn granted(nodes: usize) -> Holdings {
+        let mut holdings = Holdings::new(nodes);
+        for node in 0..majority(nodes) {
+            holdings.grant(node, 1, at(100));
+        }
+        holdings
+    }
+
+    #[test]
+    fn it_is_valid_for_as_long_as_a_majority_promised() {
+        let mut holdings = Holdings::new(5);
+        for (node, until) in [(0, 50), (2, 10), (3, 30)] {
+            holdings.grant(node, 1, at(until));
+        }
+        assert_eq!(holdings.valid_until(), Some(at(10)));
+        holdings.join(4, 2, at(40));
+        assert_eq!(holdings.valid_until(), Some(at(30)));
+    }
+
+    #[test]
+    fn a_node_that_restarted_is_taken_again_and_then_counts() {
+        let mut holdings = granted(3);
+        holdings.join(2, 1, at(100));
+        holdings.renew();
+        holdings.denied(0, 1);
+        assert!(holdings.is_kept());
+        assert_eq!(holdings.renew(), [Renewal::Rejoin, Renewal::Extend(1), Renewal::Extend(1)]);
+        holdings.join(0, 9, at(200));
+        holdings.renew();
+        holdings.denied(1, 1);
+        assert!(holdings.is_kept());
+    }
+
+    #[test]
+    fn nodes_that_join_do_not_stand_in_for_those_that_are_gone_in_the_same_renewal() {
+        let mut holdings = granted(5);
+        holdings.renew();
+        holdings.join(3, 2, at(200));
+        holdings.join(4, 2, at(200));
+        holdings.denied(0, 1);
+        assert!(!holdings.is_kept());
+    }
+
+    #[test]
+    fn a_late_denial_of_another_holding_changes_nothing() {
+        let mut holdings = granted(3);
+        holdings.denied(0, 7);
+        assert!(holdings.is_kept());
+    }
+
+    #[test]
+    fn a_node_that_certainly_refused_is_left_alone_until_it_was_asked_to_join() {
+        let mut holdings = granted(3);
+        holdings.refuse(2);
+        assert!(!holdings.may_be_on(2) && holdings.may_be_on(1));
+        holdings.renew();
+        assert!(holdings.may_be_on(2));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_lost_as_soon_as_a_majority_has_denied_it(denied in proptest::collection::btree_set(0_usize..5, 0..=5)) {
+            let mut holdings = Holdings::new(5);
+            for node in 0..5 {
+                holdings.grant(node, 1, at(100));
+            }
+            for node in &denied {
+                holdings.denied(*node, 1);
+            }
+            prop_assert_eq!(holdings.is_kept(), denied.len() < 3);
+            prop_assert_eq!(holdings.valid_until().is_some(), denied.len() < 3);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A grant: what keeps it renewed, and how it is given back.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{Error, Kept, Lease, LockName, Loss, Validity};
+use lock_redis::{node::ScriptCall, scripts::held};
+
+use crate::{
+    backend::Leases,
+    holdings::Holdings,
+    panel::{Answer, Panel, Replies, unavailable},
+    quorum::{Verdict, Vote, Votes},
+    round::Attempt,
+    scripts::{Line, undo},
+};
+
+/// What the renewal and the guard share.
+pub(crate) struct Held {
+    pub(crate) panel: Arc<Panel>,
+    pub(crate) name: LockName,
+    pub(crate) attempt: Attempt,
+    pub(crate) token: u64,
+    pub(crate) validity: Validity,
+    holdings: Mutex<Holdings>,
+}
+
+/// What the guard has.
+pub(crate) struct RedlockLease {
+    held: Arc<Held>,
+    kept: Kept<Held>,
+    leases: Weak<Leases>,
+}
+
+/// How a release went.
+enum Released {
+    /// A majority had it and does not have it any more.
+    Done,
+    /// It was not there any more on so many nodes that no majority had it.
+    Gone,
+    /// So many nodes did not answer that nobody knows.
+    Unknown(Error),
+}
+
+impl Held {
+    pub(crate) fn new(
+        panel: Arc<Panel>,
+        name: LockName,
+        attempt: Attempt,
+        token: u64,
+        validity: Validity,
+        holdings: Holdings,
+    ) -> Self {
+        Self { panel, name, attempt, token, validity, holdings: Mutex::new(holdings) }
+    }
+
+    pub(crate) fn holdings<T>(&self, work: impl FnOnce(&mut Holdings) -> T) -> T {
+        work(&mut self.holdings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) const fn ttl(&self) -> Duration {
+        self.attempt.ttl
+    }
+
+    /// Gives it back on all nodes, the silent ones included. Answers with the majority; the rest goes on in the
+    /// background, and what fails there is the janitor's.
+    async fn give_back(&self) -> Released {
+        let panel = &self.panel;
+        let calls: Vec<Option<ScriptCall>> = self.holdings(|holdings| {
+            // With a tombstone where nothing is found: a late grant or a request to join may be on its way.
+            let call = || undo(&self.attempt.keys, &self.attempt.value, true, Line::None);
+            (0..panel.len()).map(|node| holdings.may_be_on(node).then(call)).collect()
+        });
+        let mut replies = panel.ask(|node| Some(calls[node].clone()?.into()), held);
+        let mut votes = Votes::new(panel.len());
+        for node in (0..panel.len()).filter(|node| calls[*node].is_none()) {
+            votes.record(node, Vote::Refused);
+        }
+        let mut failed = Vec::new();
+        while votes.verdict() == Verdict::Undecided {
+            let Some((node, answer)) = replies.next(panel).await else { break };
+            let vote = match answer {
+                Ok(true) => Vote::Granted,
+                Ok(false) => Vote::Refused,
+                Err(silence) => {
+                    failed.push((node, silence.reason()));
+                    self.clean(node, calls[node].clone());
+                    Vote::Unknown
+                }
+            };
+            votes.record(node, vote);
+        }
+        let released = if votes.verdict() == Verdict::Granted {
+            Released::Done
+        } else if panel.len() - votes.count(Vote::Refused) < panel.majority() {
+            Released::Gone
+        } else {
+            Released::Unknown(unavailable(panel, "confirms the release", failed))
+        };
+        panel.janitor.spawn(clean_the_rest(Arc::clone(panel), replies, calls, self.ttl()));
+        released
+    }
+
+    fn clean(&self, node: usize, call: Option<ScriptCall>) {
+        if let Some(call) = call {
+            self.panel.clean("release", node, call, self.ttl());
+        }
+    }
+
+    /// Ends it because the program closes the connection.
+    pub(crate) async fn close(&self) {
+        self.validity.end(Loss::Closed);
+        let _ = self.give_back().await;
+    }
+}
+
+async fn clean_the_rest(
+    panel: Arc<Panel>,
+    mut replies: Replies<Answer<bool>>,
+    calls: Vec<Option<ScriptCall>>,
+    ttl: Duration,
+) {
+    while let Some((node, answer)) = replies.next_of_all().await {
+        if let (Err(_), Some(call)) = (answer, &calls[node]) {
+            panel.clean("release", node, call.clone(), ttl);
+        }
+    }
+}
+
+impl RedlockLease {
+    pub(crate) const fn new(held: Arc<Held>, kept: Kept<Held>, leases: Weak<Leases>) -> Self {
+        Self { held, kept, leases }
+    }
+}
+
+#[async_trait]
+impl Lease for RedlockLease {
+    fn token(&self) -> u64 {
+        self.held.token
+    }
+
+    fn validity(&self) -> &Validity {
+        &self.held.validity
+    }
+
+    async fn release(self: Box<Self>) -> Result<(), Error> {
+        let Self { held, kept, leases } = *self;
+        drop(kept);
+        let name = || held.name.clone();
+        if held.validity.loss() == Some(Loss::Closed) {
+            // Closing the connection has given it back.
+            return Err(Error::Lost { name: name(), loss: Loss::Closed });
+        }
+        // Before the request is sent: a successor may hold the lock before the answer is here.
+        held.validity.end(Loss::Released);
+        let released = held.give_back().await;
+        if let Some(leases) = leases.upgrade() {
+            leases.remove(&held);
+        }
+        match released {
+            Released::Done => Ok(()),
+            Released::Gone => Err(Error::Lost { name: name(), loss: Loss::TakenAway }),
+            Released::Unknown(error) => Err(error),
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .field("validity", &self.validity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for RedlockLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedlockLease").field(&self.held).finish()
+    }
+}

@@ -1,0 +1,319 @@
+//! All nodes at once: what is sent to each of them, and their answers in the order in which they come.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use lock_core::{BootInstant, Clock, Error, Janitor};
+use lock_redis::{
+    node::{Connection, Node, NodeError, ScriptCall, Value},
+    scripts::held,
+};
+use tokio::runtime::Handle;
+
+use crate::{
+    config::{Config, address},
+    quorum::majority,
+    scripts::admit,
+};
+
+/// The nodes of a deployment.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    pub(crate) config: Config,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) janitor: Janitor,
+    /// For each node, whether a request is under way that finds out whether it works again.
+    probes: Vec<Arc<AtomicBool>>,
+}
+
+/// Why there is no answer of a node.
+#[derive(Debug)]
+pub(crate) enum Silence {
+    /// Nothing was sent to it.
+    NotSent(String),
+    /// The node's own failure.
+    Failed(NodeError),
+}
+
+/// Down which connection, and when, a request was sent to a node.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) connection: Connection,
+    /// Just before it was written: what validity is counted from.
+    pub(crate) at: BootInstant,
+}
+
+/// A node's answer to one request.
+pub(crate) type Answer<T> = Result<T, Silence>;
+
+/// How an answer is read.
+pub(crate) type Read<T> = fn(&Value) -> Result<T, NodeError>;
+
+/// What one node is asked.
+pub(crate) struct Ask {
+    pub(crate) call: ScriptCall,
+    /// Down which connection; the present one if that does not matter.
+    pub(crate) connection: Option<Connection>,
+    pub(crate) probe: Turn,
+}
+
+/// Whose turn it is to find out whether a node works again.
+pub(crate) enum Turn {
+    /// Nobody's: it works.
+    None,
+    /// This request's.
+    Own(Probe),
+    /// Another request's.
+    Other,
+}
+
+/// The answers of the nodes that were asked.
+pub(crate) struct Replies<T> {
+    pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
+    /// The nodes that have not answered yet.
+    open: Vec<bool>,
+    sent: Arc<[OnceLock<Sent>]>,
+}
+
+impl Panel {
+    pub(crate) fn new(config: Config, runtime: &Handle) -> Self {
+        let node = |node| match config.restart_quarantine {
+            true => {
+                let quarantine = config.max_ttl;
+                Node::with_prelude(node, config.clock, runtime.clone(), move || admit(quarantine))
+            }
+            false => Node::new(node, config.clock, runtime.clone()),
+        };
+        let nodes: Vec<Node> = config.limited_nodes().map(node).collect();
+        Self {
+            probes: nodes.iter().map(|_| Arc::default()).collect(),
+            janitor: Janitor::new(config.clock, runtime.clone()),
+            nodes,
+            config,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn majority(&self) -> usize {
+        majority(self.len())
+    }
+
+    pub(crate) const fn clock(&self) -> Clock {
+        self.config.clock
+    }
+
+    /// How a node is called in messages.
+    pub(crate) fn address(&self, node: usize) -> String {
+        address(&self.config.nodes[node])
+    }
+
+    fn is_failing(&self, node: usize) -> bool {
+        self.nodes[node].failing_since().is_some()
+    }
+
+    /// Whether nothing can be decided without a node that has been failing.
+    fn needs_all(&self) -> bool {
+        (0..self.len()).filter(|&node| !self.is_failing(node)).count() < self.majority()
+    }
+
+    /// Asks each node its one call, if it has one. Nothing is sent before the replies are waited for or sent on.
+    pub(crate) fn ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: impl Fn(usize) -> Option<Ask>,
+        read: Read<T>,
+    ) -> Replies<Answer<T>> {
+        self.replies(|node, sent| {
+            let Ask { call, connection, probe } = call(node)?;
+            let panel = Arc::clone(self);
+            Some(async move {
+                let _probe = match probe {
+                    Turn::Other => return Err(Silence::NotSent("it has not answered of late".to_owned())),
+                    Turn::Own(probe) => Some(probe),
+                    Turn::None => None,
+                };
+                let connection = match connection {
+                    Some(connection) => connection,
+                    None => panel.reach(node).await?,
+                };
+                let sent = sent[node].get_or_init(|| Sent { at: panel.clock().now(), connection });
+                let answer = sent.connection.call(call).await;
+                answer.and_then(|answer| read(&answer)).map_err(Silence::Failed)
+            })
+        })
+    }
+
+    /// Asks each node its calls in one burst.
+    pub(crate) fn ask_many(
+        self: &Arc<Self>,
+        calls: impl Fn(usize) -> Vec<ScriptCall>,
+    ) -> Replies<Answer<Vec<Result<Value, NodeError>>>> {
+        self.replies(|node, sent| {
+            let calls = calls(node);
+            let panel = Arc::clone(self);
+            Some(async move {
+                let connection = panel.reach(node).await?;
+                let sent = sent[node].get_or_init(|| Sent { at: panel.clock().now(), connection });
+                Ok(sent.connection.run(&calls).await)
+            })
+        })
+    }
+
+    /// Whether a request that somebody waits for is to go to `node`. One that has been failing is left out as long as
+    /// the others make up a majority and another request is finding out already whether it works again: then nothing has
+    /// to be cleared from it either.
+    pub(crate) fn turn(&self, node: usize) -> Turn {
+        if self.needs_all() || !self.is_failing(node) {
+            return Turn::None;
+        }
+        Probe::begin(&self.probes[node]).map_or(Turn::Other, Turn::Own)
+    }
+
+    /// Sends again what was to be given back on `node`, until it is confirmed or has ended by its ttl.
+    pub(crate) fn clean(&self, what: &'static str, node: usize, call: ScriptCall, ttl: Duration) {
+        let until = self.clock().now().saturating_add(ttl);
+        let (node, url) = (self.nodes[node].clone(), self.nodes[node].config().url());
+        self.janitor.clean(what, until, move || {
+            let (node, url, call) = (node.clone(), url.clone(), call.clone());
+            async move {
+                let answer = node.call(call).await.and_then(|answer| held(&answer));
+                answer.map(|_| ()).map_err(|error| error.into_error(&url))
+            }
+        });
+    }
+
+    /// A connection to `node`, within its time limit. Nothing was sent when there is none.
+    async fn reach(&self, node: usize) -> Result<Connection, Silence> {
+        let limit = self.config.node_timeout;
+        match self.clock().timeout(limit, self.nodes[node].connection()).await {
+            Some(Ok(connection)) => Ok(connection),
+            Some(Err(error)) => Err(Silence::NotSent(error.to_string())),
+            None => Err(Silence::NotSent(format!("no connection within {limit:?}"))),
+        }
+    }
+
+    fn replies<T, F>(&self, ask: impl Fn(usize, Arc<[OnceLock<Sent>]>) -> Option<F>) -> Replies<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let sent: Arc<[OnceLock<Sent>]> = self.nodes.iter().map(|_| OnceLock::new()).collect();
+        let mut open = vec![false; self.len()];
+        let pending = FuturesUnordered::new();
+        for (node, open) in open.iter_mut().enumerate() {
+            if let Some(asked) = ask(node, Arc::clone(&sent)) {
+                *open = true;
+                pending.push(asked.map(move |answer| (node, answer)).boxed());
+            }
+        }
+        Replies { pending, open, sent }
+    }
+}
+
+impl From<ScriptCall> for Ask {
+    fn from(call: ScriptCall) -> Self {
+        Self { call, connection: None, probe: Turn::None }
+    }
+}
+
+impl<T: Send + 'static> Replies<T> {
+    /// The next answer; `None` when no more is to be waited for: all have answered, or only nodes are left that have not
+    /// answered of late and are not needed.
+    pub(crate) async fn next(&mut self, panel: &Panel) -> Option<(usize, T)> {
+        // Polling also sends: what is ready comes first, whoever it is from.
+        if let Some(next) = self.pending.next().now_or_never() {
+            return self.answered(next);
+        }
+        if !panel.needs_all() && self.open().all(|node| panel.is_failing(node)) {
+            return None;
+        }
+        let next = self.pending.next().await;
+        self.answered(next)
+    }
+
+    /// The next answer of any node, within its own limit.
+    pub(crate) async fn next_of_all(&mut self) -> Option<(usize, T)> {
+        let next = self.pending.next().await;
+        self.answered(next)
+    }
+
+    /// Hands everything to the connections, in the order of this and any later sending, and keeps what is answered.
+    pub(crate) fn send(&mut self) -> Vec<(usize, T)> {
+        let mut answers = Vec::new();
+        while let Some(Some(next)) = self.pending.next().now_or_never() {
+            answers.extend(self.answered(Some(next)));
+        }
+        answers
+    }
+
+    /// The nodes that have not answered.
+    pub(crate) fn open(&self) -> impl Iterator<Item = usize> {
+        self.open.iter().enumerate().filter_map(|(node, open)| open.then_some(node))
+    }
+
+    pub(crate) fn is_open(&self, node: usize) -> bool {
+        self.open[node]
+    }
+
+    /// How it was sent to `node`; `None` when it was not.
+    pub(crate) fn sent(&self, node: usize) -> Option<&Sent> {
+        self.sent[node].get()
+    }
+
+    fn answered(&mut self, next: Option<(usize, T)>) -> Option<(usize, T)> {
+        let (node, answer) = next?;
+        self.open[node] = false;
+        Some((node, answer))
+    }
+}
+
+/// The one request that finds out whether a failing node works again.
+#[derive(Debug)]
+pub(crate) struct Probe(Arc<AtomicBool>);
+
+impl Probe {
+    fn begin(under_way: &Arc<AtomicBool>) -> Option<Self> {
+        (!under_way.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(under_way)))
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Silence {
+    /// Whether the node may have done what it was asked for.
+    pub(crate) const fn is_unknown(&self) -> bool {
+        match self {
+            Self::NotSent(_) => false,
+            Self::Failed(error) => error.is_unknown(),
+        }
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::NotSent(reason) => reason.clone(),
+            Self::Failed(error) => error.to_string(),
+        }
+    }
+}
+
+/// What a majority could not do, and why each node did not.
+pub(crate) fn unavailable(panel: &Panel, what: &str, reasons: impl IntoIterator<Item = (usize, String)>) -> Error {
+    let reasons: Vec<String> =
+        reasons.into_iter().map(|(node, reason)| format!("{}: {reason}", panel.address(node))).collect();
+    Error::no_answer(
+        panel.config.url(),
+        format!("no majority of the {} nodes {what} ({})", panel.len(), reasons.join("; ")),
+    )
+}

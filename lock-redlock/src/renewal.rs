@@ -1,0 +1,121 @@
+//! Renewal by majority: all leases that are due, in one burst per node.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{Loss, Renewer, validity::Observed, validity::deadline};
+use lock_redis::{
+    node::{NodeError, ScriptCall, Value},
+    scripts::held,
+};
+
+use crate::{
+    holdings::{Holdings, Renewal},
+    lease::Held,
+    panel::{Answer, Panel, Replies},
+    scripts::{Ballot, ballot, extend, rejoin},
+};
+
+/// Renews the leases of one connection.
+#[derive(Debug)]
+pub(crate) struct Renewals(pub(crate) Arc<Panel>);
+
+/// A lease in a burst.
+struct Item {
+    held: Arc<Held>,
+    observed: Observed,
+    /// What is sent to each node.
+    plan: Vec<Renewal>,
+    /// How many nodes extended it.
+    extended: usize,
+}
+
+struct Burst {
+    items: Vec<Item>,
+    replies: Replies<Answer<Vec<Result<Value, NodeError>>>>,
+}
+
+#[async_trait]
+impl Renewer for Renewals {
+    type Lease = Held;
+
+    async fn renew(&self, batch: &[Arc<Held>]) {
+        let panel = &self.0;
+        let mut burst = Burst::new(panel, batch);
+        while !burst.is_decided(panel.majority()) {
+            let Some((node, answer)) = burst.replies.next(panel).await else { break };
+            burst.apply(node, answer);
+        }
+        for item in burst.items.iter().filter(|item| item.extended < panel.majority()) {
+            item.held.validity.suspect(Loss::Unreachable);
+        }
+        // The slower nodes are not waited for; what they answer counts when it comes.
+        panel.janitor.spawn(async move {
+            while let Some((node, answer)) = burst.replies.next_of_all().await {
+                burst.apply(node, answer);
+            }
+        });
+    }
+}
+
+impl Burst {
+    fn new(panel: &Arc<Panel>, batch: &[Arc<Held>]) -> Self {
+        let item = |held: &Arc<Held>| {
+            let observed = held.validity.observe()?;
+            let plan = held.holdings(Holdings::renew);
+            Some(Item { held: Arc::clone(held), observed, plan, extended: 0 })
+        };
+        let items: Vec<Item> = batch.iter().filter_map(item).collect();
+        let replies = panel.ask_many(|node| items.iter().map(|item| item.call(node)).collect());
+        Self { items, replies }
+    }
+
+    fn is_decided(&self, majority: usize) -> bool {
+        self.items.iter().all(|item| item.extended >= majority || item.held.validity.loss().is_some())
+    }
+
+    fn apply(&mut self, node: usize, answer: Answer<Vec<Result<Value, NodeError>>>) {
+        let (Ok(answers), Some(sent)) = (answer, self.replies.sent(node)) else { return };
+        for (item, answer) in self.items.iter_mut().zip(answers) {
+            let until = deadline(sent.at, item.held.ttl());
+            match item.plan[node] {
+                Renewal::Extend(number) => match answer.and_then(|answer| held(&answer)) {
+                    Ok(true) => {
+                        item.extended += 1;
+                        item.held.holdings(|holdings| holdings.extended(node, number, until));
+                    }
+                    Ok(false) => item.held.holdings(|holdings| holdings.denied(node, number)),
+                    Err(_) => {}
+                },
+                Renewal::Rejoin => {
+                    if let Ok(Ballot::Granted(number)) = answer.and_then(|answer| ballot(&answer)) {
+                        item.held.holdings(|holdings| holdings.join(node, number, until));
+                    }
+                }
+            }
+            item.judge();
+        }
+    }
+}
+
+impl Item {
+    fn call(&self, node: usize) -> ScriptCall {
+        let attempt = &self.held.attempt;
+        match self.plan[node] {
+            // Value and number: a holding of the same value that a resent acquisition made later is not the one that
+            // was counted, and somebody else may have been granted in between.
+            Renewal::Extend(number) => extend(&attempt.keys, &attempt.value, attempt.ttl, number),
+            Renewal::Rejoin => rejoin(&attempt.keys, &attempt.value, attempt.ttl, self.held.token, &attempt.payload),
+        }
+    }
+
+    fn judge(&self) {
+        let (kept, until) = self.held.holdings(|holdings| (holdings.is_kept(), holdings.valid_until()));
+        match until {
+            Some(until) if kept => {
+                self.held.validity.advance(self.observed, until);
+            }
+            _ => self.held.validity.end(Loss::TakenAway),
+        }
+    }
+}

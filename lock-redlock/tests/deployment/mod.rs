@@ -1,0 +1,84 @@
+//! A deployment of real servers for a test, and what is seen on them.
+
+#![allow(dead_code)] // Each test program uses some of it.
+
+use std::time::Duration;
+
+use lock_core::{Clock, Locks, Settings};
+use lock_lab::servers::{Redis, RedisNodes};
+use lock_redlock::{Config, Redlock};
+
+/// Longer than anything here takes, however busy the machine is.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) fn config(ports: &[u16], values: &[(&str, &str)]) -> Config {
+    let mut settings = Settings::new("redlock");
+    settings.hosts = ports.iter().map(|port| ("127.0.0.1".to_owned(), Some(*port))).collect();
+    settings.values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Config::from_settings(settings).unwrap()
+}
+
+/// Servers that are members from now on.
+pub(crate) async fn marked(count: usize) -> RedisNodes {
+    let nodes = RedisNodes::start(count).await.unwrap();
+    lock_redlock::init(&config(&nodes.ports(), &[])).await.unwrap();
+    nodes
+}
+
+pub(crate) async fn connect(nodes: &RedisNodes, values: &[(&str, &str)]) -> Locks {
+    connect_to(&nodes.ports(), values).await
+}
+
+pub(crate) async fn connect_to(ports: &[u16], values: &[(&str, &str)]) -> Locks {
+    Locks::new(Redlock::connect(config(ports, values)).await.unwrap())
+}
+
+/// The value of a key on a server.
+pub(crate) async fn get(node: &Redis, key: &str) -> Option<String> {
+    let mut connection = node.connection().await.unwrap();
+    redis::cmd("GET").arg(key).query_async(&mut connection).await.unwrap()
+}
+
+/// Runs one command on a server.
+pub(crate) async fn command(node: &Redis, words: &[&str]) -> redis::Value {
+    let mut connection = node.connection().await.unwrap();
+    let mut command = redis::cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(*word);
+    }
+    command.query_async(&mut connection).await.unwrap()
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let clock = Clock::boot();
+    let limit = clock.now().saturating_add(LIMIT);
+    while !condition().await {
+        assert!(clock.now() < limit, "not within {LIMIT:?}: {what}");
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until no server of `nodes` has the key of `name`.
+pub(crate) async fn until_free(nodes: &[&Redis], name: &str) {
+    let key = format!("{{lock:{name}}}");
+    until("the key is gone", || async {
+        for node in nodes {
+            if get(node, &key).await.is_some() {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+/// How many servers of `nodes` have the key of `name`.
+pub(crate) async fn count(nodes: &RedisNodes, name: &str) -> usize {
+    let key = format!("{{lock:{name}}}");
+    let mut count = 0;
+    for node in nodes.nodes() {
+        count += usize::from(get(node, &key).await.is_some());
+    }
+    count
+}
