@@ -6,7 +6,7 @@ mod frames;
 
 use std::time::Duration;
 
-use lock::{LockName, Locks};
+use lock::{Clock, LockName, Locks};
 use lock_lab::{
     proxy::{Proxy, Traffic},
     servers::{Redis, RedisNodes, ZooKeeper},
@@ -41,13 +41,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
     proxy.delay(EACH_WAY);
     for acquisition in 0..ACQUISITIONS {
-        let mutex = locks.mutex(format!("fresh-{acquisition}"));
-        let before = Passing::through(&proxy);
-        let guard = mutex.lock().await.unwrap();
-        let after = Passing::through(&proxy);
-        assert_eq!(after.requests.bursts - before.requests.bursts, 1, "requests of one acquisition");
-        assert_eq!(after.replies.bursts - before.replies.bursts, 1, "replies to one acquisition");
-        guard.release().await.unwrap();
+        one_burst_each_way(&locks, &format!("fresh-{acquisition}"), std::slice::from_ref(&proxy)).await;
     }
     locks.close(Duration::from_secs(10)).await.unwrap();
 }
@@ -67,33 +61,37 @@ async fn an_uncontended_acquisition_is_one_round_trip_to_each_node_of_redlock() 
         proxy.delay(EACH_WAY);
     }
     for acquisition in 0..ACQUISITIONS {
-        let mutex = locks.mutex(format!("fresh-{acquisition}"));
-        settled(&proxies).await;
-        let before: Vec<_> = proxies.iter().map(Passing::through).collect();
-        let guard = mutex.lock().await.unwrap();
-        let after: Vec<_> = proxies.iter().map(Passing::through).collect();
-        for (before, after) in before.iter().zip(&after) {
-            // It returns at the majority's answer: the last nodes' may not be here yet, but never is there a second.
-            assert!(after.requests.bursts - before.requests.bursts <= 1, "a second round to a node");
-            assert!(after.replies.bursts - before.replies.bursts <= 1, "a second answer of a node");
-        }
-        guard.release().await.unwrap();
+        one_burst_each_way(&locks, &format!("fresh-{acquisition}"), &proxies).await;
     }
     locks.close(Duration::from_secs(10)).await.unwrap();
 }
 
-/// Waits until each request has its reply: what the operation before left under way to the slowest nodes has passed.
-async fn settled(proxies: &[Proxy]) {
-    let all_answered = || {
-        let passing = proxies.iter().map(Passing::through);
-        passing.into_iter().all(|passing| passing.requests.bursts == passing.replies.bursts)
-    };
-    let limit = lock::Clock::boot().timeout(Duration::from_secs(30), async {
-        while !all_answered() {
-            lock::Clock::boot().sleep(EACH_WAY).await;
-        }
-    });
-    limit.await.expect("requests stay without a reply");
+/// Locks and releases `name`, and sees that each, through every proxy, is one request and one reply.
+async fn one_burst_each_way(locks: &Locks, name: &str, proxies: &[Proxy]) {
+    let before: Vec<_> = proxies.iter().map(Passing::through).collect();
+    let guard = locks.mutex(name).lock().await.unwrap();
+    passed_once(proxies, &before, "the acquisition").await;
+    let before: Vec<_> = proxies.iter().map(Passing::through).collect();
+    guard.release().await.unwrap();
+    passed_once(proxies, &before, "the release").await;
+}
+
+/// Waits until every proxy has forwarded a reply (a quorum does not wait for its slowest node, nor for the proxy's
+/// counter), and sees that nothing more has passed.
+async fn passed_once(proxies: &[Proxy], before: &[Passing], what: &str) {
+    for (proxy, before) in proxies.iter().zip(before) {
+        let answered = Clock::boot().timeout(Duration::from_secs(30), async {
+            while proxy.replies().bursts == before.replies.bursts {
+                Clock::boot().sleep(EACH_WAY).await;
+            }
+        });
+        answered.await.unwrap_or_else(|| panic!("{what} got no reply"));
+    }
+    for (proxy, before) in proxies.iter().zip(before) {
+        let after = Passing::through(proxy);
+        assert_eq!(after.requests.bursts - before.requests.bursts, 1, "requests of {what}");
+        assert_eq!(after.replies.bursts - before.replies.bursts, 1, "replies to {what}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
