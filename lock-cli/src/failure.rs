@@ -1,6 +1,10 @@
 //! Exit statuses, those of sysexits.h where it has one.
 
-use std::{error::Error as _, fmt, io};
+use std::{
+    error::Error as _,
+    fmt,
+    io::{self, Write as _},
+};
 
 use lock::Error;
 
@@ -22,6 +26,12 @@ pub(crate) const NOT_RUN: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 /// With the number of a signal added: it ended the command, or `lock` itself.
 pub(crate) const SIGNALLED: u8 = 128;
+
+/// Writes one line to standard error. Whether somebody reads it must not matter to a program that supervises another, so
+/// not by `eprintln`, which panics when nobody does.
+pub(crate) fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "lock: {line}");
+}
 
 /// Why the program ends without what it was asked for: one line for standard error, and the exit status.
 #[derive(Debug)]

@@ -19,7 +19,10 @@ use tokio::{
     process::{Child, ChildStdin, Command},
 };
 
-use crate::{failure::Failure, group};
+use crate::{
+    failure::{Failure, say},
+    group,
+};
 
 /// How long the guardian may take to start and to end; some milliseconds are usual.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -138,7 +141,7 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
             None => break "`lock run` was killed",
         }
     };
-    eprintln!("lock: the lock is lost: {why}; ending the command");
+    say(format_args!("the lock is lost: {why}; ending the command"));
     group::end(getpgrp(), kill_after).await;
     // Not reached: the last signal is for the guardian, too.
     Ok(0)

@@ -20,7 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     arguments::{Arguments, Command},
-    failure::{CONFIG, Failure, USAGE},
+    failure::{CONFIG, Failure, USAGE, say},
 };
 
 fn main() {
@@ -33,7 +33,7 @@ fn main() {
     let status = match start(&arguments) {
         Ok(status) => status,
         Err(failure) => {
-            eprintln!("lock: {failure}");
+            say(&failure);
             failure.status
         }
     };

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     arguments::Run,
-    failure::{CONFIG, Failure, LOST, SIGNALLED},
+    failure::{CONFIG, Failure, LOST, SIGNALLED, say},
     signals::{self, Signals},
     supervision::{Ended, Supervision},
 };
@@ -113,7 +113,7 @@ async fn settle(ended: Ended, guard: Guard) -> Result<u8, Failure> {
 }
 
 fn warn(error: Error) {
-    eprintln!("lock: {}", Failure::from(error));
+    say(Failure::from(error));
 }
 
 fn signalled(signal: Signal) -> u8 {

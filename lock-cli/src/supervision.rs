@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::{
     arguments::Run,
-    failure::{Failure, NOT_FOUND, NOT_RUN, SIGNALLED},
+    failure::{Failure, NOT_FOUND, NOT_RUN, SIGNALLED, say},
     group,
     guardian::Guardian,
     signals::{self, Signals},
@@ -144,7 +144,7 @@ async fn watch(guard: &Guard, guardian: &mut Guardian, grace: Duration) -> Strin
         let Some(until) = guard.valid_until().filter(|_| guard.remaining() > grace) else { return lost(guard) };
         if guarded && guardian.promise(until).await.is_err() {
             guarded = false;
-            eprintln!("lock: the guardian process has ended; should `lock run` be killed, the command will go on");
+            say("the guardian process has ended; should `lock run` be killed, the command will go on");
         }
         tokio::select! {
             _ = guard.lost() => return lost(guard),
@@ -164,7 +164,7 @@ fn lost(guard: &Guard) -> String {
 fn follow(signal: Signal, group: Pid, command: Option<u32>, terminal: Option<&Terminal>) {
     match signal {
         Signal::SIGCHLD if stopped_by_terminal(command) => {
-            eprintln!("lock: `lock run` cannot be suspended, since its lock would be lost; going on");
+            say("`lock run` cannot be suspended, since its lock would be lost; going on");
             group::send(group, Signal::SIGCONT);
         }
         Signal::SIGCONT => {

@@ -169,6 +169,15 @@ async fn a_killed_lock_run_takes_its_commands_whole_group_with_it() {
 }
 
 #[tokio::test]
+async fn nobody_needs_to_read_what_it_says() {
+    let mut command = lock(MEMORY, &["run", "a", "--", "sh", "-c", "echo $$; kill -TSTP $$; exit 6"]);
+    let mut running = Running::spawn(&mut command);
+    running.close_stderr();
+    assert!(running.line().await.is_some());
+    assert_eq!(running.end().await.code(), Some(6));
+}
+
+#[tokio::test]
 async fn a_stopped_lock_run_cannot_leave_its_command_running_without_the_lock() {
     let fifo = Fifo::new();
     let script = format!("exec >{}; echo up; sleep 1000 & wait", fifo.path());

@@ -11,6 +11,7 @@ use crate::common::{
 
 on_each_service! {
     a_lock_that_is_held_is_not_acquired,
+    an_interrupted_wait_ends_and_leaves_nothing,
     a_killed_holder_is_succeeded_in_time,
     a_deleted_lock_ends_the_commands_whole_group,
     a_service_that_falls_silent_ends_the_commands_whole_group,
@@ -48,6 +49,27 @@ async fn a_lock_that_is_held_is_not_acquired(service: Service) {
 
     let free = output(&url, &["run", "a/b", "--no-wait", "--", "echo", "ran"]).await;
     assert_eq!((free.status, free.stdout.as_str()), (Some(0), "ran\n"), "{free:?}");
+}
+
+async fn an_interrupted_wait_ends_and_leaves_nothing(service: Service) {
+    let url = service.url();
+    let mut holder = Running::start(&url, &["run", "a", "--", "sh", "-c", UNTIL_EOF]);
+    holder.expect("held").await;
+    let mut waiter = Running::start(&url, &["run", "a", "--", "echo", "ran"]);
+    waiter.catches_signals().await;
+    if let Service::ZooKeeper(_) = service {
+        // Its place in the queue can be seen, so here it surely waits.
+        while !output(&url, &["status", "a"]).await.stdout.contains("waits 1") {}
+    }
+    waiter.signal("TERM");
+    assert_eq!(waiter.end().await.code(), Some(143));
+    assert_eq!(waiter.line().await, None);
+
+    let held = output(&url, &["status", "a"]).await;
+    assert_eq!(held.stdout.lines().count(), 2, "{held:?}");
+    holder.close_stdin();
+    assert_eq!(holder.end().await.code(), Some(0));
+    assert_eq!(output(&url, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));
 }
 
 async fn a_killed_holder_is_succeeded_in_time(service: Service) {

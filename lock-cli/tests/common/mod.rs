@@ -104,6 +104,11 @@ impl Running {
         self.stdin = None;
     }
 
+    /// Hangs up on its standard error.
+    pub(crate) fn close_stderr(&mut self) {
+        self.process.stderr = None;
+    }
+
     /// The process id of `lock run`.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id().expect("it runs")
@@ -123,6 +128,22 @@ impl Running {
     /// whatever the command started.
     pub(crate) async fn all_end(&mut self) {
         while self.line().await.is_some() {}
+    }
+
+    /// Waits until it catches SIGTERM, as it does from its first step on.
+    pub(crate) async fn catches_signals(&self) {
+        let status = format!("/proc/{}/status", self.pid());
+        let catches = || {
+            let status = fs::read_to_string(&status).expect("it is alive");
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("a line");
+            u64::from_str_radix(caught.trim(), 16).expect("a mask") & (1 << 14) != 0
+        };
+        within(async {
+            while !catches() {
+                Clock::boot().sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
     }
 
     /// What it wrote to standard error until its end.
