@@ -191,20 +191,16 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_by_key_and_value() {
-        let refused: [(&str, &[(&str, &str)], &str); 6] = [
-            ("/a//b", &[], "path"),
-            ("/zookeeper/x", &[], "path"),
-            ("/a/../b", &[], "path"),
-            ("", &[("session_timeout", "3s")], "tick_time"),
-            ("", &[("session_timeout", "1ms")], "session_timeout"),
-            ("", &[("ttl", "3s")], "ttl"),
-        ];
-        for (path, values, key) in refused {
-            match Config::from_settings(settings(path, values)) {
-                Err(Error::Config { key: named, .. }) => assert_eq!(named, key),
-                other => panic!("{path} {values:?}: {other:?}"),
-            }
+        let refusal = |path, values: &[_]| match Config::from_settings(settings(path, values)) {
+            Err(Error::Config { key, .. }) => key,
+            other => panic!("{path} {values:?}: {other:?}"),
+        };
+        for path in ["/a//b", "/a/", "/zookeeper/x", "/a/../b", "/a\u{1}"] {
+            assert_eq!(refusal(path, &[]), "path");
         }
+        assert_eq!(refusal("", &[("session_timeout", "3s")]), "tick_time");
+        assert_eq!(refusal("", &[("session_timeout", "1ms")]), "session_timeout");
+        assert_eq!(refusal("", &[("ttl", "3s")]), "ttl");
     }
 
     #[test]

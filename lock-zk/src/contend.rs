@@ -309,3 +309,37 @@ async fn find(session: &Session, spot: &Spot) -> Result<Option<(Entered, Vec<Str
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::Clock;
+    use zookeeper_client::{Acls, Client, CreateMode};
+
+    use super::*;
+    use crate::Config;
+
+    #[tokio::test]
+    async fn a_node_that_is_called_like_the_own_one_but_belongs_to_another_session_is_not_ours() {
+        let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
+        let port = server.ports()[0];
+        let config = Config::new([("127.0.0.1", port)]).with_tick_time(Duration::from_millis(100));
+        let session = Session::open(Arc::new(config), Clock::boot()).await.unwrap();
+        let spot = Spot {
+            directory: "/locks/own".into(),
+            unique: "me".into(),
+            prefix: queue::prefix("me", session.id()).into(),
+        };
+        session.make_directory(&spot.directory).await.unwrap();
+        let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        other.create(&spot.path(&spot.prefix), b"", &options).await.unwrap();
+        assert_eq!(find(&session, &spot).await.unwrap(), None);
+
+        let (created, listed) = Arc::clone(&session).enter(spot.clone(), Arc::new([])).await;
+        let found = find(&session, &spot).await.unwrap();
+        assert_eq!(found, Some((created.unwrap(), listed.unwrap())));
+        session.close();
+    }
+}

@@ -1,0 +1,94 @@
+//! What the tests on real servers share.
+#![allow(dead_code, unreachable_pub, missing_docs)] // Each test file uses a part of it.
+
+mod thief;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use lock_core::{Backend, Clock, LockName, Locks, Snapshot};
+use lock_lab::servers;
+use lock_zk::{Config, ZooKeeper};
+use zookeeper_client::Client;
+
+/// Far beyond what anything here takes; a test that waits that long has failed.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// The session of most tests: long enough not to expire on a busy machine.
+pub const SESSION: Duration = Duration::from_secs(10);
+
+pub fn config(port: u16) -> Config {
+    Config::new([("127.0.0.1", port)])
+        .with_session_timeout(SESSION)
+        .with_tick_time(servers::ZooKeeper::TICK)
+        .with_connect_timeout(Duration::from_secs(10))
+}
+
+pub async fn server() -> servers::ZooKeeper {
+    servers::ZooKeeper::start(1).await.expect("a ZooKeeper server")
+}
+
+pub async fn connect(port: u16) -> Arc<ZooKeeper> {
+    ZooKeeper::connect(config(port)).await.expect("a connection")
+}
+
+pub async fn locks(port: u16) -> Locks {
+    Locks::new(connect(port).await)
+}
+
+/// Another client of the same servers, without locks.
+pub async fn outsider(port: u16) -> Client {
+    Client::connect(&format!("127.0.0.1:{port}")).await.expect("a client")
+}
+
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match Clock::boot().timeout(LIMIT, future).await {
+        Some(output) => output,
+        None => panic!("not within {LIMIT:?}: {what}"),
+    }
+}
+
+/// Looks again and again until it is so.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    within(what, async {
+        while !is_so().await {
+            Clock::boot().sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+pub async fn inspect(zk: &ZooKeeper, name: &str) -> Snapshot {
+    zk.inspect(&LockName::new(name).unwrap()).await.expect("a snapshot")
+}
+
+/// Waits until that many wait for `name`.
+pub async fn queued(zk: &ZooKeeper, name: &str, count: usize) {
+    eventually("the queue has its length", || async { inspect(zk, name).await.queue.len() == count }).await;
+}
+
+/// The children of a lock's directory, by an outsider.
+pub async fn children(client: &Client, name: &str) -> Vec<String> {
+    let path = format!("{}/{}", Config::ROOT, LockName::new(name).unwrap().to_component());
+    match client.list_children(&path).await {
+        Ok(children) => children,
+        Err(zookeeper_client::Error::NoNode) => Vec::new(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until nothing is left in a lock's directory.
+pub async fn empty(client: &Client, name: &str) {
+    eventually("nothing is left", || async { children(client, name).await.is_empty() }).await;
+}
+
+/// Ends the session that made a contender's node, on the servers.
+pub async fn end_session(client: &Client, port: u16, name: &str, contender: &str) {
+    eventually("the session was ended", || async {
+        let owned = contender.to_owned();
+        // It may lose the race for the connection; the children tell.
+        let attempt = tokio::task::spawn_blocking(move || thief::end_session(port, &owned)).await;
+        drop(attempt.expect("the attempt"));
+        children(client, name).await.iter().all(|child| child != contender)
+    })
+    .await;
+}
