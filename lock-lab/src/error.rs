@@ -73,7 +73,7 @@ impl LabError {
         move |source| Self::Lock { action: action.into(), source }
     }
 
-    pub(crate) fn control(server: impl Into<String>, request: &'static str, reason: impl ToString) -> Self {
+    pub(crate) fn control(server: impl Into<String>, request: &'static str, reason: &(impl ToString + ?Sized)) -> Self {
         Self::Control { server: server.into(), request, reason: reason.to_string() }
     }
 }

@@ -24,11 +24,16 @@ impl Progress {
         Self { bar, terminal }
     }
 
-    /// Shows what is being done now.
+    /// Shows what is being done now: a step that takes its time.
     pub(crate) fn doing(&self, what: String) {
         if !self.terminal {
             eprintln!("{what}");
         }
+        self.shows(what);
+    }
+
+    /// Shows what is being done now, beside the bar only.
+    pub(crate) fn shows(&self, what: String) {
         self.bar.set_message(what);
     }
 

@@ -63,6 +63,17 @@ impl Topology {
         }
     }
 
+    /// By when the next holder has the lock at the latest after a holder with this lease was killed, as the backend
+    /// promises it.
+    #[must_use]
+    pub fn crash_bound(self, lease: Duration) -> Duration {
+        let ticks = match self {
+            Self::ZooKeeper1 | Self::ZooKeeper3 => ZooKeeper::TICK * 2,
+            Self::Memory | Self::Redis | Self::Redlock5 => Duration::ZERO,
+        };
+        lease + ticks + Duration::from_millis(250)
+    }
+
     /// Starts its servers.
     ///
     /// # Errors
@@ -171,16 +182,21 @@ impl Deployment {
         }
     }
 
-    /// Kills with SIGKILL what [`Topology::fault`] names; does nothing without servers.
-    pub async fn strike(&mut self) {
+    /// Which of the servers the fault of [`Topology::fault`] strikes: the leader, where there is one.
+    pub async fn victim(&self) -> usize {
+        match &self.servers {
+            Servers::ZooKeeper(servers) => servers.leader().await.unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// Kills that server with SIGKILL; does nothing without servers.
+    pub fn strike(&mut self, victim: usize) {
         match &mut self.servers {
             Servers::Memory(_) => {}
-            Servers::ZooKeeper(servers) => {
-                let leader = servers.leader().await.unwrap_or(0);
-                servers.kill(leader);
-            }
+            Servers::ZooKeeper(servers) => servers.kill(victim),
             Servers::Redis(server) => server.kill(),
-            Servers::Redlock(nodes) => nodes.nodes_mut()[0].kill(),
+            Servers::Redlock(nodes) => nodes.nodes_mut()[victim].kill(),
         }
     }
 

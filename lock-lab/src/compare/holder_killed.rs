@@ -28,7 +28,8 @@ pub(super) async fn run(
         next_grant_ms.push(millis(once(&locks, &url, lease, program).await?));
     }
     super::close(&locks).await;
-    Ok(HolderKilled { next_grant_ms })
+    let bound_ms = millis(deployment.topology().crash_bound(lease));
+    Ok(HolderKilled { next_grant_ms, bound_ms })
 }
 
 /// One kill: the time from just before it to the next grant.

@@ -16,7 +16,7 @@ use lock_core::{Clock, clock::wall_micros};
 use crate::{
     LabError,
     progress::Progress,
-    report::{Backend, Machine, Outcome, Report, Settings},
+    report::{self, Backend, Machine, Outcome, Report, Settings},
     topology::{Deployment, Topology},
 };
 
@@ -50,7 +50,7 @@ impl Options {
 }
 
 /// Compares the backends and writes `report.json`, `report.md`, `index.html` and the pictures. Progress goes to standard
-/// error.
+/// error, a summary to standard output.
 ///
 /// # Errors
 /// [`LabError::Io`] when the report cannot be written. A backend that is missing or fails is a row of the report.
@@ -72,6 +72,8 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     progress.finish();
     report.seconds = clock.now().saturating_since(begin).as_secs_f64();
     report.write(&options.out)?;
+    println!("{}\n", report::terminal::render(&report::summary(&report)));
+    println!("{}: index.html, report.md, report.json", options.out.display());
     Ok(report)
 }
 

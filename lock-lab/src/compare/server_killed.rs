@@ -41,11 +41,12 @@ pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Res
     let old = Grant { client: 0, requested, granted: clock.now(), ended: requested, token: guard.token() };
     let next = tokio::spawn(next_holder(next_locks, lease));
     wait_for_traffic(&busy, lease).await?;
+    let victim = deployment.victim().await;
 
     let killed = clock.now();
     let keep_until = killed.saturating_add(lease.mul_f64(super::HOLD_FOR_LEASES));
     let holder = tokio::spawn(old_holder(guard, keep_until));
-    deployment.strike().await;
+    deployment.strike(victim);
     deployment.recover().await?;
     let (ended, loss) = joined(holder.await)?;
     let (next, next_locks) = joined(next.await)??;

@@ -47,7 +47,7 @@ pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Re
     let mut contenders = contenders(url, &name, options, &events).await?;
     drop(events);
 
-    progress.doing("the contenders line up".into());
+    progress.shows("the contenders line up".into());
     let asked = asked(&mut inbox, options.nodes).await;
     let places = match queue_places(&starter, &name, options.nodes).await? {
         Some(places) => places,
@@ -62,7 +62,7 @@ pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Re
         turns.push(turn);
         progress.line(&line(turns.len(), &turn));
         progress.done(1);
-        progress.doing(format!("held by {}", title(node)));
+        progress.shows(format!("held by {}", title(node)));
     }
     while let Some(ended) = contenders.join_next().await {
         ended.map_err(|error| LabError::Holder { reason: error.to_string() })??;

@@ -4,10 +4,13 @@ mod contest;
 
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_HORIZONTAL_ONLY};
-
 pub use self::contest::Turn;
-use crate::{LabError, progress::Progress, report::Outcome, topology::Topology};
+use crate::{
+    LabError,
+    progress::Progress,
+    report::{Outcome, Table, terminal},
+    topology::Topology,
+};
 
 /// What is demonstrated.
 #[derive(Debug, Clone)]
@@ -98,7 +101,7 @@ async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabErro
         options.nodes,
         humantime::format_duration(options.hold)
     ));
-    progress.doing(format!("{name}: contenders connect"));
+    progress.shows(format!("{name}: contenders connect"));
     let turns = contest::run(url, options, &progress).await;
     progress.finish();
     Ok(Summary::of(&turns?))
@@ -107,25 +110,20 @@ async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabErro
 /// The table of the backends, for a terminal.
 #[must_use]
 pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY);
-    table.set_header(["backend", "grants", "FIFO order", "tokens rise", "min wait", "mean wait", "max wait"]);
-    for (name, outcome) in results {
-        match outcome {
-            Outcome::Measured(summary) => {
-                let [min, mean, max] = summary.waits.map(contest::millis);
-                let (fifo, rise) = (yes(summary.fifo), yes(summary.tokens_rise));
-                table.add_row([name.clone(), summary.grants.to_string(), fifo, rise, min, mean, max]);
-            }
-            other => {
-                table.add_row([name.clone(), "0".into(), other.problem().unwrap_or_default()]);
-            }
+    let row = |(name, outcome): &(String, Outcome<Summary>)| match outcome {
+        Outcome::Measured(summary) => {
+            let [min, mean, max] = summary.waits.map(contest::millis);
+            let (fifo, rise) = (yes(summary.fifo), yes(summary.tokens_rise));
+            vec![name.clone(), summary.grants.to_string(), fifo, rise, min, mean, max]
         }
-    }
-    for column in table.column_iter_mut().filter(|column| column.index > 3 || column.index == 1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
+        other => vec![name.clone(), other.problem().unwrap_or_default()],
+    };
+    terminal::render(&Table {
+        title: "The contests",
+        how: String::new(),
+        columns: vec!["backend", "grants", "FIFO order", "tokens rise", "min wait", "mean wait", "max wait"],
+        rows: results.iter().map(row).collect(),
+    })
 }
 
 fn yes(yes: bool) -> String {

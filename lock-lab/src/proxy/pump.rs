@@ -44,9 +44,13 @@ async fn write(mut bursts: mpsc::UnboundedReceiver<Burst>, mut to: OwnedWriteHal
             Clock::boot().sleep_until(due).await;
         }
         link.passing().await;
-        if link.breaks_now() || to.write_all(&burst.bytes).await.is_err() {
+        if link.breaks_now() {
             return;
         }
+        // Before the write: who has seen the bytes finds them counted.
         link.count(burst.bytes.len());
+        if to.write_all(&burst.bytes).await.is_err() {
+            return;
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Report, Table, tables};
+use super::{Report, Table, summary, tables};
 
 const STYLE: &str = "
 :root { color-scheme: light; }
@@ -33,6 +33,7 @@ impl Report {
                 }
                 body {
                     h1 { "The backends side by side" }
+                    (rows(&summary(self)))
                     p { (self.circumstances()) }
                     @for (table, picture) in sections {
                         h2 { (table.title) }

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use super::{Report, Table, tables};
+use super::{Report, Table, summary, tables};
 
 impl Report {
     /// The report as Markdown, with links to the pictures beside it.
     #[must_use]
     pub fn markdown(&self) -> String {
-        let mut text = format!("# The backends side by side\n\n{}\n", self.circumstances());
+        let mut text =
+            format!("# The backends side by side\n\n{}\n\n{}\n", table(&summary(self)), self.circumstances());
         for (table, picture) in tables(self).iter().zip(self.pictures()) {
             // Writing to a string cannot fail.
             let _ = write!(

@@ -5,6 +5,7 @@ mod machine;
 mod markdown;
 mod picture;
 mod tables;
+pub(crate) mod terminal;
 
 use std::{fs, path::Path, time::Duration};
 
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     machine::Machine,
-    tables::{Table, tables},
+    tables::{Table, summary, tables},
 };
 use crate::{LabError, latency::Latency};
 
@@ -189,6 +190,8 @@ pub struct Contended {
 pub struct HolderKilled {
     /// From the kill to the next grant, in milliseconds, kill by kill.
     pub next_grant_ms: Vec<f64>,
+    /// What the backend promises for that at the latest, in milliseconds.
+    pub bound_ms: f64,
 }
 
 impl HolderKilled {
@@ -284,5 +287,92 @@ impl Report {
                 && !matches!(backend.server_killed, Outcome::Failed(_))
         };
         self.backends.iter().all(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A measured backend, one that is missing, and one that failed in part.
+    fn report() -> Report {
+        let latency =
+            Latency { count: 3, p50: 68.0, p99: 114.0, curve: vec![(0.0, 1.0), (1.0, 99.0)], ..Latency::default() };
+        let missing = "redis-server is not installed; on Debian and Ubuntu: apt-get install redis-server";
+        let measured = Backend {
+            key: "zk1".into(),
+            title: "ZooKeeper 1".into(),
+            version: "3.8.0".into(),
+            uncontended: Outcome::Measured(Uncontended {
+                both: latency.clone(),
+                requests: Some(3.0),
+                ..Uncontended::default()
+            }),
+            contended: Outcome::Measured(Contended { waits: latency, utilisation: 0.9, ..Contended::default() }),
+            holder_killed: Outcome::Measured(HolderKilled { next_grant_ms: vec![3.0, 1.0, 2.0], bound_ms: 9.0 }),
+            server_killed: Outcome::Failed("the server <did> not come | back".into()),
+            ..Backend::default()
+        };
+        let absent = Backend {
+            key: "redis".into(),
+            title: "Redis".into(),
+            uncontended: Outcome::Missing(missing.into()),
+            contended: Outcome::Missing(missing.into()),
+            holder_killed: Outcome::Missing(missing.into()),
+            server_killed: Outcome::Missing(missing.into()),
+            ..Backend::default()
+        };
+        Report { date: "2026-01-02T03:04:05Z".into(), backends: vec![measured, absent], ..Report::default() }
+    }
+
+    #[test]
+    fn a_missing_backend_is_a_row_that_says_how_to_get_it() {
+        for text in [report().markdown(), report().html()] {
+            // In the summary and in each of the four tables.
+            assert_eq!(text.matches("apt-get install redis-server").count(), 5, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_measurement_that_failed_is_said_and_makes_the_report_incomplete() {
+        assert!(report().markdown().contains("failed: the server <did> not come \\| back"));
+        assert!(report().html().contains("failed: the server &lt;did&gt; not come | back"));
+        assert!(!report().complete());
+    }
+
+    #[test]
+    fn every_row_of_a_markdown_table_has_all_columns() {
+        for table in tables(&report()).iter().chain([&summary(&report())]) {
+            for line in markdown::table(table).replace("\\|", "").lines() {
+                assert_eq!(line.matches('|').count(), table.columns.len() + 1, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let page = report().html();
+        assert_eq!(page.matches("<svg").count(), 4);
+        for outside in [" src=", "<link", "<script", "url("] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn each_table_says_how_its_figures_were_taken() {
+        assert!(tables(&report()).iter().all(|table| table.how.len() > 100));
+    }
+
+    #[test]
+    fn the_median_of_the_kills_is_the_middle_one() {
+        let report = report();
+        let kills = report.backends[0].holder_killed.measured().unwrap();
+        assert!((kills.median_ms() - 2.0).abs() < 1e-9 && (kills.longest_ms() - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_data_reads_back_as_it_was() {
+        let text = serde_json::to_string(&report()).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report());
     }
 }

@@ -123,7 +123,7 @@ fn font(size: u32) -> TextStyle<'static> {
 impl Bars {
     fn picture(&self) -> Picture {
         let rows = u32::try_from(self.rows.len().max(1)).unwrap_or(1);
-        let svg = svg((WIDTH, 110 + rows * ROW), |area| self.draw(area));
+        let svg = svg((WIDTH, 130 + rows * ROW), |area| self.draw(area));
         Picture { id: self.id, title: self.title, svg }
     }
 
@@ -141,17 +141,22 @@ impl Bars {
         // Room for the number behind the longest bar.
         let high = low + (high - low) * 1.13;
         let count = self.rows.len().max(1) as f64;
+        let caption = font(18).pos(Pos::new(HPos::Center, VPos::Top));
+        area.draw(&Text::new(self.title, (i32::try_from(WIDTH)? / 2, 10), caption))?;
         let mut chart = ChartBuilder::on(area)
-            .caption(self.title, font(18))
             .margin(10)
+            // The title, then the legend.
+            .margin_top(62)
             .x_label_area_size(44)
             .y_label_area_size(110)
             .build_cartesian_2d(low..high, count..0.0)?;
         let tick = |at: &f64| if self.logarithmic { power_of_ten(*at) } else { format!("{at:.0}") };
-        let ticks = if self.logarithmic { (high.floor() - low) as usize + 1 } else { 8 };
+        // At most: with a logarithmic axis those between two powers of ten have no label.
+        let ticks = if self.logarithmic { 10 } else { 8 };
         chart
             .configure_mesh()
             .disable_y_mesh()
+            .light_line_style(WHITE)
             .disable_y_axis()
             .y_labels(0)
             .x_labels(ticks)

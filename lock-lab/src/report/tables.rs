@@ -22,6 +22,66 @@ pub fn tables(report: &Report) -> Vec<Table> {
     vec![uncontended(report), contended(report), holder_killed(report), server_killed(report)]
 }
 
+/// One row for each backend, with the figures that matter most.
+#[must_use]
+pub fn summary(report: &Report) -> Table {
+    let row = |backend: &Backend| {
+        let cell = |outcome: Option<String>, problem: Option<String>| outcome.or(problem).unwrap_or_default();
+        let problem = backend.uncontended.problem();
+        if let (Outcome::Missing(_), Some(problem)) = (&backend.uncontended, &problem) {
+            return vec![backend.title.clone(), problem.clone()];
+        }
+        let short =
+            |problem: Option<String>| problem.map(|text| text.split(':').next().unwrap_or_default().to_string());
+        let contended = |show: fn(&super::Contended) -> String| {
+            cell(backend.contended.measured().map(show), short(backend.contended.problem()))
+        };
+        let struck = |show: fn(&super::ServerKilled) -> String| {
+            cell(backend.server_killed.measured().map(show), short(no_server(&backend.server_killed)))
+        };
+        vec![
+            backend.title.clone(),
+            cell(backend.uncontended.measured().map(|figures| micros(figures.both.p50)), short(problem)),
+            contended(|figures| format!("{:.0}", figures.moves_per_second)),
+            contended(|figures| format!("{:.0} %", figures.utilisation * 100.0)),
+            contended(|figures| format!("{:.2}", figures.overtakes)),
+            cell(
+                backend.holder_killed.measured().map(|figures| millis(figures.median_ms())),
+                short(no_server(&backend.holder_killed)),
+            ),
+            struck(|figures| millis(figures.no_grant_ms)),
+            struck(|figures| two_holders(figures.overlap_ms)),
+        ]
+    };
+    Table {
+        title: "Summary",
+        how: "Each column is explained below, with how it was taken.".into(),
+        columns: vec![
+            "backend",
+            "acquire + release",
+            "hand-offs/s",
+            "utilisation",
+            "overtakes/hand-off",
+            "holder killed: next grant",
+            "server killed: no grant",
+            "two holders",
+        ],
+        rows: report.backends.iter().map(row).collect(),
+    }
+}
+
+/// A backend without servers has no such figure, and no problem.
+fn no_server<T>(outcome: &Outcome<T>) -> Option<String> {
+    match outcome {
+        Outcome::Missing(_) => Some(none()),
+        other => other.problem(),
+    }
+}
+
+fn two_holders(overlap_ms: f64) -> String {
+    if overlap_ms > 0.0 { format!("for {}", millis(overlap_ms)) } else { "never".into() }
+}
+
 fn rows<'a, T: 'a>(
     report: &'a Report,
     outcome: impl Fn(&'a Backend) -> &'a Outcome<T>,
@@ -133,16 +193,21 @@ fn holder_killed(report: &Report) -> Table {
             "A second process, `lock run`, holds the lock and another client waits for it; the process is killed with \
              SIGKILL at a random moment of its renewals, {} times. The time runs from just before the kill to the \
              waiter's grant. The lease (ttl, or session time-out) is {} ms: the server keeps the lock for what is left \
-             of it since the last renewal.",
+             of it since the last renewal. *Promised at most* is the lease and 250 ms, with ZooKeeper two ticks more.",
             report.settings.kills, report.settings.lease_ms
         ),
-        columns: vec!["backend", "next grant, median", "next grant, longest", "each"],
+        columns: vec!["backend", "next grant, median", "next grant, longest", "promised at most", "each"],
         rows: rows(
             report,
             |backend| &backend.holder_killed,
             |_, figures| {
                 let each: Vec<String> = figures.next_grant_ms.iter().map(|ms| format!("{ms:.0}")).collect();
-                vec![millis(figures.median_ms()), millis(figures.longest_ms()), format!("{} ms", each.join(", "))]
+                vec![
+                    millis(figures.median_ms()),
+                    millis(figures.longest_ms()),
+                    millis(figures.bound_ms),
+                    format!("{} ms", each.join(", ")),
+                ]
             },
         ),
     }
@@ -189,11 +254,7 @@ fn server_killed(report: &Report) -> Table {
                     millis(figures.no_grant_ms),
                     holder,
                     next,
-                    if figures.overlap_ms > 0.0 {
-                        format!("for {}", millis(figures.overlap_ms))
-                    } else {
-                        "never".into()
-                    },
+                    two_holders(figures.overlap_ms),
                     count(figures.busy_overlaps),
                     count(figures.errors),
                     yes(figures.tokens_rise),

@@ -299,8 +299,8 @@ impl Server {
             Ok::<_, std::io::Error>(answer)
         };
         match Clock::boot().timeout(ANSWER_LIMIT, exchange).await {
-            Some(answer) => answer.map_err(|error| LabError::control(self.label(), request, error)),
-            None => Err(LabError::control(self.label(), request, format!("nothing within {ANSWER_LIMIT:?}"))),
+            Some(answer) => answer.map_err(|error| LabError::control(self.label(), request, &error)),
+            None => Err(LabError::control(self.label(), request, &format!("nothing within {ANSWER_LIMIT:?}"))),
         }
     }
 
