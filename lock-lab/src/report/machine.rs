@@ -1,9 +1,8 @@
 //! Where a run was taken.
 
 use std::{
-    fs::{self, File},
-    io::Write,
-    time::Duration,
+    fs,
+    io::{Seek, Write},
 };
 
 use lock_core::Clock;
@@ -25,7 +24,7 @@ pub struct Machine {
     pub system: String,
     /// The kernel.
     pub kernel: String,
-    /// How long the disk below the temporary directory takes to have 4 KiB in a file for certain (median, in
+    /// How long the disk below the temporary directory takes to have 4 KiB within a file for certain (median, in
     /// microseconds): each write of ZooKeeper waits for that.
     pub sync_us: f64,
 }
@@ -65,14 +64,20 @@ fn system() -> String {
 }
 
 fn sync_us() -> std::io::Result<f64> {
-    let mut file: File = tempfile::tempfile()?;
+    const BLOCK: [u8; 4096] = [0; 4096];
+    const BLOCKS: usize = 64;
+    let file = tempfile::tempfile()?;
+    // The space is taken before, as ZooKeeper does it for its log: only data is to be written then.
+    (&file).write_all(&BLOCK.repeat(BLOCKS))?;
+    file.sync_all()?;
     let clock = Clock::boot();
-    let mut times = Vec::<Duration>::new();
-    for _ in 0..50 {
+    let mut times = Recorder::new();
+    (&file).rewind()?;
+    for _ in 0..BLOCKS {
         let start = clock.now();
-        file.write_all(&[0; 4096])?;
+        (&file).write_all(&BLOCK)?;
         file.sync_data()?;
-        times.push(clock.now().saturating_since(start));
+        times.record(clock.now().saturating_since(start));
     }
-    Ok(times.into_iter().collect::<Recorder>().latency().p50)
+    Ok(times.latency().p50)
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use lock_core::Clock;
+use lock_core::{Clock, Settings};
 use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -221,11 +221,25 @@ pub struct RedisNodes {
 }
 
 impl RedisNodes {
-    /// Starts `count` servers without persistence.
+    /// Starts `count` servers without persistence and marks them as the members of one deployment: they vote at once.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`]; [`LabError::Lock`] when the count is no deployment (odd, at least 3).
+    pub async fn start(count: usize) -> Result<Self, LabError> {
+        let nodes = Self::start_unmarked(count).await?;
+        let mut settings = Settings::new("redlock");
+        settings.hosts = nodes.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
+        let config = lock_redlock::Config::from_settings(settings).map_err(LabError::lock("marking the nodes"))?;
+        lock_redlock::init(&config).await.map_err(LabError::lock("marking the nodes"))?;
+        Ok(nodes)
+    }
+
+    /// Starts `count` servers without persistence that nobody has marked: to Redlock they look as if they had just lost
+    /// everything.
     ///
     /// # Errors
     /// As those of [`Redis::start`].
-    pub async fn start(count: usize) -> Result<Self, LabError> {
+    pub async fn start_unmarked(count: usize) -> Result<Self, LabError> {
         let mut nodes = Vec::new();
         for _ in 0..count {
             nodes.push(Redis::start().await?);
