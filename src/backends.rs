@@ -78,6 +78,16 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Erro
     })
 }
 
+/// Prepares the servers of a new deployment that `settings` name.
+#[cfg_attr(not(feature = "redlock"), allow(clippy::unused_async, reason = "no other backend has anything to prepare"))]
+pub(crate) async fn initialize(settings: Settings) -> Result<(), Error> {
+    match settings.scheme.as_str() {
+        #[cfg(feature = "redlock")]
+        "redlock" => lock_redlock::init(&lock_redlock::Config::from_settings(settings)?).await,
+        other => Err(Error::config("backend", other, "redlock; the others need no preparation")),
+    }
+}
+
 fn no_such(scheme: &str) -> Error {
     let available: Vec<_> = BACKENDS.iter().filter(|kind| kind.available).map(|kind| kind.scheme).collect();
     let available = available.join(", ");

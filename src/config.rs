@@ -125,6 +125,22 @@ impl Config {
         address::render(&self.settings, true)
     }
 
+    /// Prepares the servers of a *new* deployment, once in its life and before any client connects. Only Redlock needs it:
+    /// it marks the nodes as members, so that they vote at once; an unmarked node counts as one that restarted without its
+    /// data, and gives no vote for `max_ttl`. Calling it again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for another backend, and as [`Config::connect`]; [`Error::Unavailable`] when a server does not
+    /// answer, or when some are members and others are not.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, some servers may be marked and others not; those take `max_ttl` to become usable.
+    pub async fn initialize(self) -> Result<(), Error> {
+        let mut settings = self.settings;
+        era(&mut settings)?;
+        backends::initialize(settings).await.map_err(address::mask)
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -135,7 +151,7 @@ impl Config {
     /// Nothing is lost when the future is dropped; what was connected is closed.
     pub async fn connect(self) -> Result<Locks, Error> {
         let mut settings = self.settings;
-        let era = settings.number("era", 0, 0..=u32::MAX)?;
+        let era = era(&mut settings)?;
         let payload = self.payload.unwrap_or_else(|| identity::payload().into());
         let backend = backends::connect(settings).await.map_err(address::mask)?;
         let options = LocksOptions::default().with_era(era).with_payload(payload);
@@ -155,6 +171,11 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Config").field(&self.to_string()).finish()
     }
+}
+
+/// Takes the key that all backends share.
+fn era(settings: &mut Settings) -> Result<u32, Error> {
+    settings.number("era", 0, 0..=u32::MAX)
 }
 
 fn from_table(mut table: Table) -> Result<Settings, Error> {

@@ -40,6 +40,9 @@ pub(crate) enum Command {
     Status(Status),
     Demo(Demo),
     Compare(Compare),
+    /// Look after the nodes of a Redlock deployment.
+    #[command(subcommand)]
+    Redlock(Redlock),
     /// What `lock run` starts beside its command, to end it should `lock run` be killed.
     #[command(hide = true)]
     Guardian {
@@ -124,4 +127,13 @@ pub(crate) struct Compare {
     /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub(crate) scale: f64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Redlock {
+    /// Mark the nodes of a new deployment as its members, once and before its first use.
+    ///
+    /// A node that is not marked counts as one that restarted without its data, and gives no vote for max_ttl. Running it
+    /// again changes nothing; it refuses a deployment of which some nodes are members already.
+    Init,
 }

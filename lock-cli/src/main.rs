@@ -19,7 +19,7 @@ use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    arguments::{Arguments, Command},
+    arguments::{Arguments, Command, Redlock},
     failure::{CONFIG, Failure, USAGE, say},
 };
 
@@ -54,6 +54,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             Err(Failure::new(USAGE, "`lock compare` starts servers of its own: leave --url and --config out"))
         }
         Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
+        Command::Redlock(Redlock::Init) => runtime.block_on(async {
+            backend(arguments)?.initialize().await?;
+            Ok(0)
+        }),
         Command::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
     };
     // A resolver that hangs in a thread of its own must not keep the program from ending.

@@ -4,6 +4,8 @@ mod common;
 
 use lock::Clock;
 
+use lock_lab::servers::Redis;
+
 use crate::common::{
     Running, output,
     services::{LEASE, Service},
@@ -138,6 +140,23 @@ async fn a_password_or_key_that_the_service_does_not_take_is_a_configuration_err
         assert_eq!(ttl.status, Some(78), "{ttl:?}");
         assert!(ttl.stderr.contains("session_timeout"), "{ttl:?}");
     }
+}
+
+#[tokio::test]
+async fn new_redlock_nodes_are_marked_by_a_command() {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Redis::start().await.unwrap());
+    }
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let url = format!("redlock://{}", hosts.join(","));
+    for _ in 0..2 {
+        let marked = output(&url, &["redlock", "init"]).await;
+        assert_eq!((marked.status, marked.stderr.as_str()), (Some(0), ""), "{marked:?}");
+    }
+    assert_eq!(output(&url, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));
+    let refused = output(&nodes[0].url(), &["redlock", "init"]).await;
+    assert_eq!(refused.status, Some(78), "{refused:?}");
 }
 
 async fn status_shows_the_holder(service: Service) {
