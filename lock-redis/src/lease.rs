@@ -87,8 +87,11 @@ impl Lease for RedisLease {
             return Err(Error::Lost { name: held.name.clone(), loss });
         }
         match give_back(redis.node(), &held.attempt).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Lost { name: held.name.clone(), loss: before.unwrap_or(Loss::TakenAway) }),
+            Ok(Some(listeners)) => {
+                redis.released(&held.name, listeners);
+                Ok(())
+            }
+            Ok(None) => Err(Error::Lost { name: held.name.clone(), loss: before.unwrap_or(Loss::TakenAway) }),
             Err(error) => {
                 redis.leave_to_janitor(&held);
                 Err(redis.unavailable(error))
@@ -103,17 +106,18 @@ impl fmt::Debug for RedisLease {
     }
 }
 
-/// Releases; whether it was still held. When the connection broke, tries once more on the next one: a lock that is not
-/// given back stands in everybody's way.
-pub(crate) async fn give_back(node: &Node, attempt: &Attempt) -> Result<bool, NodeError> {
+/// Releases; how many were listening, or `None` when it was not held any more. When the connection broke, tries once more
+/// on the next one: a lock that is not given back stands in everybody's way.
+pub(crate) async fn give_back(node: &Node, attempt: &Attempt) -> Result<Option<u64>, NodeError> {
     let first = match release(node, attempt).await {
         Err(error) if error.kind() == FailureKind::Connection => error,
         done => return done,
     };
+    let second = release(node, attempt).await?;
     // The first request may have been the one that released it.
-    Ok(release(node, attempt).await? || first.is_unknown())
+    Ok(if first.is_unknown() { second.or(Some(0)) } else { second })
 }
 
-async fn release(node: &Node, attempt: &Attempt) -> Result<bool, NodeError> {
-    scripts::held(&node.call(attempt.release()).await?)
+async fn release(node: &Node, attempt: &Attempt) -> Result<Option<u64>, NodeError> {
+    scripts::released(&node.call(attempt.release()).await?)
 }

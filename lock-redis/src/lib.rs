@@ -1,4 +1,45 @@
-//! The Redis backend.
+//! The exclusive lock on one Redis server: a key with an expiry, scripts, and a watchdog that renews it.
+//!
+//! # Which promise
+//! * At most one holder at a time, for as long as the server keeps its data and its clock runs evenly: the lock is a key
+//!   that only its holder's value can extend or delete, and the holder's [validity](lock_core::Validity) ends before the
+//!   key does, because it is counted from before the request was sent.
+//! * A fencing token that rises with every grant of a name: a counter that is kept on the server, at or above its clock
+//!   in microseconds. When the counter is lost (a failover, an eviction, a flush) it goes on from the clock, and rises
+//!   provided that the clocks involved differ by less than the time since the last grant; see [`token`].
+//! * One round trip and one command to acquire a free lock, one to release it. Waiters do not poll: they are woken by the
+//!   release, and look by themselves when the holder's lease has run out.
+//! * Any other client that locks by `SET key value NX PX ttl` on the key `{lock:NAME}` is excluded, and excludes.
+//!
+//! # What this does not guarantee
+//! * **Redis replicates asynchronously.** When a primary fails before it has replicated the key, and a replica takes over,
+//!   the replica grants the lock again while the old holder still believes in it. The same goes for a server that restarts
+//!   without its data. Where that matters, check the fencing token in the store that the lock protects, or use a quorum
+//!   or ZooKeeper.
+//! * The server's wall clock decides when a key expires: a jump forward ends leases early.
+//! * Waiters of one connection are granted in the order of their arrival; between connections there is no order.
+//! * One server, without TLS.
+//!
+//! # Example
+//! ```no_run
+//! use std::time::Duration;
+//! use lock_core::Locks;
+//! use lock_redis::{Config, Redis};
+//!
+//! # async fn example() -> Result<(), lock_core::Error> {
+//! let redis = Redis::connect(Config::new("127.0.0.1", 6379).with_ttl(Duration::from_secs(10))).await?;
+//! let locks = Locks::new(redis);
+//! let guard = locks.mutex("orders/4711").lock().await?;
+//! println!("held with fencing token {}", guard.token());
+//! guard.release().await?;
+//! locks.close(Duration::from_secs(1)).await
+//! # }
+//! ```
+//!
+//! # On the server
+//! See [`keys`] for the keys and [`scripts`] for what is done with them. The payload of the holder lives beside the token
+//! counter, is written by the acquisition itself, and goes with the release; what a dead holder left of it goes with the
+//! next grant, or with the counter a day later.
 
 mod attempt;
 mod backend;

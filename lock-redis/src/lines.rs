@@ -17,7 +17,12 @@ use crate::node::Subscription;
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     lines: Mutex<HashMap<LockName, Arc<Line>>>,
+    /// Names that others waited for when it released them, and until when it lets them go first.
+    courtesies: Mutex<HashMap<LockName, BootInstant>>,
 }
+
+/// More courtesies than this are looked through for those that are over.
+const MANY: usize = 64;
 
 /// A line. Its lock is fair: whoever has it is the first in line.
 type Line = tokio::sync::Mutex<Front>;
@@ -55,6 +60,21 @@ impl Lines {
     pub(crate) fn join(&self, name: &LockName) -> Place<'_> {
         let line = self.open(|lines| Arc::clone(lines.entry(name.clone()).or_default()));
         Place { lines: self, name: name.clone(), line }
+    }
+
+    /// Lets others go first on `name` until then.
+    pub(crate) fn let_others_go_first(&self, name: &LockName, now: BootInstant, until: BootInstant) {
+        let mut courtesies = self.courtesies.lock().unwrap_or_else(PoisonError::into_inner);
+        if courtesies.len() >= MANY {
+            courtesies.retain(|_, until| now < *until);
+        }
+        courtesies.insert(name.clone(), until);
+    }
+
+    /// Until when others go first on `name`; asked once.
+    pub(crate) fn others_go_first(&self, name: &LockName, now: BootInstant) -> Option<BootInstant> {
+        let mut courtesies = self.courtesies.lock().unwrap_or_else(PoisonError::into_inner);
+        courtesies.remove(name).filter(|until| now < *until)
     }
 
     fn open<T>(&self, work: impl FnOnce(&mut HashMap<LockName, Arc<Line>>) -> T) -> T {

@@ -129,9 +129,17 @@ pub fn acquired(answer: &Value) -> Result<Acquired, NodeError> {
 /// # Errors
 /// [`NodeError::Unknown`] when it is none.
 pub fn held(answer: &Value) -> Result<bool, NodeError> {
+    released(answer).map(|listeners| listeners.is_some())
+}
+
+/// Reads the answer to [`Attempt::release`]: how many were listening, or `None` when the attempt did not hold the lock.
+///
+/// # Errors
+/// [`NodeError::Unknown`] when it is none.
+pub fn released(answer: &Value) -> Result<Option<u64>, NodeError> {
     match answer {
-        Value::Int(1) => Ok(true),
-        Value::Int(0) => Ok(false),
+        Value::Int(0) => Ok(None),
+        Value::Int(more) => u64::try_from(more - 1).map(Some).map_err(|_| NodeError::nonsense(answer)),
         other => Err(NodeError::nonsense(other)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, Error, Lease, Request};
+use lock_core::{Backoff, Error, Lease, LockName, Request};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -17,6 +17,14 @@ const WITHOUT_EXPIRY: Duration = Duration::from_secs(1);
 
 /// A key with `n` ms left is gone after `n + 1`.
 const GRAIN: Duration = Duration::from_millis(1);
+
+/// How long a client that gave the lock to others who waited for it lets them go first, should it want it again. A
+/// hand-off takes a fraction of that; without it a client that takes the lock again at once is always faster than those
+/// who first have to hear of its release.
+const COURTESY: Duration = Duration::from_millis(1);
+
+/// How many of those who hear of a release try at once, on average.
+const AT_ONCE: f64 = 5.0;
 
 impl Redis {
     /// Waits until granted or stopped.
@@ -35,6 +43,10 @@ impl Redis {
             // The first in line bridges the outage; whoever is behind it does not begin anew after it.
             () = self.node().out(arrived) => return Err(self.out()),
         };
+        if let Some(look_again) = self.lines().others_go_first(&request.name, self.clock().now()) {
+            self.listen(&mut front, request, stop).await?;
+            front.held = self.listening(&mut front, request).map(|changes| SeenHeld { changes, look_again });
+        }
         loop {
             if let Some(held) = front.held_until(self.clock().now()) {
                 self.sleep_while_held(&mut front, held, stop).await?;
@@ -93,7 +105,12 @@ impl Redis {
         tokio::select! {
             biased;
             () = stop.cancelled() => Err(Error::Cancelled),
-            () = subscription.changed_since(held.changes) => Ok(()),
+            () = subscription.changed_since(held.changes) => {
+                let (changes, listeners) = subscription.latest();
+                let look_again = self.clock().now().saturating_add(hold_back(listeners, fastrand::f64(), fastrand::f64()));
+                front.held = Some(SeenHeld { changes, look_again });
+                Ok(())
+            }
             () = self.clock().sleep_until(held.look_again) => Ok(()),
             () = self.node().out(since) => Err(self.out()),
         }
@@ -117,8 +134,53 @@ impl Redis {
         }
     }
 
+    /// Notes a release that so many clients heard of.
+    pub(crate) fn released(&self, name: &LockName, listeners: u64) {
+        let ourselves = u64::from(listeners > 0 && self.node().listening(&self.keys(name).channel()).is_some());
+        if listeners > ourselves {
+            let now = self.clock().now();
+            self.lines().let_others_go_first(name, now, now.saturating_add(COURTESY));
+        }
+    }
+
     fn out(&self) -> Error {
         let limit = self.node().config().connect_timeout;
         Error::no_answer(self.url(), format!("nothing has succeeded on it for {limit:?}"))
+    }
+}
+
+/// How long to hold back after a release that so many clients heard of. A few try at once; the others leave it to them,
+/// for a time that is chosen at random, so that somebody comes soon, should none of the few want it any more. All of them
+/// trying at once would keep the server busy with refusals while it should be granting.
+fn hold_back(listeners: u64, chance: f64, share: f64) -> Duration {
+    let listeners = f64::from(u32::try_from(listeners).unwrap_or(u32::MAX));
+    if chance * listeners < AT_ONCE {
+        return Duration::ZERO;
+    }
+    Duration::from_millis(1).mul_f64(share * listeners.min(50.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_few_listeners_all_try_at_once(listeners in 0..=5_u64, chance in 0.0..1.0_f64, share in 0.0..1.0_f64) {
+            prop_assert_eq!(hold_back(listeners, chance, share), Duration::ZERO);
+        }
+
+        #[test]
+        fn nobody_holds_back_for_long(listeners: u64, chance in 0.0..1.0_f64, share in 0.0..1.0_f64) {
+            prop_assert!(hold_back(listeners, chance, share) <= Duration::from_millis(50));
+        }
+    }
+
+    #[test]
+    fn of_many_listeners_about_five_try_at_once() {
+        let at_once = (0..1_000).filter(|at| hold_back(100, f64::from(*at) / 1_000.0, 0.5).is_zero()).count();
+        assert_eq!(at_once, 50, "of a thousand, each with a hundred listeners");
     }
 }

@@ -173,7 +173,7 @@ async fn a_thousand_locks_are_held_by_one_client_for_as_long_as_it_likes() {
     let once_over = guards.iter().map(|guard| guard.valid_until().unwrap()).max().unwrap();
     let long_over = once_over.saturating_add(ttl);
     Clock::boot().sleep_until(long_over).await;
-    assert!(guards.iter().all(|guard| guard.is_valid()));
+    assert!(guards.iter().all(lock_core::Guard::is_valid));
     assert_eq!(server.ask::<usize>(&["DBSIZE"]).await, 2_000);
     drop(guards);
     locks.close(LIMIT).await.unwrap();

@@ -25,6 +25,10 @@ use super::{
     reach::Reach,
 };
 
+/// For how long, at least, a channel is kept after its last listener left: a busy lock does not subscribe over and over,
+/// and those who do not listen any more are soon not counted any more.
+const LINGER: Duration = Duration::from_millis(100);
+
 /// What was heard on one channel so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
@@ -32,6 +36,8 @@ struct Heard {
     confirmed: bool,
     /// Counts the messages, and the times when messages may have been missed.
     changes: u64,
+    /// The number in the latest message; 0 when messages may have been missed after it.
+    number: u64,
 }
 
 /// Listens to one channel.
@@ -64,6 +70,14 @@ impl Subscription {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.heard.borrow().changes
+    }
+
+    /// [`Subscription::changes`], and the number that stood in the latest message; 0 if none did, or if messages may have
+    /// been missed since.
+    #[must_use]
+    pub fn latest(&self) -> (u64, u64) {
+        let heard = self.heard.borrow();
+        (heard.changes, heard.number)
     }
 
     /// Resolves when there was a change since `changes` was read.
@@ -155,10 +169,13 @@ impl Book {
         });
     }
 
-    fn message(&self, channel: &str) {
+    fn message(&self, channel: &str, number: u64) {
         self.open(|pages| {
             if let Some(channel) = pages.channels.get(channel) {
-                channel.heard.send_modify(|heard| heard.changes += 1);
+                channel.heard.send_modify(|heard| {
+                    heard.changes += 1;
+                    heard.number = number;
+                });
             }
         });
     }
@@ -170,6 +187,7 @@ impl Book {
                 channel.heard.send_modify(|heard| {
                     heard.confirmed = false;
                     heard.changes += 1;
+                    heard.number = 0;
                 });
             }
             pages.wanted = pages.channels.keys().cloned().collect();
@@ -247,8 +265,9 @@ impl Session<'_> {
         let (sink, mut messages) = pubsub.split();
         let clock = self.reach.clock;
         let interval = self.reach.config.connect_timeout;
-        let mut look_at = clock.now().saturating_add(interval);
-        // Requests that were under way at the last look: should any of these still be, the server is not there.
+        let mut ping_at = clock.now().saturating_add(interval);
+        let mut sweep_at = clock.now().saturating_add(LINGER);
+        // Requests that were under way at the last ping: should nothing have come since, the server is not there.
         let mut unanswered = false;
         loop {
             let wanted = self.book.open(|pages| std::mem::take(&mut pages.wanted));
@@ -257,7 +276,10 @@ impl Session<'_> {
             }
             tokio::select! {
                 message = messages.next() => match message {
-                    Some(message) => self.book.message(message.get_channel_name()),
+                    Some(message) => {
+                        let number = std::str::from_utf8(message.get_payload_bytes()).ok().and_then(|text| text.parse().ok());
+                        self.book.message(message.get_channel_name(), number.unwrap_or(0));
+                    }
                     None => return "it was closed",
                 },
                 Some(answer) = self.pending.next() => match answer {
@@ -269,21 +291,22 @@ impl Session<'_> {
                     Err(_) => return "a request failed",
                 },
                 () = self.book.changed.notified() => {}
-                () = clock.sleep_until(look_at) => {
+                () = clock.sleep_until(ping_at), if !self.book.is_empty() => {
                     if unanswered {
                         self.reach.failed();
                         return "no answer";
                     }
-                    look_at = clock.now().saturating_add(interval);
+                    ping_at = clock.now().saturating_add(interval);
+                    // A server that stands still keeps its connections: only an answer shows that it is there.
+                    self.ask(ping(sink.clone()));
+                    unanswered = true;
+                }
+                () = clock.sleep_until(sweep_at), if !self.book.is_empty() => {
+                    sweep_at = clock.now().saturating_add(LINGER);
                     let left = self.book.sweep();
                     if !left.is_empty() {
                         self.ask(unsubscribe(sink.clone(), left));
                     }
-                    // A server that stands still keeps its connections: only an answer shows that it is there.
-                    if !self.book.is_empty() {
-                        self.ask(ping(sink.clone()));
-                    }
-                    unanswered = !self.pending.is_empty();
                 }
             }
         }
