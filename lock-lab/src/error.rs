@@ -53,6 +53,13 @@ pub enum LabError {
         reason: String,
     },
 
+    /// A run went so that its figures would mean nothing.
+    #[error("this run does not count: {reason}")]
+    Run {
+        /// What was seen.
+        reason: String,
+    },
+
     /// The operating system refused something.
     #[error("{action}: {source}")]
     Io {
@@ -66,6 +73,15 @@ pub enum LabError {
 impl LabError {
     pub(crate) fn io(action: impl Into<String>, source: io::Error) -> Self {
         Self::Io { action: action.into(), source }
+    }
+
+    pub(crate) fn run(reason: impl Into<String>) -> Self {
+        Self::Run { reason: reason.into() }
+    }
+
+    /// What a task of the run returned, unless it panicked.
+    pub(crate) fn joined<T>(done: Result<T, tokio::task::JoinError>) -> Result<T, Self> {
+        done.map_err(|error| Self::run(error.to_string()))
     }
 
     /// For `map_err`.

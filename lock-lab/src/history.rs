@@ -70,6 +70,13 @@ impl History {
         self.0.windows(2).filter(|pair| pair[0].client != pair[1].client).count()
     }
 
+    /// From the release of a client to the grant of a different one, for each such hand-off.
+    #[must_use]
+    pub fn hand_offs(&self) -> Vec<Duration> {
+        let moves = self.0.windows(2).filter(|pair| pair[0].client != pair[1].client);
+        moves.map(|pair| pair[1].granted.saturating_since(pair[0].ended)).collect()
+    }
+
     /// The share of its span in which the lock was held.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
@@ -158,6 +165,12 @@ mod tests {
     fn only_hand_offs_between_different_clients_are_moves() {
         assert_eq!(history(&[(1, 0, 1, 2), (1, 2, 3, 4), (2, 0, 5, 6), (1, 4, 7, 8)]).moves(), 2);
         assert_eq!(history(&[]).moves(), 0);
+    }
+
+    #[test]
+    fn a_hand_off_lasts_from_the_release_to_the_grant_of_another_client() {
+        let history = history(&[(1, 0, 1, 2), (1, 2, 3, 4), (2, 0, 9, 10)]);
+        assert_eq!(history.hand_offs(), [Duration::from_millis(5)]);
     }
 
     #[test]

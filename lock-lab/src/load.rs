@@ -52,7 +52,7 @@ impl Load {
         }
         let mut grants = Vec::new();
         while let Some(done) = clients.join_next().await {
-            grants.extend(joined(done)?.map_err(LabError::lock("contending"))?);
+            grants.extend(LabError::joined(done)?.map_err(LabError::lock("contending"))?);
         }
         Ok(History::new(grants))
     }
@@ -144,12 +144,12 @@ impl Busy {
     /// Stops the clients: what happened, and how many attempts failed, in the acquisition or in the release.
     ///
     /// # Errors
-    /// [`LabError::Holder`] when a client failed itself.
+    /// [`LabError::Run`] when a client failed itself.
     pub async fn finish(mut self) -> Result<(History, usize), LabError> {
         self.shared.stop.store(true, Ordering::Relaxed);
         let mut grants = Vec::new();
         while let Some(done) = self.clients.join_next().await {
-            grants.extend(joined(done)?);
+            grants.extend(LabError::joined(done)?);
         }
         Ok((History::new(grants), self.shared.errors.load(Ordering::Relaxed)))
     }
@@ -174,9 +174,4 @@ async fn keep_busy(client: usize, locks: Locks, name: String, hold: Duration, sh
     // Its servers may be gone.
     let _ = locks.close(CLOSE_LIMIT).await;
     grants
-}
-
-/// What a task returned.
-fn joined<T>(done: Result<T, tokio::task::JoinError>) -> Result<T, LabError> {
-    done.map_err(|error| LabError::Holder { reason: error.to_string() })
 }

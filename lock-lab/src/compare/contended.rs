@@ -30,6 +30,7 @@ pub(super) async fn run(deployment: &Deployment, settings: &Settings) -> Result<
         grants: history.grants().len(),
         moves,
         moves_per_second,
+        hand_off: history.hand_offs().into_iter().collect::<Recorder>().latency(),
         utilisation: history.utilisation(),
         held: history.grants().iter().map(Grant::held).collect::<Recorder>().latency(),
         overtakes: history.overtakes_per_hand_off(),

@@ -41,7 +41,7 @@ async fn once(locks: &Locks, url: &str, lease: Duration, program: &Path) -> Resu
     // Long enough for the waiter to be in line, and so long that the kill meets any moment between two renewals.
     let pause = lease / 3 + lease.mul_f64(fastrand::f64() / 3.0);
     if clock.timeout(pause, &mut waiter).await.is_some() {
-        return Err(LabError::Holder { reason: "another client was granted the lock while it was held".into() });
+        return Err(LabError::run("another client was granted the lock while a living process held it"));
     }
     let killed = clock.now();
     holder.kill().await?;

@@ -48,8 +48,8 @@ pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Res
     let holder = tokio::spawn(old_holder(guard, keep_until));
     deployment.strike(victim);
     deployment.recover().await?;
-    let (ended, loss) = joined(holder.await)?;
-    let (next, next_locks) = joined(next.await)??;
+    let (ended, loss) = LabError::joined(holder.await)?;
+    let (next, next_locks) = LabError::joined(next.await)??;
     clock.sleep(AFTERWARDS).await;
     let until = clock.now();
     let (history, errors) = busy.finish().await?;
@@ -120,9 +120,5 @@ async fn wait_for_traffic(busy: &Busy, lease: Duration) -> Result<(), LabError> 
         }
     };
     let enough = clock.timeout(TRAFFIC_LIMIT, traffic).await;
-    enough.ok_or_else(|| LabError::Holder { reason: format!("fewer than {GRANTS_BEFORE} grants before the fault") })
-}
-
-fn joined<T>(done: Result<T, tokio::task::JoinError>) -> Result<T, LabError> {
-    done.map_err(|error| LabError::Holder { reason: error.to_string() })
+    enough.ok_or_else(|| LabError::run(format!("fewer than {GRANTS_BEFORE} grants before the fault")))
 }

@@ -65,7 +65,7 @@ pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Re
         progress.shows(format!("held by {}", title(node)));
     }
     while let Some(ended) = contenders.join_next().await {
-        ended.map_err(|error| LabError::Holder { reason: error.to_string() })??;
+        LabError::joined(ended)??;
     }
     // The contest is over; what a connection leaves behind ends with its ttl.
     let _ = starter.close(CLOSE_LIMIT).await;
@@ -135,7 +135,7 @@ async fn queue_places(locks: &Locks, name: &str, nodes: usize) -> Result<Option<
             clock.sleep(Duration::from_millis(5)).await;
         }
     };
-    let late = || LabError::Holder { reason: format!("not all contenders stand in line after {LINE_UP_LIMIT:?}") };
+    let late = || LabError::run(format!("not all contenders stand in line after {LINE_UP_LIMIT:?}"));
     let queue = clock.timeout(LINE_UP_LIMIT, lined_up).await.ok_or_else(late)??;
     let node = |payload: &[u8]| (1..=nodes).find(|node| title(*node).as_bytes() == payload);
     Ok(Some((1..).zip(queue).filter_map(|(place, one)| Some((node(&one.payload)?, place))).collect()))

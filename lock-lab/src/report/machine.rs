@@ -24,6 +24,9 @@ pub struct Machine {
     pub system: String,
     /// The kernel.
     pub kernel: String,
+    /// How many processes wanted to run when the run began (the load average of the last minute): others than the run's
+    /// own, which had not started.
+    pub load: f64,
     /// How long the disk below the temporary directory takes to have 4 KiB within a file for certain (median, in
     /// microseconds): each write of ZooKeeper waits for that.
     pub sync_us: f64,
@@ -40,6 +43,7 @@ impl Machine {
             memory_mib: memory_mib(),
             system: system(),
             kernel: format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy()),
+            load: load().unwrap_or_default(),
             sync_us: sync_us().unwrap_or_default(),
         }
     }
@@ -61,6 +65,10 @@ fn system() -> String {
     let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     name.map_or_else(|| std::env::consts::OS.into(), |name| name.trim_matches('"').to_string())
+}
+
+fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 fn sync_us() -> std::io::Result<f64> {

@@ -36,7 +36,8 @@ impl Report {
             .map(|backend| format!("{} on {}", backend.title, backend.version))
             .collect();
         format!(
-            "Taken on {} in {:.0} s: {}, {} threads, {} MiB, {}, {}; a synchronous write of 4 KiB takes {:.0} µs. \
+            "Taken on {} in {:.0} s: {}, {} threads, {} MiB, {}, {}; load average before the \
+             run {}; a synchronous write of 4 KiB takes {:.0} µs. \
              {}, version {}{}. Clients and servers share this machine, over loopback: compare the backends with one \
              another, not these figures with those of another machine.",
             self.date,
@@ -46,6 +47,7 @@ impl Report {
             machine.memory_mib,
             machine.system,
             machine.kernel,
+            machine.load,
             machine.sync_us,
             if versions.is_empty() { "No servers".into() } else { versions.join(", ") },
             self.settings.version,

@@ -1,5 +1,6 @@
 //! What a comparison found, and how it is shown: as data, as text, and as a page with pictures.
 
+mod figures;
 mod html;
 mod machine;
 mod markdown;
@@ -12,10 +13,11 @@ use std::{fs, path::Path, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    figures::{Contended, HolderKilled, OldHolder, ServerKilled, Uncontended},
     machine::Machine,
     tables::{Table, summary, tables},
 };
-use crate::{LabError, latency::Latency};
+use crate::LabError;
 
 /// What a comparison found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -142,114 +144,6 @@ fn with_sources(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// One client, no contention.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Uncontended {
-    /// From the call of lock to the guard, in microseconds.
-    pub acquire: Latency,
-    /// From the call of release to its end, in microseconds.
-    pub release: Latency,
-    /// Both, in microseconds.
-    pub both: Latency,
-    /// What all servers received, per acquire and release; `None` where there is no server.
-    pub requests: Option<f64>,
-    /// Whether each token was higher than the one before.
-    pub tokens_rise: bool,
-}
-
-/// Many clients contend for one lock.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Contended {
-    /// How many grants.
-    pub grants: usize,
-    /// Hand-offs between different clients.
-    pub moves: usize,
-    /// The same, per second.
-    pub moves_per_second: f64,
-    /// Time held over time passed.
-    pub utilisation: f64,
-    /// For how long a holder really held, in microseconds.
-    pub held: Latency,
-    /// Waiters passed over, per hand-off.
-    pub overtakes: f64,
-    /// From asking to the grant, in microseconds.
-    pub waits: Latency,
-    /// What all servers received, per grant; `None` where there is no server.
-    pub requests: Option<f64>,
-    /// Pairs of grants that were valid at the same time.
-    pub overlaps: usize,
-    /// Whether each token was higher than the one before.
-    pub tokens_rise: bool,
-}
-
-/// A holder in a process of its own is killed while another client waits.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct HolderKilled {
-    /// From the kill to the next grant, in milliseconds, kill by kill.
-    pub next_grant_ms: Vec<f64>,
-    /// What the backend promises for that at the latest, in milliseconds.
-    pub bound_ms: f64,
-}
-
-impl HolderKilled {
-    /// The median time to the next grant.
-    #[must_use]
-    pub fn median_ms(&self) -> f64 {
-        let mut sorted = self.next_grant_ms.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
-    }
-
-    /// The longest time to the next grant.
-    #[must_use]
-    pub fn longest_ms(&self) -> f64 {
-        self.next_grant_ms.iter().copied().fold(0.0, f64::max)
-    }
-}
-
-/// A server is killed while one client holds a lock, another waits for it, and others keep a second lock busy.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct ServerKilled {
-    /// The longest time without a grant of the busy lock, in milliseconds.
-    pub no_grant_ms: f64,
-    /// Grants of the busy lock before the kill.
-    pub grants_before: usize,
-    /// Grants of the busy lock after it.
-    pub grants_after: usize,
-    /// Acquisitions of the busy lock that failed.
-    pub errors: usize,
-    /// Pairs of grants of the busy lock that were valid at the same time.
-    pub busy_overlaps: usize,
-    /// What became of the lock that was held.
-    pub old_holder: OldHolder,
-    /// From the kill to the next grant of that lock, in milliseconds.
-    pub next_grant_ms: f64,
-    /// For how long both holders of that lock were valid, in milliseconds.
-    pub overlap_ms: f64,
-    /// Whether the tokens of both locks went on rising.
-    pub tokens_rise: bool,
-}
-
-/// What became of the lock that was held when the server was killed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OldHolder {
-    /// It was held all the time, and released in the end.
-    #[default]
-    Kept,
-    /// Its holder knew the loss.
-    Lost {
-        /// How long after the kill, in milliseconds.
-        after_ms: f64,
-        /// Why, in the guard's own words.
-        why: String,
-    },
-}
-
 #[allow(clippy::cast_precision_loss)] // Durations of a run, to the microsecond.
 pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e3
@@ -293,6 +187,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::latency::Latency;
 
     /// A measured backend, one that is missing, and one that failed in part.
     fn report() -> Report {

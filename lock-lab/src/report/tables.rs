@@ -148,7 +148,7 @@ fn contended(report: &Report) -> Table {
         how: format!(
             "{} clients, each with a connection of its own, hold one lock {} times each for {} ms (a sleep of the \
              operating system; *held* is what it really took). *Hand-offs/s* counts grants to another client than the \
-             one before. *Utilisation* is the time held over the time from the first grant to the last release. \
+             one before; *hand-off* is the time from such a release to the grant. *Utilisation* is the time held over the time from the first grant to the last release. \
              *Overtakes* counts, for each hand-off, the waiters that had asked earlier than the one that was granted, \
              by the clients' own clock: requests that are sent in the same instant can change places on the way. \
              *Wait* is from asking to the grant.",
@@ -157,6 +157,8 @@ fn contended(report: &Report) -> Table {
         columns: vec![
             "backend",
             "hand-offs/s",
+            "hand-off p50",
+            "hand-off p99",
             "utilisation",
             "held p50",
             "overtakes/hand-off",
@@ -172,6 +174,8 @@ fn contended(report: &Report) -> Table {
             |_, figures| {
                 vec![
                     format!("{:.0}", figures.moves_per_second),
+                    micros(figures.hand_off.p50),
+                    micros(figures.hand_off.p99),
                     format!("{:.0} %", figures.utilisation * 100.0),
                     micros(figures.held.p50),
                     format!("{:.2}", figures.overtakes),

@@ -1,43 +1,25 @@
 //! ZooKeeper: one server, or an ensemble.
 
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
+mod server;
+
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use lock_core::Clock;
 use rustix::process::Signal;
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
-use super::{
-    ports,
-    process::{self, Process, Program},
-};
+use self::server::{Server, mode};
+use super::{ports, process::Process};
 use crate::LabError;
 
 /// How long a start may take. A second is usual for three servers; more on a machine that is busy with other tests.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long one four-letter request may take.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// How often a start is repeated when somebody else took a port.
 const ATTEMPTS: u32 = 4;
-const CLASSES: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
 
 /// ZooKeeper servers that form one service.
 #[derive(Debug)]
 pub struct ZooKeeper {
     servers: Vec<Server>,
-}
-
-#[derive(Debug)]
-struct Server {
-    id: usize,
-    /// For clients, for the ensemble's own traffic, for its elections.
-    ports: [u16; 3],
-    dir: TempDir,
-    program: Program,
-    process: Option<Process>,
 }
 
 impl ZooKeeper {
@@ -222,144 +204,5 @@ impl ZooKeeper {
             }
             clock.sleep(Duration::from_millis(10)).await;
         }
-    }
-}
-
-impl Server {
-    /// Writes the configuration of server `id`.
-    fn prepare(id: usize, ports: &[[u16; 3]]) -> Result<Self, LabError> {
-        let dir = process::directory()?;
-        let data = dir.path().join("data");
-        let configuration = configuration(&data, id, ports);
-        let written = fs::create_dir(&data)
-            .and_then(|()| fs::write(data.join("myid"), (id + 1).to_string()))
-            .and_then(|()| fs::write(dir.path().join("zoo.cfg"), configuration));
-        written.map_err(|source| LabError::io("writing the configuration of ZooKeeper", source))?;
-        let options = [
-            "-Xms32m",
-            "-Xmx128m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-XX:-UsePerfData",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            "-cp",
-            &CLASSES.join(":"),
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-            "zoo.cfg",
-        ];
-        let program =
-            Program { name: "java", package: "default-jre-headless", arguments: options.map(String::from).to_vec() };
-        Ok(Self { id, ports: ports[id], dir, program, process: None })
-    }
-
-    fn launch(&mut self) -> Result<(), LabError> {
-        for class in CLASSES {
-            if !Path::new(class).exists() {
-                return Err(LabError::Missing { program: "zookeeper", package: "zookeeper" });
-            }
-        }
-        self.process = None;
-        self.process = Some(self.program.start(self.dir.path())?);
-        Ok(())
-    }
-
-    /// What it is in the ensemble, once it serves clients; an error when its process has ended.
-    async fn ready(&mut self) -> Result<Option<String>, LabError> {
-        let label = self.label();
-        let Some(process) = &mut self.process else { return Ok(None) };
-        if let Some(status) = process.ended() {
-            let reason = format!("it ended with {status}");
-            return Err(LabError::NotStarted { server: label, reason, log: process.log() });
-        }
-        let Ok(status) = self.status().await else { return Ok(None) };
-        let mode = mode(&status).to_string();
-        if mode.is_empty() {
-            return Ok(None);
-        }
-        // Another server may own the port; only ours has its data there.
-        let Ok(configuration) = self.ask("conf").await else { return Ok(None) };
-        if configuration.contains(&*self.dir.path().to_string_lossy()) {
-            return Ok(Some(mode));
-        }
-        let reason = "another server answers on its port".into();
-        Err(LabError::NotStarted { server: label, reason, log: String::new() })
-    }
-
-    async fn status(&self) -> Result<String, LabError> {
-        self.ask("srvr").await
-    }
-
-    /// Sends one four-letter request.
-    async fn ask(&self, request: &'static str) -> Result<String, LabError> {
-        let exchange = async {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0])).await?;
-            stream.write_all(request.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            Ok::<_, std::io::Error>(answer)
-        };
-        match Clock::boot().timeout(ANSWER_LIMIT, exchange).await {
-            Some(answer) => answer.map_err(|error| LabError::control(self.label(), request, &error)),
-            None => Err(LabError::control(self.label(), request, &format!("nothing within {ANSWER_LIMIT:?}"))),
-        }
-    }
-
-    fn signal(&self, signal: Signal) -> Result<(), LabError> {
-        self.process.as_ref().map_or(Ok(()), |process| process.signal(signal))
-    }
-
-    fn label(&self) -> String {
-        format!("ZooKeeper {} on port {}", self.id + 1, self.ports[0])
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.process = None;
-        self.ports.into_iter().for_each(ports::give_back);
-    }
-}
-
-/// Small ticks, so that expiry and elections take tenths of a second; a client may still ask for any session time-out.
-fn configuration(data: &Path, id: usize, ports: &[[u16; 3]]) -> String {
-    let mut text = format!(
-        "tickTime={tick}\ninitLimit=100\nsyncLimit=20\ndataDir={data}\n\
-         clientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\nminSessionTimeout={min}\n\
-         maxSessionTimeout=120000\nadmin.enableServer=false\n4lw.commands.whitelist=*\n",
-        tick = ZooKeeper::TICK.as_millis(),
-        min = (ZooKeeper::TICK * 2).as_millis(),
-        data = data.display(),
-        port = ports[id][0],
-    );
-    if ports.len() > 1 {
-        for (peer, [_, quorum, election]) in ports.iter().enumerate() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "server.{}=127.0.0.1:{quorum}:{election}", peer + 1);
-        }
-    }
-    text
-}
-
-/// The mode in an answer to `srvr`; empty while the server serves no clients.
-fn mode(status: &str) -> &str {
-    status.lines().find_map(|line| line.strip_prefix("Mode: ")).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_without_a_leader_has_no_mode() {
-        assert_eq!(mode("This ZooKeeper instance is not currently serving requests\n"), "");
-        assert_eq!(mode("Zookeeper version: 3.8.0\nMode: follower\nNode count: 5\n"), "follower");
-    }
-
-    #[test]
-    fn only_an_ensemble_names_its_servers() {
-        let ports = [[1, 2, 3], [4, 5, 6], [7, 8, 9]];
-        assert!(configuration(Path::new("/d"), 1, &ports).contains("clientPort=4\n"));
-        assert!(configuration(Path::new("/d"), 1, &ports).contains("server.3=127.0.0.1:8:9\n"));
-        assert!(!configuration(Path::new("/d"), 0, &ports[..1]).contains("server."));
     }
 }
