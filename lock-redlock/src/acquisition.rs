@@ -13,7 +13,6 @@ use crate::{
     quorum::Verdict,
     round::{Attempt, Lost, Round, Won, minimum_remainder},
     scripts::{Line, LockKeys, undo},
-    waiting::Ear,
 };
 
 /// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
@@ -38,7 +37,6 @@ pub(crate) struct Acquisition {
     backoff: Backoff,
     /// Since when no majority votes.
     outage: Option<BootInstant>,
-    ear: Option<Ear>,
     stop: CancellationToken,
 }
 
@@ -51,9 +49,10 @@ enum Ended {
 
 impl Acquisition {
     pub(crate) fn new(redlock: Arc<Redlock>, request: Request, stop: CancellationToken) -> Self {
-        let waiter = (request.wait != Wait::No).then(|| Arc::new(redlock.waiters.enter()));
+        let keys = LockKeys::new(&redlock.panel.config.prefix, &request.name);
+        let waiter = (request.wait != Wait::No).then(|| Arc::new(redlock.waiters.enter(keys.common().lock())));
         let attempt = Attempt {
-            keys: LockKeys::new(&redlock.panel.config.prefix, &request.name),
+            keys,
             value: String::new(),
             ttl: request.ttl.unwrap_or(redlock.panel.config.ttl),
             payload: request.payload,
@@ -66,7 +65,6 @@ impl Acquisition {
             rounds: 0,
             backoff: new_backoff(),
             outage: None,
-            ear: None,
             stop,
             redlock,
         }
@@ -81,17 +79,16 @@ impl Acquisition {
             let lost = match self.round().await {
                 Ended::Won(round, won) => return Ok(self.hold(*round, won)),
                 Ended::Stopped(round) => {
-                    round.undo(false).wait().await;
+                    round.undo().wait().await;
                     return Err(Error::Cancelled);
                 }
                 Ended::Lost(round, lost) => match self.gives_up(lost) {
                     Ok(lost) => {
-                        // What it has must not stand in the way of the others while it pauses.
-                        round.undo(true).detach();
+                        round.pass();
                         lost
                     }
                     Err(error) => {
-                        round.undo(false).wait().await;
+                        round.undo().wait().await;
                         return Err(error);
                     }
                 },
@@ -103,8 +100,8 @@ impl Acquisition {
     async fn round(&mut self) -> Ended {
         self.rounds += 1;
         self.attempt.value = format!("{}:{}", self.id, self.rounds);
-        if let Some(ear) = &mut self.ear {
-            ear.look();
+        if let Some(waiter) = &self.attempt.waiter {
+            waiter.look();
         }
         let panel = &self.redlock.panel;
         let proposal = self.redlock.proposals.next();
@@ -164,9 +161,6 @@ impl Acquisition {
     /// Waits until another round is worth it.
     async fn pause(&mut self, lost: Lost) {
         let panel = Arc::clone(&self.redlock.panel);
-        if let (None, Some(waiter)) = (&self.ear, &self.attempt.waiter) {
-            self.ear = Some(Ear::new(&panel, &self.attempt.keys, &waiter.place));
-        }
         let limit = match lost {
             Lost::Held(free_in) => {
                 self.backoff = new_backoff();
@@ -174,9 +168,10 @@ impl Acquisition {
             }
             Lost::Contested | Lost::Outage(_) => self.backoff.pause(),
         };
+        let waiter = self.attempt.waiter.clone();
         let news = async {
-            match &mut self.ear {
-                Some(ear) => ear.news().await,
+            match &waiter {
+                Some(waiter) => waiter.news(&panel, &self.attempt.keys).await,
                 None => std::future::pending().await,
             }
         };
@@ -193,7 +188,7 @@ impl Acquisition {
         let panel = Arc::clone(&self.redlock.panel);
         let call = undo(&self.attempt.keys, &self.attempt.value, false, Line::Leave(&waiter.place));
         let mut left = panel.ask(|_| Some(call.clone().into()), held);
-        while left.next(&panel).await.is_some() {}
+        while left.next_of_working(&panel).await.is_some() {}
         panel.janitor.spawn(async move {
             while left.next_of_all().await.is_some() {}
             // Its number may be used again from here on.

@@ -62,7 +62,7 @@ impl Redlock {
         Ok(Arc::new(Self {
             panel,
             proposals: Proposals::default(),
-            waiters: Waiters::new(uuid::Uuid::new_v4().simple().to_string()),
+            waiters: Waiters::new(uuid::Uuid::new_v4().simple().to_string(), clock),
             leases: Arc::default(),
             keeper: Keeper::new(clock, &runtime, renewals),
         }))
@@ -126,7 +126,7 @@ fn majority_holder(seen: &[Holder], majority: usize) -> Option<Contender> {
     let holders = values.into_iter().map(shown_by).find(|nodes| nodes.len() >= majority)?;
     let first = holders.first()?;
     let mut contender = Contender::new(String::from_utf8_lossy(&first.value)).with_payload(first.payload.clone());
-    if let Some(token) = holders.iter().filter_map(|holder| holder.number).max() {
+    if let Some(token) = shown_token(&holders, majority) {
         contender = contender.with_token(token);
     }
     // For so long a majority keeps it: the majority-th largest.
@@ -135,6 +135,14 @@ fn majority_holder(seen: &[Holder], majority: usize) -> Option<Contender> {
         Some(remaining) if remaining < Duration::MAX => Some(contender.with_remaining(remaining)),
         _ => Some(contender),
     }
+}
+
+/// The token of a holder, as far as the nodes can tell: the number that a majority agrees on; else the greatest, to which
+/// the others were raised. (A node that granted late may have given a greater one.)
+fn shown_token(holders: &[&Holder], majority: usize) -> Option<u64> {
+    let numbers: Vec<u64> = holders.iter().filter_map(|holder| holder.number).collect();
+    let agreed = |number: &&u64| numbers.iter().filter(|other| other == number).count() >= majority;
+    numbers.iter().find(agreed).or(numbers.iter().max()).copied()
 }
 
 impl Leases {

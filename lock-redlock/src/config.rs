@@ -55,8 +55,9 @@ impl Config {
             ttl: Duration::from_secs(30),
             prefix: "lock".to_owned(),
             connect_timeout: Duration::from_secs(1),
-            // Far above a round trip, so that a busy machine is not taken for a dead one.
-            node_timeout: Duration::from_millis(250),
+            // Far above a round trip, so that a busy machine is not taken for a dead one: where others decide, nobody
+            // waits for it.
+            node_timeout: Duration::from_secs(1),
             max_ttl: Duration::from_secs(60),
             restart_quarantine: true,
             clock: Clock::boot(),

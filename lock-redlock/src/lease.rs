@@ -14,8 +14,8 @@ use crate::{
     backend::Leases,
     holdings::Holdings,
     panel::{Answer, Panel, Replies, unavailable},
-    quorum::{Verdict, Vote, Votes},
-    round::Attempt,
+    quorum::{Verdict, Vote, Votes, majority},
+    round::{Attempt, PATIENCE},
     scripts::{Line, undo},
 };
 
@@ -82,7 +82,13 @@ impl Held {
         }
         let mut failed = Vec::new();
         while votes.verdict() == Verdict::Undecided {
-            let Some((node, answer)) = replies.next(panel).await else { break };
+            // Once it certainly is on no majority any more, only the answers that come with these are of interest.
+            let next = replies.next(panel);
+            let next = match is_off(&votes) {
+                true => panel.clock().timeout(PATIENCE, next).await.flatten(),
+                false => next.await,
+            };
+            let Some((node, answer)) = next else { break };
             let vote = match answer {
                 Ok(true) => Vote::Granted,
                 Ok(false) => Vote::Refused,
@@ -94,10 +100,10 @@ impl Held {
             };
             votes.record(node, vote);
         }
-        let released = if votes.verdict() == Verdict::Granted {
-            Released::Done
-        } else if panel.len() - votes.count(Vote::Refused) < panel.majority() {
+        let released = if panel.len() - votes.count(Vote::Refused) < panel.majority() {
             Released::Gone
+        } else if is_off(&votes) {
+            Released::Done
         } else {
             Released::Unknown(unavailable(panel, "confirms the release", failed))
         };
@@ -116,6 +122,11 @@ impl Held {
         self.validity.end(Loss::Closed);
         let _ = self.give_back().await;
     }
+}
+
+/// Whether a majority has said that the lease is not there (any more): what the others may still have keeps nobody out.
+fn is_off(votes: &Votes) -> bool {
+    votes.count(Vote::Granted) + votes.count(Vote::Refused) >= majority(votes.as_slice().len())
 }
 
 async fn clean_the_rest(

@@ -239,6 +239,18 @@ impl<T: Send + 'static> Replies<T> {
         self.answered(next)
     }
 
+    /// The next answer, as long as there are nodes to wait for that have not been failing.
+    pub(crate) async fn next_of_working(&mut self, panel: &Panel) -> Option<(usize, T)> {
+        if let Some(next) = self.pending.next().now_or_never() {
+            return self.answered(next);
+        }
+        if self.open().all(|node| panel.is_failing(node)) {
+            return None;
+        }
+        let next = self.pending.next().await;
+        self.answered(next)
+    }
+
     /// The next answer of any node, within its own limit.
     pub(crate) async fn next_of_all(&mut self) -> Option<(usize, T)> {
         let next = self.pending.next().await;

@@ -42,10 +42,10 @@ impl Renewer for Renewals {
     async fn renew(&self, batch: &[Arc<Held>]) {
         let panel = &self.0;
         let mut burst = Burst::new(panel, batch);
-        while !burst.is_decided(panel.majority()) {
-            let Some((node, answer)) = burst.replies.next(panel).await else { break };
-            burst.apply(node, answer);
-        }
+        let Some(ttl) = burst.items.iter().map(|item| item.held.ttl()).min() else { return };
+        // Where a ttl is short, an answer that takes long is as good as none: the next burst is not held up by it.
+        let limit = panel.config.node_timeout.min(ttl / 6);
+        let _ = panel.clock().timeout(limit, burst.decide(panel)).await;
         for item in burst.items.iter().filter(|item| item.extended < panel.majority()) {
             item.held.validity.suspect(Loss::Unreachable);
         }
@@ -68,6 +68,14 @@ impl Burst {
         let items: Vec<Item> = batch.iter().filter_map(item).collect();
         let replies = panel.ask_many(|node| items.iter().map(|item| item.call(node)).collect());
         Self { items, replies }
+    }
+
+    /// Waits until each lease is renewed by a majority, or lost.
+    async fn decide(&mut self, panel: &Panel) {
+        while !self.is_decided(panel.majority()) {
+            let Some((node, answer)) = self.replies.next(panel).await else { return };
+            self.apply(node, answer);
+        }
     }
 
     fn is_decided(&self, majority: usize) -> bool {

@@ -15,6 +15,9 @@ use crate::{
     waiting::Waiter,
 };
 
+/// For how long an open vote waits for the rest once a majority has answered.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(30);
+
 /// What an attempt is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
@@ -87,14 +90,26 @@ impl Round {
                 Verdict::Undecided => {}
                 decided => return decided,
             }
-            if let Some((node, answer)) = self.replies.next(&self.panel).await {
-                self.record(node, answer);
-            } else {
-                for node in self.replies.open() {
-                    self.votes.record(node, Vote::Unknown);
+            match self.next().await {
+                Some((node, answer)) => self.record(node, answer),
+                None => {
+                    for node in self.replies.open() {
+                        self.votes.record(node, Vote::Unknown);
+                    }
                 }
             }
         }
+    }
+
+    /// The next answer; `None` when no more is to be waited for.
+    async fn next(&mut self) -> Option<(usize, Answer<Ballot>)> {
+        let answered = self.panel.len() - self.replies.open().count();
+        let next = self.replies.next(&self.panel);
+        if answered < self.panel.majority() {
+            return next.await;
+        }
+        // The vote is split, and a node that is slower than a majority is to turn the scale. To lose it is always safe.
+        self.panel.clock().timeout(PATIENCE, next).await.flatten()
     }
 
     fn record(&mut self, node: usize, answer: Answer<Ballot>) {
@@ -214,35 +229,53 @@ impl Round {
         }
     }
 
-    /// Gives back whatever this round has or may yet get on any node, and stays in line or leaves it. The requests are
-    /// on their way when this returns; the rest goes on in the background, and what fails there is the janitor's.
+    /// Gives back whatever this round has or may yet get on any node, and leaves the line. The requests are on their way
+    /// when this returns; the rest goes on in the background, and what fails there is the janitor's.
     #[must_use]
-    pub(crate) fn undo(self, stay: bool) -> Undo {
-        let Self { panel, attempt, ballots, replies, .. } = &self;
-        let line = match &attempt.waiter {
+    pub(crate) fn undo(self) -> Undo {
+        let call = |node: usize| match &self.ballots[node] {
+            Some(Ok(Ballot::Granted(_))) => Some(self.undo_call(false, false)),
+            // It may have lined up there.
+            Some(Ok(_)) => self.attempt.waiter.as_ref().map(|_| self.undo_call(false, false)),
+            // Should it have lined up there in an earlier round, it is passed over once it does not listen any more.
+            Some(Err(silence)) if !silence.is_unknown() => None,
+            Some(Err(_)) | None => Some(self.undo_call(false, true)),
+        };
+        let calls = (0..self.panel.len()).map(call).collect();
+        Undo::send(self, calls)
+    }
+
+    /// Gives back what this round has, so that it does not stand in the way of others while it pauses, and stays in
+    /// line. A node that has not answered yet is waited for in the background: most often there will be nothing to undo.
+    pub(crate) fn pass(self) {
+        let call = |node: usize| match &self.ballots[node] {
+            Some(Ok(Ballot::Granted(_))) => Some(self.undo_call(true, false)),
+            Some(Err(silence)) if silence.is_unknown() => Some(self.undo_call(true, true)),
+            Some(_) | None => None,
+        };
+        let calls: Vec<_> = (0..self.panel.len()).map(call).collect();
+        if self.replies.open().next().is_none() && calls.iter().all(Option::is_none) {
+            return;
+        }
+        let panel = Arc::clone(&self.panel);
+        let undo = Undo::send(self, calls);
+        panel.janitor.spawn(undo.finish());
+    }
+
+    /// Leaves it to the janitor to undo this round on `node`. The line is not touched any more: the waiter may have been
+    /// granted since, or its number used again.
+    fn clean(&self, node: usize) {
+        let call = undo(&self.attempt.keys, &self.attempt.value, true, Line::None);
+        self.panel.clean("undo", node, call, self.attempt.ttl);
+    }
+
+    fn undo_call(&self, stay: bool, tombstone: bool) -> ScriptCall {
+        let line = match &self.attempt.waiter {
             None => Line::None,
             Some(waiter) if stay => Line::Stay(&waiter.place),
             Some(waiter) => Line::Leave(&waiter.place),
         };
-        let call = |node: usize| {
-            let answered = match &ballots[node] {
-                Some(Ok(Ballot::Granted(_))) => true,
-                // It lined up there and stays, or there is nothing to be undone at all.
-                Some(Ok(_)) if !matches!(line, Line::Leave(_)) => return None,
-                Some(Ok(_)) => true,
-                // Should it have lined up there in an earlier round, it is passed over once it does not listen any more.
-                Some(Err(silence)) if !silence.is_unknown() => return None,
-                Some(Err(_)) | None => false,
-            };
-            Some(undo(&attempt.keys, &attempt.value, !answered, line))
-        };
-        let calls: Vec<_> = (0..panel.len()).map(call).collect();
-        // Down the connection of its acquisition, where nothing overtakes.
-        let connection = |node| replies.sent(node).map(|sent| sent.connection.clone());
-        let ask = |node: usize| Some(Ask { connection: connection(node), ..calls[node].clone()?.into() });
-        let mut undone = panel.ask(ask, held);
-        let answers = undone.send();
-        Undo { calls, undone, answers, round: self }
+        undo(&self.attempt.keys, &self.attempt.value, tombstone, line)
     }
 
     /// Goes on after a grant, in the background: nodes that grant late join the lease, those that refused forget that
@@ -284,39 +317,55 @@ pub(crate) fn minimum_remainder(ttl: Duration) -> Duration {
 
 /// An undo under way.
 pub(crate) struct Undo {
+    round: Round,
     calls: Vec<Option<ScriptCall>>,
     undone: Replies<Answer<bool>>,
     answers: Vec<(usize, Answer<bool>)>,
-    round: Round,
 }
 
 impl Undo {
-    /// Leaves the rest to the background.
-    pub(crate) fn detach(self) {
-        let panel = Arc::clone(&self.round.panel);
-        panel.janitor.spawn(self.finish());
+    fn send(round: Round, calls: Vec<Option<ScriptCall>>) -> Self {
+        // Down the connection of its acquisition, where nothing overtakes.
+        let connection = |node| round.replies.sent(node).map(|sent| sent.connection.clone());
+        let ask = |node: usize| Some(Ask { connection: connection(node), ..calls[node].clone()?.into() });
+        let mut undone = round.panel.ask(ask, held);
+        let answers = undone.send();
+        Self { round, calls, undone, answers }
     }
 
     /// Waits for the nodes that have been answering, then leaves the rest to the background.
     pub(crate) async fn wait(mut self) {
-        while let Some((node, answer)) = self.undone.next(&self.round.panel).await {
+        while let Some((node, answer)) = self.undone.next_of_working(&self.round.panel).await {
             self.answers.push((node, answer));
         }
-        self.detach();
+        let panel = Arc::clone(&self.round.panel);
+        panel.janitor.spawn(self.finish());
     }
 
     async fn finish(mut self) {
         while let Some((node, answer)) = self.undone.next_of_all().await {
             self.answers.push((node, answer));
         }
-        let Round { panel, attempt, replies, .. } = &mut self.round;
-        for (node, answer) in self.answers {
-            if let (Err(silence), Some(call)) = (answer, &self.calls[node]) {
-                tracing::debug!(node = %panel.address(node), reason = %silence.reason(), "not undone yet");
-                panel.clean("undo", node, call.clone(), attempt.ttl);
+        for (node, answer) in std::mem::take(&mut self.answers) {
+            self.judge(node, answer);
+        }
+        // The acquisition's own answers are waited for, too: they show whether a node works, and whether it granted.
+        while let Some((node, ballot)) = self.round.replies.next_of_all().await {
+            let granted = match ballot {
+                Ok(ballot) => matches!(ballot, Ballot::Granted(_)),
+                Err(silence) => silence.is_unknown(),
+            };
+            if granted && self.calls[node].is_none() {
+                self.round.clean(node);
             }
         }
-        // The acquisition's own answers are waited for, too: they show whether a node works.
-        while replies.next_of_all().await.is_some() {}
+    }
+
+    fn judge(&self, node: usize, answer: Answer<bool>) {
+        if let (Err(silence), Some(_)) = (answer, &self.calls[node]) {
+            let reason = silence.reason();
+            tracing::debug!(node = %self.round.panel.address(node), reason, "not undone yet");
+            self.round.clean(node);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! Waiting: a place in line on each node, and the channels on which a waiter is told that it is its turn.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use lock_core::{Clock, clock::wall_micros};
+use lock_core::{BootInstant, Clock, clock::wall_micros};
 use lock_redis::node::Subscription;
 
 use crate::{
@@ -17,18 +17,32 @@ use crate::{
 /// How long after the first node's news a waiter gives the others to follow before it tries.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// The waiters of one connection. They are numbered from 0, and numbers are used again, so that a busy lock listens to
-/// the same few channels instead of subscribing over and over.
+/// For how long a waiter's channels are kept for the next one after it.
+const EAR_KEPT: Duration = Duration::from_secs(5);
+
+/// The waiters of one connection. They are numbered from 0, and numbers are used again together with the channels that
+/// the last one listened to, so that a busy lock does not subscribe over and over.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     connection: String,
+    clock: Clock,
     free: Mutex<Free>,
 }
 
 #[derive(Debug, Default)]
 struct Free {
     numbers: Vec<u32>,
+    ears: Vec<Kept>,
     next: u32,
+}
+
+/// A number with the channels that its last user listened to.
+#[derive(Debug)]
+struct Kept {
+    number: u32,
+    lock: String,
+    ear: Ear,
+    until: BootInstant,
 }
 
 /// One waiter; its number is free again when this is dropped.
@@ -36,25 +50,24 @@ struct Free {
 pub(crate) struct Waiter {
     pub(crate) place: Place,
     number: u32,
+    lock: String,
+    /// What it listens with, between two rounds.
+    ear: Mutex<Option<Ear>>,
     waiters: Arc<Waiters>,
 }
 
 impl Waiters {
     /// Of the connection with this unique id.
-    pub(crate) fn new(connection: String) -> Arc<Self> {
-        Arc::new(Self { connection, free: Mutex::default() })
+    pub(crate) fn new(connection: String, clock: Clock) -> Arc<Self> {
+        Arc::new(Self { connection, clock, free: Mutex::default() })
     }
 
-    /// A waiter that comes now.
-    pub(crate) fn enter(self: &Arc<Self>) -> Waiter {
-        let number = self.free(|free| {
-            free.numbers.pop().unwrap_or_else(|| {
-                free.next += 1;
-                free.next - 1
-            })
-        });
+    /// A waiter for the lock with this key that comes now.
+    pub(crate) fn enter(self: &Arc<Self>, lock: &str) -> Waiter {
+        let now = self.clock.now();
+        let (number, ear) = self.free(|free| free.take(lock, now));
         let place = Place { waiter: format!("{}.{number}", self.connection), since: wall_micros() };
-        Waiter { place, number, waiters: Arc::clone(self) }
+        Waiter { place, number, lock: lock.to_owned(), ear: Mutex::new(ear), waiters: Arc::clone(self) }
     }
 
     fn free<T>(&self, work: impl FnOnce(&mut Free) -> T) -> T {
@@ -62,9 +75,70 @@ impl Waiters {
     }
 }
 
+impl Free {
+    /// A number, if possible one that listens for this lock already.
+    fn take(&mut self, lock: &str, now: BootInstant) -> (u32, Option<Ear>) {
+        let old = self.ears.extract_if(.., |kept| kept.until <= now).map(|kept| kept.number);
+        self.numbers.extend(old);
+        if let Some(index) = self.ears.iter().position(|kept| kept.lock == lock) {
+            let kept = self.ears.swap_remove(index);
+            return (kept.number, Some(kept.ear));
+        }
+        let number = self.numbers.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        (number, None)
+    }
+}
+
+impl Waiter {
+    /// To be called before the lock is looked at: what is heard from now on is news.
+    pub(crate) fn look(&self) {
+        if let Some(ear) = self.ear().as_mut() {
+            ear.look();
+        }
+    }
+
+    /// Resolves when the lock is to be looked at again; see [`Ear::news`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn news(&self, panel: &Panel, keys: &LockKeys) {
+        // Taken out while it listens: the waiter has one task, and the lock is not held across an await.
+        let ear = self.ear().take().unwrap_or_else(|| Ear::new(panel, keys, &self.place));
+        let mut listening = Listening { waiter: self, ear: Some(ear) };
+        if let Some(ear) = &mut listening.ear {
+            ear.news().await;
+        }
+    }
+
+    fn ear(&self) -> MutexGuard<'_, Option<Ear>> {
+        self.ear.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Puts the ear back, also when the listening is cut short.
+struct Listening<'a> {
+    waiter: &'a Waiter,
+    ear: Option<Ear>,
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        *self.waiter.ear() = self.ear.take();
+    }
+}
+
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.waiters.free(|free| free.numbers.push(self.number));
+        let (number, lock) = (self.number, std::mem::take(&mut self.lock));
+        let until = self.waiters.clock.now().saturating_add(EAR_KEPT);
+        let ear = self.ear().take();
+        self.waiters.free(|free| match ear {
+            Some(ear) => free.ears.push(Kept { number, lock, ear, until }),
+            None => free.numbers.push(number),
+        });
     }
 }
 
@@ -133,10 +207,10 @@ mod tests {
 
     #[test]
     fn two_waiters_at_a_time_have_different_channels_and_numbers_are_used_again() {
-        let waiters = Waiters::new("c".to_owned());
-        let (first, second) = (waiters.enter(), waiters.enter());
+        let waiters = Waiters::new("c".to_owned(), Clock::boot());
+        let (first, second) = (waiters.enter("a"), waiters.enter("a"));
         assert_eq!((first.place.waiter.as_str(), second.place.waiter.as_str()), ("c.0", "c.1"));
         drop(first);
-        assert_eq!(waiters.enter().place.waiter, "c.0");
+        assert_eq!(waiters.enter("b").place.waiter, "c.0");
     }
 }

@@ -18,11 +18,9 @@ pub(crate) fn config(ports: &[u16], values: &[(&str, &str)]) -> Config {
     Config::from_settings(settings).unwrap()
 }
 
-/// Servers that are members from now on.
+/// Servers that are members from the start.
 pub(crate) async fn marked(count: usize) -> RedisNodes {
-    let nodes = RedisNodes::start(count).await.unwrap();
-    lock_redlock::init(&config(&nodes.ports(), &[])).await.unwrap();
-    nodes
+    RedisNodes::start(count).await.unwrap()
 }
 
 pub(crate) async fn connect(nodes: &RedisNodes, values: &[(&str, &str)]) -> Locks {
