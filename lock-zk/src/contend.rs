@@ -107,13 +107,16 @@ impl<'a> Attempt<'a> {
                     };
                     return Ok((entered, children));
                 }
-                Err(ClientError::NoNode) => match self.session.make_directory(&self.spot.directory).await {
-                    Err(error) if outcome(&error) == Outcome::Refused && error != ClientError::NoNode => {
-                        return Err(self.refused(error));
+                Err(ClientError::NoNode) => {
+                    let making = self.unless_interrupted(self.session.make_directory(&self.spot.directory)).await;
+                    match making? {
+                        Err(error) if outcome(&error) == Outcome::Refused && error != ClientError::NoNode => {
+                            return Err(self.refused(error));
+                        }
+                        // Made, or unknown, or gone again: the next create tells.
+                        _ => continue,
                     }
-                    // Made, or unknown, or gone again: the next create tells.
-                    _ => continue,
-                },
+                }
                 Err(error) => match outcome(&error) {
                     Outcome::Refused => return Err(self.refused(error)),
                     Outcome::SessionEnded => return Err(Setback::Again),
@@ -124,7 +127,7 @@ impl<'a> Attempt<'a> {
                     }
                 },
             }
-            self.zk.clock().sleep(backoff.pause()).await;
+            self.unless_interrupted(self.zk.clock().sleep(backoff.pause())).await?;
         }
         Err(Setback::Again)
     }

@@ -135,10 +135,11 @@ mod tests {
         let mut heartbeat = fresh();
         heartbeat.answered(Request::Touch, at(300), at(301));
         assert!(!heartbeat.answered(Request::Write, at(600), at(900)), "it took longer than a tick itself");
-        assert!(!heartbeat.answered(Request::Write, at(650), at(901)), "sent before the pause was over");
-        assert!(!heartbeat.answered(Request::Write, at(905), at(906)), "nothing sent since is a tick older");
-        assert!(heartbeat.answered(Request::Write, at(1105), at(1106)));
-        assert_eq!(heartbeat.deadline(), at(905 + 988));
+        assert!(!heartbeat.answered(Request::Write, at(750), at(901)), "sent before the pause was over");
+        assert!(!heartbeat.answered(Request::Write, at(980), at(981)), "nothing sent since is a tick older");
+        assert!(!heartbeat.answered(Request::Write, at(1100), at(1101)), "nor now");
+        assert!(heartbeat.answered(Request::Write, at(1180), at(1181)));
+        assert_eq!(heartbeat.deadline(), at(980 + 988));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::{EventType, WatchedEvent};
 
 use crate::{
-    session::{Active, Session},
+    session::{Active, Failure, Session},
     sweep::{Keeping, ONE_TRY, withdraw_node},
     wire::{Outcome, outcome},
 };
@@ -95,7 +95,10 @@ impl Lease for ZkLease {
         tokio::select! {
             biased;
             answer = answered => answer.unwrap_or_else(|_| Err(no_answer("the connection was closed during a release"))),
-            _ = session.failed(Duration::ZERO) => Err(no_answer("disconnected during a release")),
+            failure = session.failed(Duration::ZERO) => Err(match failure {
+                Failure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
+                Failure::Outage => no_answer("disconnected during a release"),
+            }),
             () = session.clock().sleep(ONE_TRY) => Err(no_answer("a release was not answered yet")),
         }
     }

@@ -226,14 +226,13 @@ impl Session {
             Err(Error::NoNode) => {}
             other => return other.map(drop),
         }
-        let sent = self.clock().now();
-        match self.timed(Request::Write, sent, client.create(path, b"", &BEAT)).await {
+        match self.make(&client, path, &BEAT).await {
             Err(Error::NoNode) => {}
-            Ok(_) | Err(Error::NodeExists) => return Ok(()),
-            Err(error) => return Err(error),
+            other => return other,
         }
         let (directory, _) = path.rsplit_once('/').unwrap_or_default();
-        self.make_directory(directory).await
+        self.make_directory(directory).await?;
+        self.make(&client, path, &BEAT).await
     }
 
     /// A cheap request that passes through the leader, unlike a read: a paused leader shows by a late answer.

@@ -110,7 +110,8 @@ async fn a_frozen_leader_makes_nobody_hold_beyond_what_the_next_one_finds() {
     let servers = ensemble().await;
     let ports = servers.ports();
     let leader = servers.leader().await.unwrap();
-    let (one, two) = (follower(&servers, None).await, follower(&servers, Some(follower(&servers, None).await)).await);
+    let one = follower(&servers, None).await;
+    let two = follower(&servers, Some(one)).await;
     let (zk, rival) = (on(ports[one]).await, on(ports[two]).await);
     let guard = Locks::new(zk).mutex("leader").lock().await.unwrap();
     let latest = remember(guard.validity().clone());
