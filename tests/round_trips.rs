@@ -54,7 +54,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_to_each_node_of_redlock() 
         proxies.push(Proxy::start(port).await.unwrap());
     }
     let hosts: Vec<_> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
-    let url = format!("redlock://{}/?ttl={TTL}&restart_quarantine=off", hosts.join(","));
+    let url = format!("redlock://{}/?ttl={TTL}", hosts.join(","));
     let locks = Locks::connect(&url).await.unwrap();
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
     for proxy in &proxies {

@@ -11,18 +11,23 @@ use lock_core::{
     Error, LockName, Locks,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable},
 };
-use lock_lab::servers::RedisNodes;
+use lock_lab::servers::{Redis, RedisNodes};
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 
 use crate::links::{Proxies, hosts};
 
 /// The ttl of connections that are cut off.
-const SHORT_TTL: Duration = Duration::from_secs(2);
+const SHORT_TTL: Duration = Duration::from_secs(3);
+
+/// The limit for one request: the part of a ttl that leaves time for a second try at a renewal, and enough for a machine
+/// on which many tests run.
+const LIMITS_PER_TTL: u32 = 4;
+const LONGEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// The longest that a note of an undone attempt may stay: it ends by itself.
 const LONGEST_TOMBSTONE: Duration = Duration::from_secs(120);
 
-/// One Redis server, or the nodes of Redlock: there the number of nodes that make a majority is above one.
+/// One Redis server, or the nodes of Redlock. One server is its own majority.
 #[derive(Debug)]
 pub(crate) struct RedisNodesFixture {
     scheme: &'static str,
@@ -30,7 +35,14 @@ pub(crate) struct RedisNodesFixture {
     control: Vec<MultiplexedConnection>,
     /// Proxies to servers that are down: they live as long as what was connected through them.
     down: Mutex<Vec<Proxies>>,
-    _nodes: RedisNodes,
+    _servers: Servers,
+}
+
+/// The processes: they end when this is dropped.
+#[derive(Debug)]
+enum Servers {
+    One(#[expect(dead_code, reason = "it is kept only to be dropped")] Redis),
+    Nodes(#[expect(dead_code, reason = "it is kept only to be dropped")] RedisNodes),
 }
 
 /// What one node says about a lock.
@@ -42,21 +54,21 @@ struct Holding {
 
 impl RedisNodesFixture {
     pub(crate) async fn single() -> Result<Self, String> {
-        Self::start("redis", 1).await
+        let server = Redis::start().await.map_err(|error| error.to_string())?;
+        Self::of("redis", vec![server.port()], Servers::One(server)).await
     }
 
-    pub(crate) async fn redlock(nodes: usize) -> Result<Self, String> {
-        Self::start("redlock", nodes).await
-    }
-
-    async fn start(scheme: &'static str, count: usize) -> Result<Self, String> {
+    pub(crate) async fn redlock(count: usize) -> Result<Self, String> {
         let nodes = RedisNodes::start(count).await.map_err(|error| error.to_string())?;
-        let ports = nodes.ports();
-        let mut control = Vec::with_capacity(count);
+        Self::of("redlock", nodes.ports(), Servers::Nodes(nodes)).await
+    }
+
+    async fn of(scheme: &'static str, ports: Vec<u16>, servers: Servers) -> Result<Self, String> {
+        let mut control = Vec::with_capacity(ports.len());
         for port in &ports {
             control.push(connection(*port).await.map_err(|error| error.to_string())?);
         }
-        Ok(Self { scheme, ports, control, down: Mutex::default(), _nodes: nodes })
+        Ok(Self { scheme, ports, control, down: Mutex::default(), _servers: servers })
     }
 
     fn majority(&self) -> usize {
@@ -64,9 +76,9 @@ impl RedisNodesFixture {
     }
 
     async fn locks(&self, hosts: &str, ttl: Duration) -> Result<Locks, Error> {
-        // Servers that were just started have forgotten nothing: without this, Redlock would keep them in quarantine.
-        let fresh = if self.scheme == "redlock" { "&restart_quarantine=off" } else { "" };
-        let url = format!("{}://{hosts}/?ttl={}ms{fresh}", self.scheme, ttl.as_millis());
+        let limit = (ttl / LIMITS_PER_TTL).min(LONGEST_LIMIT).as_millis();
+        let limit_key = if self.scheme == "redlock" { "node_timeout" } else { "response_timeout" };
+        let url = format!("{}://{hosts}/?ttl={}ms&{limit_key}={limit}ms", self.scheme, ttl.as_millis());
         let locks = lock::Locks::connect(&url).await?;
         Ok((*locks).clone())
     }

@@ -17,7 +17,7 @@ use zookeeper_client::{Client, Stat};
 use crate::links::{Proxies, hosts};
 
 /// The session of connections that are cut off.
-const SHORT_SESSION: Duration = Duration::from_secs(2);
+const SHORT_SESSION: Duration = Duration::from_secs(3);
 
 /// Where the locks are by default.
 const ROOT: &str = "/locks";

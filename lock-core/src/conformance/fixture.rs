@@ -21,7 +21,7 @@ pub trait Fixture: Debug + Send + Sync + 'static {
     async fn connect(&self) -> Result<Locks, Failure>;
 
     /// A new connection that can be cut off from the servers while they go on serving others, with a short ttl (or
-    /// session), about 2 s: some cases wait for its end, or for a renewal.
+    /// session), about 3 s: some cases wait for its end, or for a renewal.
     async fn connect_severable(&self) -> Result<Severable, Failure>;
 
     /// An attempt to connect to servers that are down.
