@@ -32,11 +32,12 @@ pub struct Load {
 }
 
 impl Load {
-    /// Runs the load to its end. All clients are connected before the first one asks.
+    /// Runs the load to its end: what happened, and how many attempts failed and were repeated. All clients are connected
+    /// before the first one asks.
     ///
     /// # Errors
-    /// [`LabError::Lock`] when any operation of any client fails.
-    pub async fn run(&self, url: &str) -> Result<History, LabError> {
+    /// [`LabError::Lock`] when a client cannot connect, or fails more often than it succeeds.
+    pub async fn run(&self, url: &str) -> Result<(History, usize), LabError> {
         let start = Arc::new(Barrier::new(self.clients));
         let mut clients = JoinSet::new();
         for client in 0..self.clients {
@@ -44,27 +45,39 @@ impl Load {
             let (load, start) = (self.clone(), Arc::clone(&start));
             clients.spawn(async move {
                 start.wait().await;
-                let grants = load.client(client, &locks).await;
+                let outcome = load.client(client, &locks).await;
                 // The next measurement must not find this one's connections; what fails here was reported above.
                 let _ = locks.close(CLOSE_LIMIT).await;
-                grants
+                outcome
             });
         }
-        let mut grants = Vec::new();
+        let (mut grants, mut errors) = (Vec::new(), 0);
         while let Some(done) = clients.join_next().await {
-            grants.extend(LabError::joined(done)?.map_err(LabError::lock("contending"))?);
+            let (granted, failed) = LabError::joined(done)?.map_err(LabError::lock("contending"))?;
+            grants.extend(granted);
+            errors += failed;
         }
-        Ok(History::new(grants))
+        Ok((History::new(grants), errors))
     }
 
-    async fn client(&self, client: usize, locks: &Locks) -> Result<Vec<Grant>, Error> {
+    async fn client(&self, client: usize, locks: &Locks) -> Result<(Vec<Grant>, usize), Error> {
         let mut grants = Vec::with_capacity(self.holds);
-        for _ in 0..self.holds {
-            let (grant, released) = hold_once(client, locks, &self.name, self.hold).await?;
-            released?;
-            grants.push(grant);
+        let mut errors = 0;
+        while grants.len() < self.holds {
+            let released = match hold_once(client, locks, &self.name, self.hold).await {
+                Ok((grant, released)) => {
+                    grants.push(grant);
+                    released
+                }
+                Err(error) => Err(error),
+            };
+            match released {
+                Err(error) if errors >= self.holds => return Err(error),
+                Err(_) => errors += 1,
+                Ok(()) => {}
+            }
         }
-        Ok(grants)
+        Ok((grants, errors))
     }
 }
 

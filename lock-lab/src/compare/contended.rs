@@ -20,7 +20,7 @@ pub(super) async fn run(deployment: &Deployment, settings: &Settings) -> Result<
         hold: Duration::from_secs_f64(settings.hold_ms / 1e3),
     };
     let before = deployment.requests().await?;
-    let history = load.run(&deployment.url()).await?;
+    let (history, errors) = load.run(&deployment.url()).await?;
     let requests = super::per(before, deployment.requests().await?, history.grants().len());
     let moves = history.moves();
     let seconds = history.span().as_secs_f64();
@@ -36,6 +36,7 @@ pub(super) async fn run(deployment: &Deployment, settings: &Settings) -> Result<
         overtakes: history.overtakes_per_hand_off(),
         waits: history.grants().iter().map(Grant::waited).collect::<Recorder>().latency(),
         requests,
+        errors,
         overlaps: history.overlaps(),
         tokens_rise: history.tokens_rise(),
     })

@@ -21,17 +21,29 @@ pub(super) async fn run(deployment: &Deployment, pairs: usize) -> Result<Unconte
     let mut last_token = None;
     let mut tokens_rise = true;
     let before = deployment.requests().await?;
+    let mut errors = 0;
     for _ in 0..pairs {
         let start = clock.now();
-        let guard = mutex.lock().await.map_err(LabError::lock("acquiring"))?;
+        let attempt = mutex.lock().await;
         let granted = clock.now();
-        tokens_rise &= last_token < Some(guard.token());
-        last_token = Some(guard.token());
-        guard.release().await.map_err(LabError::lock("releasing"))?;
+        let released = match attempt {
+            Ok(guard) => {
+                tokens_rise &= last_token < Some(guard.token());
+                last_token = Some(guard.token());
+                guard.release().await
+            }
+            Err(error) => Err(error),
+        };
         let end = clock.now();
-        acquire.record(granted.saturating_since(start));
-        release.record(end.saturating_since(granted));
-        both.record(end.saturating_since(start));
+        match released {
+            Ok(()) => {
+                acquire.record(granted.saturating_since(start));
+                release.record(end.saturating_since(granted));
+                both.record(end.saturating_since(start));
+            }
+            Err(error) if errors >= pairs / 10 => return Err(LabError::lock("acquiring and releasing")(error)),
+            Err(_) => errors += 1,
+        }
     }
     let requests = super::per(before, deployment.requests().await?, pairs);
     super::close(&locks).await;
@@ -40,6 +52,7 @@ pub(super) async fn run(deployment: &Deployment, pairs: usize) -> Result<Unconte
         release: release.latency(),
         both: both.latency(),
         requests,
+        errors,
         tokens_rise,
     })
 }

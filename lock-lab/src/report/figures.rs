@@ -16,6 +16,8 @@ pub struct Uncontended {
     pub both: Latency,
     /// What all servers received, per acquire and release; `None` where there is no server.
     pub requests: Option<f64>,
+    /// Pairs that failed, in the acquisition or in the release; they count nowhere else.
+    pub errors: usize,
     /// Whether each token was higher than the one before.
     pub tokens_rise: bool,
 }
@@ -42,6 +44,8 @@ pub struct Contended {
     pub waits: Latency,
     /// What all servers received, per grant; `None` where there is no server.
     pub requests: Option<f64>,
+    /// Attempts that failed, in the acquisition or in the release, and were repeated.
+    pub errors: usize,
     /// Pairs of grants that were valid at the same time.
     pub overlaps: usize,
     /// Whether each token was higher than the one before.
@@ -84,7 +88,7 @@ pub struct ServerKilled {
     pub grants_before: usize,
     /// Grants of the busy lock after it.
     pub grants_after: usize,
-    /// Acquisitions of the busy lock that failed.
+    /// Attempts on the busy lock that failed, in the acquisition or in the release.
     pub errors: usize,
     /// Pairs of grants of the busy lock that were valid at the same time.
     pub busy_overlaps: usize,

@@ -120,6 +120,7 @@ fn uncontended(report: &Report) -> Table {
             "both p99",
             "to Redis",
             "requests",
+            "failed attempts",
             "tokens rise",
         ],
         rows: rows(
@@ -134,6 +135,7 @@ fn uncontended(report: &Report) -> Table {
                     micros(figures.both.p99),
                     base.map_or_else(none, |base| format!("{:.2}", figures.both.p50 / base)),
                     figures.requests.map_or_else(none, |requests| format!("{requests:.2}")),
+                    count(figures.errors),
                     yes(figures.tokens_rise),
                 ]
             },
@@ -165,6 +167,7 @@ fn contended(report: &Report) -> Table {
             "wait p50",
             "wait p99",
             "requests/grant",
+            "failed attempts",
             "overlapping grants",
             "tokens rise",
         ],
@@ -182,6 +185,7 @@ fn contended(report: &Report) -> Table {
                     micros(figures.waits.p50),
                     micros(figures.waits.p99),
                     figures.requests.map_or_else(none, |requests| format!("{requests:.1}")),
+                    count(figures.errors),
                     count(figures.overlaps),
                     yes(figures.tokens_rise),
                 ]
