@@ -34,6 +34,9 @@ struct Live {
     driver: AbortHandle,
 }
 
+/// How many requests may wait for the socket to take them; further ones wait for these.
+const WAITING_TO_BE_SENT: usize = 1_024;
+
 impl Connection {
     /// Connects and signs in. To be called on the runtime of the node.
     pub(super) async fn open(reach: Arc<Reach>) -> Result<Self, NodeError> {
@@ -45,7 +48,8 @@ impl Connection {
 
     async fn dial_and_greet(reach: Arc<Reach>) -> Result<Self, RedisError> {
         let (stream, user) = (dial(&reach).await?, sign_in(&reach));
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
         let (mut wire, driver) = MultiplexedConnection::new_with_config(&user, stream, config).await?;
         let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
