@@ -1,26 +1,30 @@
 //! The servers that tests and measurements need, installed where they are missing.
 
-use std::{path::Path, process::Command, process::Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// A file that must be there, and the Debian package that has it.
+/// What must be there, and the Debian package that has it.
 struct Needed {
-    file: &'static str,
+    /// A program by its name, wherever it is, or a file by its path.
+    what: &'static str,
     package: &'static str,
     /// The service that the package starts by itself, if any: the tests start servers of their own.
     service: Option<&'static str>,
 }
 
 const NEEDED: [Needed; 6] = [
-    Needed { file: "/usr/bin/redis-server", package: "redis-server", service: Some("redis-server") },
-    Needed { file: "/usr/bin/redis-sentinel", package: "redis-sentinel", service: Some("redis-sentinel") },
-    Needed { file: "/usr/share/java/zookeeper.jar", package: "zookeeper", service: Some("zookeeper") },
-    Needed { file: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java", service: None },
-    Needed { file: "/usr/bin/java", package: "default-jre-headless", service: None },
-    Needed { file: "/usr/bin/setpriv", package: "util-linux", service: None },
+    Needed { what: "redis-server", package: "redis-server", service: Some("redis-server") },
+    Needed { what: "redis-sentinel", package: "redis-sentinel", service: Some("redis-sentinel") },
+    Needed { what: "/usr/share/java/zookeeper.jar", package: "zookeeper", service: Some("zookeeper") },
+    Needed { what: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java", service: None },
+    Needed { what: "java", package: "default-jre-headless", service: None },
+    Needed { what: "setpriv", package: "util-linux", service: None },
 ];
 
 /// Has all servers installed, or fails and says what is missing and how to get it.
@@ -36,7 +40,7 @@ pub(crate) fn require_servers() -> Result<()> {
     install(&missing).with_context(by_hand)?;
     match self::missing().first() {
         None => Ok(()),
-        Some(needed) => bail!("{} is still missing although {} is installed", needed.file, needed.package),
+        Some(needed) => bail!("{} is still missing although {} is installed", needed.what, needed.package),
     }
 }
 
@@ -48,7 +52,15 @@ pub(crate) fn try_servers() {
 }
 
 fn missing() -> Vec<&'static Needed> {
-    NEEDED.iter().filter(|needed| !Path::new(needed.file).exists()).collect()
+    NEEDED.iter().filter(|needed| !is_there(needed.what)).collect()
+}
+
+/// Whether a file is there, or a program is on the path or where Debian has those of the administrator.
+fn is_there(what: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    // A path from the root replaces the place that it is joined to.
+    places.into_iter().any(|place| place.join(what).is_file())
 }
 
 fn install(missing: &[&Needed]) -> Result<()> {
