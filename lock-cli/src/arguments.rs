@@ -105,8 +105,8 @@ pub(crate) struct Status {
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// How many contenders, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    pub(crate) nodes: usize,
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) nodes: u16,
 
     /// How long each holds the lock.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "100ms")]
@@ -125,7 +125,7 @@ pub(crate) struct Compare {
     pub(crate) on: Vec<Topology>,
 
     /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     pub(crate) scale: f64,
 }
 
@@ -136,4 +136,9 @@ pub(crate) enum Redlock {
     /// A node that is not marked counts as one that restarted without its data, and gives no vote for max_ttl. Running it
     /// again changes nothing; it refuses a deployment of which some nodes are members already.
     Init,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (0.001..=100.0).contains(factor));
+    factor.ok_or_else(|| "a number from 0.001 to 100".to_owned())
 }

@@ -13,7 +13,7 @@ use crate::{
 /// Runs the demonstration, on one backend or on the servers of every backend.
 pub(crate) async fn demo(config: Option<Config>, options: &Demo) -> Result<u8, Failure> {
     let mut demonstration = demo::Options::default();
-    demonstration.nodes = options.nodes;
+    demonstration.nodes = options.nodes.into();
     demonstration.hold = options.hold;
     demonstration.url = config.map(|config| config.to_url());
     demo::run(&demonstration).await?;

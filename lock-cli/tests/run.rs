@@ -46,6 +46,9 @@ async fn wrong_usage_is_64_and_help_is_0() {
         &["run", "", "--", "true"],
         &["no-such-command"],
         &["compare", "--out", "x", "--url", "memory://"],
+        &["compare", "--out", "x", "--scale", "NaN"],
+        &["compare", "--out", "x", "--on", "nothing"],
+        &["demo", "--nodes", "0"],
     ] {
         let wrong = output(MEMORY, arguments).await;
         assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(64), ""), "{arguments:?}: {wrong:?}");

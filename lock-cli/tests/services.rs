@@ -16,7 +16,7 @@ on_each_service! {
     a_deleted_lock_ends_the_commands_whole_group,
     a_service_that_falls_silent_ends_the_commands_whole_group,
     a_service_that_is_down_is_unavailable,
-    a_password_or_key_that_the_service_does_not_take_is_a_configuration_error,
+    a_setting_that_the_service_does_not_know_is_a_configuration_error,
     status_shows_the_holder,
 }
 
@@ -128,7 +128,7 @@ async fn a_service_that_is_down_is_unavailable(mut service: Service) {
     }
 }
 
-async fn a_password_or_key_that_the_service_does_not_take_is_a_configuration_error(service: Service) {
+async fn a_setting_that_the_service_does_not_know_is_a_configuration_error(service: Service) {
     let unknown = output(&format!("{}&no_such_key=17", service.url()), &["status", "a"]).await;
     assert_eq!(unknown.status, Some(78), "{unknown:?}");
     assert!(unknown.stderr.contains("no_such_key") && unknown.stderr.contains("17"), "{unknown:?}");
