@@ -50,11 +50,21 @@ impl ZkLease {
         token: u64,
         watch: &mut Option<Watch>,
     ) -> Option<Self> {
-        let (number, validity) = keeping.session.admit()?;
+        let (number, validity, lapsed) = keeping.session.admit()?;
         let released = CancellationToken::new();
         let watching =
             watch_own(Arc::clone(&keeping.session), node.clone(), validity.clone(), released.clone(), watch.take());
-        tokio::spawn(watching);
+        tokio::spawn({
+            let (keeping, node) = (keeping.clone(), node.clone());
+            async move {
+                tokio::select! {
+                    () = watching => {}
+                    // Lost is final, so this node stands for nobody any more; but its session keeps it, and with it
+                    // everybody else from the lock, for as long as the program does not let go of its guard.
+                    () = lapsed.cancelled() => drop(withdraw_node(&keeping, node)),
+                }
+            }
+        });
         let active = Some(keeping.session.activate());
         Some(Self { name: name.clone(), node, token, number, validity, keeping: keeping.clone(), released, active })
     }

@@ -63,9 +63,16 @@ struct Book {
     heartbeat: Heartbeat,
     /// The deadline that the guards were last told.
     published: BootInstant,
-    leases: HashMap<u64, Validity>,
+    leases: HashMap<u64, Held>,
     next: u64,
     ended: bool,
+}
+
+/// A grant, as its session sees it.
+struct Held {
+    validity: Validity,
+    /// Cancelled when the grant was lost although the session lived on.
+    lapsed: CancellationToken,
 }
 
 /// Keeps the session's heartbeat writing; one per contender or holder.
@@ -165,16 +172,21 @@ impl Session {
         let deadline = book.heartbeat.deadline();
         if deadline >= book.published.saturating_add(self.timeout / 32) {
             book.published = deadline;
-            for validity in book.leases.values() {
-                if let Some(observed) = validity.observe() {
-                    validity.advance(observed, deadline);
+            book.leases.retain(|_, held| {
+                let renewed = held.validity.observe().is_some_and(|seen| held.validity.advance(seen, deadline));
+                if !renewed {
+                    held.lapsed.cancel();
                 }
-            }
+                renewed
+            });
         }
     }
 
     /// Begins the validity of a grant. `None` when the session has ended, or is not certain to live right now.
-    pub(crate) fn admit(&self) -> Option<(u64, Validity)> {
+    ///
+    /// The token is cancelled should the grant be lost while the session lives on: its node is still there then, and
+    /// nobody else would ever remove it.
+    pub(crate) fn admit(&self) -> Option<(u64, Validity, CancellationToken)> {
         let mut book = self.book();
         let deadline = book.heartbeat.deadline();
         if book.ended || self.clock.now() >= deadline {
@@ -183,8 +195,9 @@ impl Session {
         let validity = Validity::new(self.clock, deadline);
         let number = book.next;
         book.next += 1;
-        book.leases.insert(number, validity.clone());
-        Some((number, validity))
+        let lapsed = CancellationToken::new();
+        book.leases.insert(number, Held { validity: validity.clone(), lapsed: lapsed.clone() });
+        Some((number, validity, lapsed))
     }
 
     /// Forgets a grant.
@@ -235,8 +248,8 @@ impl Session {
     pub(crate) fn end(&self, loss: Loss) {
         let mut book = self.book();
         book.ended = true;
-        for validity in book.leases.values() {
-            validity.end(loss);
+        for held in book.leases.values() {
+            held.validity.end(loss);
         }
         drop(book);
         self.link.send_replace(Link::Ended);
@@ -263,8 +276,8 @@ impl Session {
                     self.moved_to(Link::Up);
                 }
                 SessionState::Disconnected | SessionState::ConnectedReadOnly => {
-                    for validity in self.book().leases.values() {
-                        validity.suspect(Loss::Unreachable);
+                    for held in self.book().leases.values() {
+                        held.validity.suspect(Loss::Unreachable);
                     }
                     self.moved_to(Link::Down);
                 }

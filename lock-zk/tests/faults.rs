@@ -116,6 +116,24 @@ async fn a_holder_that_is_cut_off_knows_of_its_loss_before_the_next_one_holds() 
 }
 
 #[tokio::test]
+async fn a_lock_that_is_lost_in_a_session_that_lives_on_is_free_again_before_its_guard_is_dropped() {
+    let server = server().await;
+    let proxy = Proxy::start(server.ports()[0]).await.unwrap();
+    // The servers round the end of a session up to a whole tick, so there is a moment between the loss and that end.
+    let (_zk, locks) = behind(short_lived(proxy.port())).await;
+    let lost = locks.mutex("lapsed").lock().await.unwrap();
+    proxy.hold();
+    within("the loss", lost.lost()).await;
+    proxy.heal();
+    let again = within("the next grant", locks.mutex("lapsed").lock()).await.unwrap();
+    assert!(again.token() > lost.token());
+    assert!(!lost.is_valid());
+    assert!(matches!(lost.release().await, Err(Error::Lost { .. })));
+    assert!(again.is_valid());
+    again.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn when_the_session_ends_every_guard_is_lost_and_the_next_acquisition_opens_a_new_one() {
     let server = server().await;
     let port = server.ports()[0];
