@@ -4,7 +4,10 @@ mod checks;
 mod safeguards;
 mod setup;
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
@@ -52,8 +55,18 @@ enum Job {
     },
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().job {
+fn main() -> ExitCode {
+    match work(Arguments::parse().job) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(job: Job) -> Result<()> {
+    match job {
         Job::Setup => setup::require_servers(),
         Job::Test { rest } => {
             setup::require_servers()?;
