@@ -6,6 +6,7 @@ mod sabotage;
 use std::sync::Arc;
 
 use lock_core::conformance::{CASES, Case, Failure, Fixture, MemoryFixture};
+use tokio::task::JoinSet;
 
 use self::sabotage::{Sabotage, Sabotaged};
 
@@ -24,10 +25,15 @@ async fn found_out(sabotage: Sabotage, by: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_memory_backend_passes_every_case() {
     let fixture = Arc::new(MemoryFixture::default());
-    let mut failures: Vec<(&str, Failure)> = Vec::new();
+    let mut runs = JoinSet::new();
     for case in CASES {
-        if let Err(failure) = case.run(fixture.clone()).await {
-            failures.push((case.name, failure));
+        let fixture = fixture.clone();
+        runs.spawn(async move { (case.name, case.run(fixture).await) });
+    }
+    let mut failures: Vec<(&str, Failure)> = Vec::new();
+    while let Some(run) = runs.join_next().await {
+        if let (name, Err(failure)) = run.unwrap() {
+            failures.push((name, failure));
         }
     }
     assert!(failures.is_empty(), "{failures:#?}");
