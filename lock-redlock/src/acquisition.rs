@@ -162,9 +162,9 @@ impl Acquisition {
     async fn pause(&mut self, lost: Lost) {
         let panel = Arc::clone(&self.redlock.panel);
         let limit = match lost {
-            Lost::Held(free_in) => {
+            Lost::Behind(limit) => {
                 self.backoff = new_backoff();
-                free_in.min(LONGEST_SLEEP) + SCATTER.mul_f64(fastrand::f64())
+                limit.min(LONGEST_SLEEP) + SCATTER.mul_f64(fastrand::f64())
             }
             Lost::Contested | Lost::Outage(_) => self.backoff.pause(),
         };

@@ -18,6 +18,9 @@ use crate::{
 /// For how long an open vote waits for the rest once a majority has answered.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(30);
 
+/// For how long one that won no node waits for the others to come to an end among themselves.
+const TURN: Duration = Duration::from_millis(100);
+
 /// What an attempt is about.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
@@ -43,9 +46,9 @@ pub(crate) struct Round {
 /// What a lost vote means.
 #[derive(Debug)]
 pub(crate) enum Lost {
-    /// One holder has a majority, and will be gone after this time unless it renews.
-    Held(Duration),
-    /// Nobody has a majority, as far as could be seen; another round may.
+    /// Others have it or are about to. For one that waits, another round is worth it after this time at the latest.
+    Behind(Duration),
+    /// The vote was split, and nobody may have won it: another round at once may.
     Contested,
     /// So few nodes vote at all that nobody can have a majority.
     Outage(Error),
@@ -201,18 +204,18 @@ impl Round {
         let mut holders: HashMap<&[u8], usize> = HashMap::new();
         let mut free_in = Vec::new();
         for ballot in self.ballots.iter().flatten().flatten() {
-            match ballot {
-                Ballot::Held { remaining, holder } => {
-                    *holders.entry(holder).or_default() += 1;
-                    free_in.push(remaining.unwrap_or(Duration::MAX));
-                }
-                Ballot::Granted(_) => free_in.push(Duration::ZERO),
-                Ballot::Reserved(_) | Ballot::Undone | Ballot::Quarantined(_) => {}
+            if let Ballot::Held { remaining, holder } = ballot {
+                *holders.entry(holder).or_default() += 1;
+                free_in.push(remaining.unwrap_or(Duration::MAX));
             }
         }
+        let granted = self.granted().count();
+        free_in.extend((0..granted).map(|_| Duration::ZERO));
         let majority = self.panel.majority();
         match smallest(free_in, majority) {
-            Some(free_in) if holders.values().any(|count| *count >= majority) => Lost::Held(free_in),
+            Some(free_in) if holders.values().any(|count| *count >= majority) => Lost::Behind(free_in),
+            // Whoever has some of the nodes tries again at once; one that has none only stands in the way. It is in line.
+            _ if granted == 0 => Lost::Behind(TURN),
             _ => Lost::Contested,
         }
     }
