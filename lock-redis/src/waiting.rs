@@ -86,6 +86,7 @@ impl Redis {
         Some(subscription.changes())
     }
 
+    /// Waits until releases are heard of, but not for ever: a user who may not subscribe looks again now and then.
     async fn listen(&self, front: &mut Front, request: &Request, stop: &CancellationToken) -> Result<(), Error> {
         let subscribe = || self.node().subscribe(&self.keys(&request.name).channel());
         let subscription = front.subscription.get_or_insert_with(subscribe);
@@ -94,6 +95,7 @@ impl Redis {
             biased;
             () = stop.cancelled() => Err(Error::Cancelled),
             () = subscription.confirmed() => Ok(()),
+            () = self.clock().sleep(self.node().config().response_timeout) => Ok(()),
             () = self.node().out(since) => Err(self.out()),
         }
     }

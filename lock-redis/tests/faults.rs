@@ -152,14 +152,16 @@ async fn a_release_without_an_answer_is_repeated_until_there_is_one() {
 
 #[tokio::test]
 async fn a_release_while_the_waiters_subscription_was_down_is_not_missed() {
-    let mut server = server().await;
+    let server = server().await;
     let proxy = server.proxy().await;
     let holder = server.locks().await;
     // Ready for an outage longer than this one.
     let waiter = connect(common::config(proxy.port()).with_connect_timeout(LIMIT)).await;
     let guard = holder.mutex("a").lock().await.unwrap();
+    let before = server.calls().await;
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
-    server.until_somebody_waits("a").await;
+    // It tries before and after it has subscribed.
+    server.until_called(before + 2).await;
     proxy.cut();
     guard.release().await.unwrap();
     proxy.heal();
@@ -269,6 +271,21 @@ async fn a_wrong_password_is_said_to_be_one() {
     source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(!source.contains("wrong\""), "{source}");
     Redis::connect(server.config().with_credentials(None, "secret")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_publish_and_to_subscribe_has_locks_all_the_same() {
+    let mut server = server().await;
+    server.ask::<()>(&["ACL", "SETUSER", "worker", "on", ">secret", "~*", "resetchannels", "+@all"]).await;
+    let config = server.config().with_credentials(Some("worker".to_owned()), "secret");
+    let (holder, waiter) = (connect(config.clone()).await, connect(config).await);
+    let guard = holder.mutex("a").lock().await.unwrap();
+    let before = server.calls().await;
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
+    server.until_called(before + 1).await;
+    guard.release().await.unwrap();
+    soon(waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(server.left().await, Vec::<String>::new());
 }
 
 #[tokio::test]

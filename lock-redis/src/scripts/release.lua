@@ -13,6 +13,8 @@ end
 redis.call('DEL', KEYS[1])
 -- The counter stays; who held it and with which payload is of no use any more.
 redis.call('HDEL', KEYS[2], 'held', 'value', 'payload')
--- How many hear it tells each of them how long to hold back, so that not all of them try at once.
-local listeners = redis.call('PUBSUB', 'NUMSUB', ARGV[2])[2]
-return 1 + redis.call('PUBLISH', ARGV[2], listeners)
+-- How many hear it tells each of them how long to hold back, so that not all of them try at once. pcall: a user who may
+-- not publish has released all the same, and those who wait look again by themselves.
+local listeners = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2] or 0
+local heard = redis.pcall('PUBLISH', ARGV[2], listeners)
+return 1 + (tonumber(heard) or 0)

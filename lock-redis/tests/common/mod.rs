@@ -105,6 +105,21 @@ impl Server {
         }
     }
 
+    /// How many scripts were called so far.
+    pub(crate) async fn calls(&self) -> u64 {
+        let stats = self.redis.info("commandstats").await.unwrap();
+        let count = |name| {
+            let stat: &String = stats.get(name)?;
+            stat.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
+        };
+        ["cmdstat_eval", "cmdstat_evalsha"].into_iter().filter_map(count).sum()
+    }
+
+    /// Waits until scripts were called that often.
+    pub(crate) async fn until_called(&self, times: u64) {
+        soon(async { while self.calls().await < times {} }).await;
+    }
+
     pub(crate) async fn holder(&mut self, name: &str) -> Option<String> {
         let keys = keys(name);
         self.ask(&["GET", keys.lock()]).await
