@@ -1,6 +1,6 @@
 //! Connections through proxies, one before each server.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use lock_core::conformance::Link;
@@ -39,6 +39,10 @@ impl Link for Proxies {
 
     async fn cut(&self) {
         self.0.iter().for_each(Proxy::cut);
+    }
+
+    async fn slow_down(&self, delay: Duration) {
+        self.0.iter().for_each(|proxy| proxy.delay(delay));
     }
 
     async fn heal(&self) {

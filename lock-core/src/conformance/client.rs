@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    Link,
+    Failure, Link,
     checker::{Checker, Hold},
     failure::Outcome,
     limits::within,
@@ -67,20 +67,28 @@ impl Client {
     }
 
     /// Stops its traffic; connections stay open.
-    pub(super) async fn hold(&self) {
-        if let Some(link) = &self.link {
-            link.hold().await;
-        }
+    pub(super) async fn hold(&self) -> Outcome {
+        self.link()?.hold().await;
+        Ok(())
     }
 
     /// Breaks its connections.
-    pub(super) async fn cut(&self) {
-        if let Some(link) = &self.link {
-            link.cut().await;
-        }
+    pub(super) async fn cut(&self) -> Outcome {
+        self.link()?.cut().await;
+        Ok(())
     }
 
-    /// Lets its traffic through again.
+    /// Delays its traffic in each direction.
+    pub(super) async fn slow_down(&self, delay: Duration) -> Outcome {
+        self.link()?.slow_down(delay).await;
+        Ok(())
+    }
+
+    fn link(&self) -> Outcome<&Arc<dyn Link>> {
+        self.link.as_ref().ok_or_else(|| Failure::new("this connection cannot be cut off"))
+    }
+
+    /// Lets its traffic through again, if it was ever held or cut.
     pub(super) async fn heal(&self) {
         if let Some(link) = &self.link {
             link.heal().await;

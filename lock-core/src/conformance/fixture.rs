@@ -60,7 +60,10 @@ pub trait Link: Debug + Send + Sync + 'static {
     /// Breaks the connections, and refuses new ones.
     async fn cut(&self);
 
-    /// Forwards again, and lets new connections through.
+    /// Delays what passes in each direction by `delay`. Does nothing where nothing travels.
+    async fn slow_down(&self, delay: Duration);
+
+    /// Forwards again, without delay, and lets new connections through.
     async fn heal(&self);
 }
 

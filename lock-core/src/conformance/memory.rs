@@ -85,6 +85,8 @@ impl Link for MemoryLink {
         self.0.set_connected(false);
     }
 
+    async fn slow_down(&self, _delay: Duration) {}
+
     async fn heal(&self) {
         self.0.set_connected(true);
     }

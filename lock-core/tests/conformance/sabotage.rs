@@ -97,6 +97,8 @@ impl Link for Switch {
         self.0.set_connected(false);
     }
 
+    async fn slow_down(&self, _delay: Duration) {}
+
     async fn heal(&self) {
         self.0.set_connected(true);
     }

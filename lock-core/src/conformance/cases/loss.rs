@@ -17,7 +17,7 @@ pub(super) async fn a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_be
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
-    first.hold().await;
+    first.hold().await?;
     ends_before_the_next_grant(&run, guard, &second, &name).await
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn a_lease_whose_connection_is_cut_ends_and_its_guard_knows_bef
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
-    first.cut().await;
+    first.cut().await?;
     ends_before_the_next_grant(&run, guard, &second, &name).await
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn lost_is_final(run: Arc<Run>) -> Outcome {
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let old = first.lock(&name).await?;
     let kept = old.validity().clone();
-    first.hold().await;
+    first.hold().await?;
     within("the news of the loss", old.lost()).await?;
     first.heal().await;
     // The connection works again, and is renewed again: for a new grant, never for the old one.
@@ -150,7 +150,7 @@ pub(super) async fn a_broken_connection_that_is_mended_at_once_costs_no_lock(run
     let first = run.connect_severable().await?;
     let guard = first.lock(&name).await?;
     let Some(deadline) = guard.valid_until() else { return Err(Failure::new("the lock was lost at once")) };
-    first.cut().await;
+    first.cut().await?;
     first.heal().await;
     // Renewals go on over a new connection.
     eventually("the lock is renewed over a new connection", || async {

@@ -52,6 +52,7 @@ cases! {
     }
     tokens::{
         tokens_rise_over_10000_grants_from_several_connections,
+        validity_counts_from_the_sending_of_a_request_not_from_its_answer,
         a_ttl_of_its_own_is_what_the_server_keeps_where_that_is_possible,
     }
     loss::{

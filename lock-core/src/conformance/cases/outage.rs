@@ -53,7 +53,7 @@ pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_
     if first.locks().capabilities().fifo {
         in_line(&first, &name, 1).await?;
     }
-    second.cut().await;
+    second.cut().await?;
     match within("a wait without its servers", waiter).await?? {
         Err(Error::Unavailable { .. }) => {}
         other => return Err(Failure::new(format!("a wait without its servers ended with {other:?}"))),
@@ -69,7 +69,7 @@ pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: A
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect_severable().await?];
     let guard = first.lock(&name).await?;
-    second.hold().await;
+    second.hold().await?;
     let waited = within("a limited wait", second.mutex(&name).wait(Duration::from_millis(300)).lock()).await?;
     ensure!(
         matches!(waited, Err(Error::NotAcquired { .. } | Error::Unavailable { .. })),
@@ -94,7 +94,7 @@ pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc
         in_line(&first, &name, 1).await?;
     }
     // As good as dead: nothing that it sends arrives any more.
-    second.hold().await;
+    second.hold().await?;
     let patient = tokio::spawn({
         let (client, name) = (third.clone(), name.clone());
         async move { client.lock(&name).await }
@@ -116,7 +116,7 @@ pub(super) async fn close_ends_within_its_limit_while_the_backend_cannot_be_reac
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&held).await?;
     let other = first.lock(&dropped).await?;
-    first.hold().await;
+    first.hold().await?;
     drop(other);
     let closed = first.close(Duration::from_millis(200)).await?;
     ensure!(

@@ -48,7 +48,7 @@ pub(super) async fn a_release_after_the_lease_ended_never_removes_the_successors
     let name = run.name();
     let [first, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
     let late = first.lock(&name).await?;
-    first.hold().await;
+    first.hold().await?;
     let successor = second.lock(&name).await?;
     first.heal().await;
     reports_the_loss(within("a late release", late.release()).await?)?;
@@ -76,7 +76,7 @@ pub(super) async fn a_guard_dropped_after_its_lease_ended_never_removes_the_succ
     let name = run.name();
     let [first, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
     let late = first.lock(&name).await?;
-    first.cut().await;
+    first.cut().await?;
     let successor = second.lock(&name).await?;
     drop(late);
     first.heal().await;
@@ -91,7 +91,7 @@ pub(super) async fn a_release_that_does_not_reach_the_server_is_made_good(run: A
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
     let validity = guard.validity().clone();
-    first.hold().await;
+    first.hold().await?;
     let released = within("a release that cannot arrive", guard.release()).await?;
     ensure!(!validity.is_valid(), "the validity of a released guard goes on");
     match released {

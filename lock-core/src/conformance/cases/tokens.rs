@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::super::{
     Failure, Kept,
     failure::{Outcome, ensure},
-    limits::within,
+    limits::{eventually, within},
     run::Run,
 };
 use crate::{Clock, FencingToken};
@@ -27,6 +27,28 @@ pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: 
             guard.release().await?;
         }
     }
+    Ok(())
+}
+
+/// A holder that counted from the answers would be found out by the checker: with slow answers it believes in its lease for
+/// longer than the servers keep it, by more than the margin.
+pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_answer(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let client = run.connect_severable().await?;
+    // A session counts no answer that took as long as a tick.
+    let slow = client.locks().capabilities().ttl.is_some();
+    client.slow_down(Duration::from_millis(if slow { 150 } else { 15 })).await?;
+    let guard = client.lock(&name).await?;
+    for _ in 0..3 {
+        let deadline = guard.valid_until();
+        eventually("a slow renewal arrives", || async {
+            ensure!(guard.is_valid(), "{guard:?} was lost to slow answers");
+            Ok((guard.valid_until() > deadline).then_some(()))
+        })
+        .await?;
+        run.is_kept(&guard).await?;
+    }
+    guard.release().await?;
     Ok(())
 }
 
