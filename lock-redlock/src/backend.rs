@@ -45,8 +45,8 @@ impl Redlock {
     /// Connects to the servers of `config`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] within the connect limit when no majority of them answers; [`Error::Config`] when two of
-    /// them are one and the same server under two addresses.
+    /// [`Error::Unavailable`] within the connect limit when no majority of them answers; [`Error::Config`] when a setting
+    /// is not allowed, or two of them are one and the same server under two addresses.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -54,6 +54,7 @@ impl Redlock {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
+        config.check()?;
         let runtime = Handle::current();
         let clock = config.clock;
         let panel = Arc::new(Panel::new(config, &runtime));

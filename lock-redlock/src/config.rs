@@ -90,13 +90,24 @@ impl Config {
         config.node_timeout = settings.duration("node_timeout", config.node_timeout, LIMITS)?;
         config.restart_quarantine = settings.choice("restart_quarantine", &[("on", true), ("off", false)])?;
         if let Some(prefix) = settings.text("prefix") {
-            if !Keys::is_prefix(&prefix) {
-                return Err(Error::config("prefix", prefix, Keys::PREFIXES));
-            }
             config.prefix = prefix;
         }
         settings.finish()?;
+        config.check()?;
         Ok(config)
+    }
+
+    /// Checks what a program may have set by itself.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_servers(&self.nodes)?;
+        if !Keys::is_prefix(&self.prefix) {
+            return Err(Error::config("prefix", &self.prefix, Keys::PREFIXES));
+        }
+        if !self.ttls().contains(&self.ttl) {
+            let allowed = format!("{SHORTEST_TTL:?} to max_ttl, {:?}", self.max_ttl);
+            return Err(Error::config("ttl", format!("{:?}", self.ttl), allowed));
+        }
+        Ok(())
     }
 
     /// The ttls that a request may ask for.

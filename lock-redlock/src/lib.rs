@@ -1,13 +1,29 @@
 //! The Redlock backend: a majority of independent Redis servers holds the lock, so that it survives the loss of any
 //! minority of them.
 //!
+//! # Which backend should I use?
+//! This one where three or five Redis servers that know nothing of each other are at hand, and a lock has to stay both
+//! safe and available while a minority of them is down. With one Redis, use `lock-redis`; with ZooKeeper, `lock-zk`.
+//!
 //! # What this does not guarantee
 //! * The servers' clocks and this machine's must run at about the same *speed*: a lease is counted down on each of them. A
 //!   server whose clock jumps ends its leases early; at a majority of exactly the minimal size, one is enough for two
-//!   holders. The fencing token protects the store from both writing.
-//! * Waiters are served about in the order of their arrival, by courtesy of those who lose: no promise.
-//! * A server that restarts without its data gives no vote for `max_ttl` (see [`init`]); while a majority is in that
-//!   state, nothing is granted.
+//!   holders. The fencing token keeps the protected store safe from that.
+//! * Fencing tokens rise whatever the clocks show while the servers keep their counters. When they lose them, the tokens
+//!   rise by the clock, as long as the clocks differ by less than the time between two grants.
+//! * Waiters are served about in the order of their arrival, which is no promise: a newcomer may come first.
+//!
+//! # Members and quarantine
+//! A server that restarts without its data has forgotten for whom it voted, and could give a second holder the majority
+//! that a first one still has. So each server stores which process of it the deployment knows. A process that is not
+//! known, because it was restarted, flushed, or never marked, gives no vote for `max_ttl`, by when every lease that it may
+//! have voted for has ended; held locks are carried on meanwhile by the others, and take it in again. While a majority is
+//! in that state nothing is granted, and the error says so.
+//!
+//! An unmarked server cannot be told from one that lost everything. A new deployment is therefore marked once, by
+//! [`init`]; if that is forgotten it becomes usable by itself, `max_ttl` after the first connection. Where every server
+//! has each write on its disk before it answers (`appendfsync always`), nothing is ever forgotten, and
+//! `restart_quarantine=off` does without all this.
 //!
 //! # Example
 //! ```no_run

@@ -33,6 +33,7 @@ use crate::{
 /// # Cancel safety
 /// When the future is dropped, some servers may be marked and others not; those take `max_ttl` to become usable.
 pub async fn init(config: &Config) -> Result<(), Error> {
+    config.check()?;
     if !config.restart_quarantine {
         return Ok(());
     }

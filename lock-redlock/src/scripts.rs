@@ -239,3 +239,6 @@ fn text(value: &Value) -> Option<&str> {
 fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 -- KEYS: lock, token, tombstone of this attempt
 -- ARGV: value, ttl in ms, token of the grant, payload
 -- Answers {'granted', number of this holding}, {'held', ms or -1, value} or {'undone'}.
+-- A node in quarantine joins, too: whoever else it may have voted for has no majority while this lease has one.
 local lock, token, tombstone = unpack(KEYS)
 local value, ttl = ARGV[1], tonumber(ARGV[2])
 local number = ARGV[3]
