@@ -63,8 +63,13 @@ pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Res
         grants_after: history.grants().iter().filter(|grant| grant.granted >= killed).count(),
         errors,
         busy_overlaps: history.overlaps(),
-        old_holder: loss
-            .map_or(OldHolder::Kept, |why| OldHolder::Lost { after_ms: millis(ended.saturating_since(killed)), why }),
+        old_holder: {
+            let after_ms = millis(ended.saturating_since(killed));
+            match loss {
+                None => OldHolder::Kept { released_ms: after_ms },
+                Some(why) => OldHolder::Lost { after_ms, why },
+            }
+        },
         next_grant_ms: millis(next.granted.saturating_since(killed)),
         overlap_ms: millis(old.overlap(&next)),
         tokens_rise: history.tokens_rise() && History::new(vec![old, next]).tokens_rise(),

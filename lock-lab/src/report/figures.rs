@@ -103,12 +103,14 @@ pub struct ServerKilled {
 }
 
 /// What became of the lock that was held when the server was killed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OldHolder {
     /// It was held all the time, and released in the end.
-    #[default]
-    Kept,
+    Kept {
+        /// How long after the kill it was released, in milliseconds.
+        released_ms: f64,
+    },
     /// Its holder knew the loss.
     Lost {
         /// How long after the kill, in milliseconds.
@@ -116,4 +118,10 @@ pub enum OldHolder {
         /// Why, in the guard's own words.
         why: String,
     },
+}
+
+impl Default for OldHolder {
+    fn default() -> Self {
+        Self::Kept { released_ms: 0.0 }
+    }
 }

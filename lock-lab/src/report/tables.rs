@@ -150,8 +150,8 @@ fn contended(report: &Report) -> Table {
         how: format!(
             "{} clients, each with a connection of its own, hold one lock {} times each for {} ms (a sleep of the \
              operating system; *held* is what it really took). *Hand-offs/s* counts grants to another client than the \
-             one before; *hand-off* is the time from such a release to the grant. *Utilisation* is the time held over the time from the first grant to the last release. \
-             *Overtakes* counts, for each hand-off, the waiters that had asked earlier than the one that was granted, \
+             one before; *hand-off* is the time from such a release to the grant. *Utilisation* is the time held over \
+             the time from the first grant to the last release. *Overtakes* counts, for each hand-off, the waiters that had asked earlier than the one that was granted, \
              by the clients' own clock: requests that are sent in the same instant can change places on the way. \
              *Wait* is from asking to the grant.",
             settings.clients, settings.holds, settings.hold_ms
@@ -250,12 +250,14 @@ fn server_killed(report: &Report) -> Table {
             |backend| &backend.server_killed,
             |backend, figures| {
                 let (holder, next) = match &figures.old_holder {
-                    OldHolder::Kept => {
-                        ("kept it".to_string(), format!("{} (after its release)", millis(figures.next_grant_ms)))
+                    OldHolder::Kept { released_ms } => {
+                        let after = figures.next_grant_ms - released_ms;
+                        ("kept it".to_string(), format!("{} after its release", millis(after)))
                     }
-                    OldHolder::Lost { after_ms, why } => {
-                        (format!("knew after {}: {why}", millis(*after_ms)), millis(figures.next_grant_ms))
-                    }
+                    OldHolder::Lost { after_ms, why } => (
+                        format!("knew after {}: {why}", millis(*after_ms)),
+                        format!("{} after the kill", millis(figures.next_grant_ms)),
+                    ),
                 };
                 vec![
                     backend.fault.clone(),
