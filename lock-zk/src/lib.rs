@@ -24,9 +24,9 @@
 //! transaction of two writes). A contender that waits sets two watches, in one more round trip, and is granted by the
 //! news of the release: no request stands between a release and the next grant. The first acquisition of a name makes
 //! its directory, which takes two more round trips; the servers remove it some time after it was left empty. Beyond that
-//! a connection writes to a node of its own every half tick or sixth of its session time-out, whichever is less, while
-//! it holds or waits, whatever the number of locks; and sends one small request each sixth of the time-out when it is
-//! idle.
+//! a connection writes to a node of its own every half tick (of at least a sixth of its session time-out; at most each
+//! sixth) while it holds or waits, whatever the number of locks; and sends one small request each sixth of the time-out
+//! when it is idle.
 //!
 //! # Example
 //! ```no_run

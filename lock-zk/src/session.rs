@@ -17,7 +17,7 @@ use zookeeper_client::{Client, SessionState, StateWatcher};
 
 use crate::{
     Config,
-    heartbeat::{Heartbeat, Request},
+    heartbeat::{Heartbeat, Request, counted_tick},
     nodelay,
 };
 
@@ -189,7 +189,8 @@ impl Session {
     pub(crate) fn admit(&self) -> Option<(u64, Validity, CancellationToken)> {
         let mut book = self.book();
         let deadline = book.heartbeat.deadline();
-        if book.ended || self.clock.now() >= deadline {
+        // A grant that is about to end is none: the next heartbeat gives a better one, or none.
+        if book.ended || deadline.saturating_since(self.clock.now()) < self.timeout / 8 {
             return None;
         }
         let validity = Validity::new(self.clock, deadline);
@@ -303,7 +304,7 @@ impl Session {
     async fn beat(self: Arc<Self>) {
         let path = format!("{}/{SESSIONS}/{:016x}", self.config.root, self.id);
         let idle = self.timeout / 6;
-        let period = idle.min(self.config.tick_time / 2);
+        let period = idle.min(counted_tick(self.timeout, self.config.tick_time) / 2);
         let mut last = self.clock.now();
         let beating = async {
             loop {
