@@ -126,7 +126,7 @@ impl Acquisition {
                 let least = minimum_remainder(self.attempt.ttl);
                 let what = format!("answers in time to leave {least:?} of the ttl");
                 let late = unavailable(panel, &what, []);
-                Ended::Lost(round, Lost::Outage(late))
+                Ended::Lost(round, Lost::Late(late))
             }
             None => Ended::Lost(round, Lost::Contested),
         }
@@ -135,12 +135,13 @@ impl Acquisition {
     /// Whether that was the last round, and with what.
     fn gives_up(&mut self, lost: Lost) -> Result<Lost, Error> {
         let now = self.redlock.panel.clock().now();
+        let is_late = matches!(lost, Lost::Late(_));
         match lost {
-            Lost::Outage(error) => {
+            Lost::Outage(error) | Lost::Late(error) => {
                 // An outage that comes during a wait is bridged. One that is met at once is reported at once.
                 let since = *self.outage.get_or_insert(now);
                 let bridged = now.saturating_since(since) < self.redlock.panel.config.connect_timeout;
-                if self.attempt.waiter.is_some() && self.rounds > 1 && bridged {
+                if self.attempt.waiter.is_some() && bridged && (self.rounds > 1 || is_late) {
                     Ok(Lost::Outage(error))
                 } else {
                     Err(error)
@@ -166,7 +167,7 @@ impl Acquisition {
                 self.backoff = new_backoff();
                 limit.min(LONGEST_SLEEP) + SCATTER.mul_f64(fastrand::f64())
             }
-            Lost::Contested | Lost::Outage(_) => self.backoff.pause(),
+            Lost::Contested | Lost::Outage(_) | Lost::Late(_) => self.backoff.pause(),
         };
         let waiter = self.attempt.waiter.clone();
         let news = async {
@@ -188,7 +189,7 @@ impl Acquisition {
         let panel = Arc::clone(&self.redlock.panel);
         let call = undo(&self.attempt.keys, &self.attempt.value, false, Line::Leave(&waiter.place));
         let mut left = panel.ask(|_| Some(call.clone().into()), held);
-        while left.next_of_working(&panel).await.is_some() {}
+        left.settle_down(&panel, panel.majority()).await;
         panel.janitor.spawn(async move {
             while left.next_of_all().await.is_some() {}
             // Its number may be used again from here on.

@@ -13,9 +13,9 @@ use lock_redis::{node::ScriptCall, scripts::held};
 use crate::{
     backend::Leases,
     holdings::Holdings,
-    panel::{Answer, Panel, Replies, unavailable},
+    panel::{Answer, PATIENCE, Panel, Replies, unavailable},
     quorum::{Verdict, Vote, Votes, majority},
-    round::{Attempt, PATIENCE},
+    round::Attempt,
     scripts::{Line, undo},
 };
 

@@ -22,6 +22,9 @@ use crate::{
     scripts::admit,
 };
 
+/// For how long an open vote waits for the rest once a majority has answered.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(30);
+
 /// The nodes of a deployment.
 #[derive(Debug)]
 pub(crate) struct Panel {
@@ -239,16 +242,19 @@ impl<T: Send + 'static> Replies<T> {
         self.answered(next)
     }
 
-    /// The next answer, as long as there are nodes to wait for that have not been failing.
-    pub(crate) async fn next_of_working(&mut self, panel: &Panel) -> Option<(usize, T)> {
-        if let Some(next) = self.pending.next().now_or_never() {
-            return self.answered(next);
+    /// Waits for `needed` answers, and a moment for the others. Nodes that have been failing are not waited for.
+    pub(crate) async fn settle_down(&mut self, panel: &Panel, needed: usize) -> Vec<(usize, T)> {
+        let mut answers = Vec::new();
+        while self.open().any(|node| !panel.is_failing(node)) {
+            let next = self.pending.next();
+            let next = match answers.len() < needed {
+                true => next.await,
+                false => panel.clock().timeout(PATIENCE, next).await.flatten(),
+            };
+            let Some(answer) = self.answered(next) else { break };
+            answers.push(answer);
         }
-        if self.open().all(|node| panel.is_failing(node)) {
-            return None;
-        }
-        let next = self.pending.next().await;
-        self.answered(next)
+        answers
     }
 
     /// The next answer of any node, within its own limit.

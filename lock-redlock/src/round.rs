@@ -8,15 +8,12 @@ use lock_redis::{node::ScriptCall, scripts::held};
 use crate::{
     holdings::Holdings,
     lease::Held,
-    panel::{Answer, Ask, Panel, Replies, unavailable},
+    panel::{Answer, Ask, PATIENCE, Panel, Replies, unavailable},
     quorum::{Verdict, Vote, Votes, smallest},
     scripts::{Ballot, Line, LockKeys, acquire, ballot, undo, write_back},
     token::{Answer as Numbered, settle},
     waiting::Waiter,
 };
-
-/// For how long an open vote waits for the rest once a majority has answered.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(30);
 
 /// For how long one that won no node waits for the others to come to an end among themselves.
 const TURN: Duration = Duration::from_millis(100);
@@ -52,6 +49,8 @@ pub(crate) enum Lost {
     Contested,
     /// So few nodes vote at all that nobody can have a majority.
     Outage(Error),
+    /// The vote was won, and the answers took so long that too little of the ttl was left.
+    Late(Error),
 }
 
 /// What a won vote gives.
@@ -336,12 +335,12 @@ impl Undo {
         Self { round, calls, undone, answers }
     }
 
-    /// Waits for the nodes that have been answering, then leaves the rest to the background.
+    /// Waits for the nodes that answered the acquisition, then leaves the rest to the background.
     pub(crate) async fn wait(mut self) {
-        while let Some((node, answer)) = self.undone.next_of_working(&self.round.panel).await {
-            self.answers.push((node, answer));
-        }
         let panel = Arc::clone(&self.round.panel);
+        let asked = |node: usize| self.calls[node].is_some() && matches!(self.round.ballots[node], Some(Ok(_)));
+        let needed = (0..panel.len()).filter(|node| asked(*node)).count().saturating_sub(self.answers.len());
+        self.answers.extend(self.undone.settle_down(&panel, needed).await);
         panel.janitor.spawn(self.finish());
     }
 

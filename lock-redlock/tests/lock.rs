@@ -145,11 +145,14 @@ async fn nodes_whose_counters_differ_agree_on_a_token_that_rises() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_locks_are_held_at_once() {
     let nodes = marked(5).await;
-    let locks = connect(&nodes, &[("ttl", "3s")]).await;
+    let locks = connect(&nodes, &[("ttl", "5s")]).await;
     let mutexes: Vec<_> = (0..1000).map(|number| locks.mutex(format!("n{number}"))).collect();
-    let guards: Vec<_> = futures::future::join_all(mutexes.iter().map(lock_core::Mutex::lock)).await;
-    let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
-    let renewed = Clock::boot().now().saturating_add(Duration::from_secs(6));
+    let mut guards = Vec::new();
+    for some in mutexes.chunks(50) {
+        let some = futures::future::join_all(some.iter().map(lock_core::Mutex::lock)).await;
+        guards.extend(some.into_iter().map(Result::unwrap));
+    }
+    let renewed = Clock::boot().now().saturating_add(Duration::from_secs(8));
     until("all were renewed", || async { guards.iter().all(|guard| guard.valid_until().expect("held") > renewed) })
         .await;
     drop(guards);
