@@ -82,7 +82,7 @@ async fn one_server_under_two_addresses_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_outlives_a_restart_of_each_node_in_turn() {
     let mut nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "1s")]).await;
+    let locks = connect(&nodes, &[("ttl", "2s")]).await;
     let guard = locks.mutex("rolling").lock().await.unwrap();
     until("all nodes have joined", || async { count(&nodes, "rolling").await == 3 }).await;
     for node in 0..3 {
@@ -177,8 +177,8 @@ async fn a_holder_that_is_cut_off_from_a_majority_knows_before_anybody_else_is_g
         proxies.push(Proxy::start(port).await.unwrap());
     }
     let ports: Vec<u16> = proxies.iter().map(Proxy::port).collect();
-    let cut_off = connect_to(&ports, &[("ttl", "500ms")]).await;
-    let other = connect(&nodes, &[("ttl", "500ms")]).await;
+    let cut_off = connect_to(&ports, &[("ttl", "1s")]).await;
+    let other = connect(&nodes, &[("ttl", "1s")]).await;
     let guard = cut_off.mutex("cut").lock().await.unwrap();
     proxies[0].hold();
     proxies[2].hold();

@@ -80,7 +80,7 @@ async fn a_lock_outlives_many_times_a_short_ttl_while_it_is_renewed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_deleted_on_a_majority_is_noticed_at_the_next_renewal() {
     let nodes = marked(5).await;
-    let locks = connect(&nodes, &[("ttl", "600ms")]).await;
+    let locks = connect(&nodes, &[("ttl", "3s")]).await;
     let guard = locks.mutex("gone").lock().await.unwrap();
     until("all nodes have joined", || async { count(&nodes, "gone").await == 5 }).await;
     for node in &nodes.nodes()[..3] {
@@ -94,7 +94,7 @@ async fn a_key_that_is_deleted_on_a_majority_is_noticed_at_the_next_renewal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_deleted_on_a_minority_is_taken_again() {
     let nodes = marked(5).await;
-    let locks = connect(&nodes, &[("ttl", "300ms")]).await;
+    let locks = connect(&nodes, &[("ttl", "3s")]).await;
     let guard = locks.mutex("part").lock().await.unwrap();
     until("all nodes have joined", || async { count(&nodes, "part").await == 5 }).await;
     for node in &nodes.nodes()[..2] {
@@ -109,7 +109,7 @@ async fn a_key_that_is_deleted_on_a_minority_is_taken_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own() {
     let nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "600ms")]).await;
+    let locks = connect(&nodes, &[("ttl", "3s")]).await;
     let guard = locks.mutex("again").lock().await.unwrap();
     until("all nodes have joined", || async { count(&nodes, "again").await == 3 }).await;
     // What a resent acquisition does that arrives after the first holding ended and somebody else was granted.
