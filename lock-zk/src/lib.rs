@@ -49,7 +49,7 @@ mod contend;
 mod heartbeat;
 mod lease;
 mod nodelay;
-mod queue;
+pub mod queue;
 mod runtime;
 mod session;
 mod sweep;

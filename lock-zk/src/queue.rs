@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 const EXCLUSIVE: &str = "x";
 
 /// What a contender's node is called, but for the digits that the server appends.
-pub(crate) fn prefix(unique: &str, session: i64) -> String {
+pub fn prefix(unique: &str, session: i64) -> String {
     format!("{unique}-{session:016x}-{EXCLUSIVE}-")
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn line(children: &[String]) -> Vec<&str> {
 
 /// Where a contender stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing<'a> {
+pub enum Standing<'a> {
     /// Nobody is ahead: it holds the lock.
     First,
     /// Behind that node, the nearest one ahead.
@@ -64,7 +64,7 @@ pub(crate) enum Standing<'a> {
 }
 
 /// Where the contender called `own` stands among `children`.
-pub(crate) fn standing<'a>(children: &'a [String], own: &str) -> Standing<'a> {
+pub fn standing<'a>(children: &'a [String], own: &str) -> Standing<'a> {
     let Some(own) = Node::parse(own) else { return Standing::Gone };
     let mut there = false;
     let mut predecessor: Option<Node<'a>> = None;

@@ -1,0 +1,131 @@
+//! Acquire and release on each backend, beside the bare requests of the same protocol on the same client crate: what
+//! the abstraction costs is the difference of the two. One client, nobody else contends, all servers on this machine.
+//!
+//! Times on a shared machine are worth little; the ratio of two rows of one run is what to quote.
+
+use std::{hint::black_box, time::Duration};
+
+use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
+use futures::future::join_all;
+use lock::Locks;
+use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
+use redis::{Script, aio::MultiplexedConnection};
+use tokio::runtime::Runtime;
+use zookeeper_client::{Acls, Client, CreateMode};
+
+const TTL_MS: u64 = 30_000;
+
+fn ours(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, row: &str, url: &str) {
+    let locks = runtime.block_on(Locks::connect(url)).expect("the server was just started");
+    let mutex = locks.mutex("bench");
+    // The first acquisition makes the connection and loads the scripts.
+    runtime.block_on(async { mutex.lock().await.unwrap().release().await.unwrap() });
+    group.bench_function(row, |bencher| {
+        bencher.to_async(runtime).iter(|| async {
+            let guard = mutex.lock().await.unwrap();
+            black_box(guard.token());
+            guard.release().await.unwrap();
+        });
+    });
+    runtime.block_on(locks.close(Duration::from_secs(5))).unwrap();
+}
+
+/// The scripts of `lock-redis`, called through the client crate and nothing else.
+struct BareRedis {
+    acquire: Script,
+    release: Script,
+}
+
+impl BareRedis {
+    fn new() -> Self {
+        Self {
+            acquire: Script::new(include_str!("../lock-redis/src/scripts/acquire.lua")),
+            release: Script::new(include_str!("../lock-redis/src/scripts/release.lua")),
+        }
+    }
+
+    async fn acquire(&self, mut connection: MultiplexedConnection) {
+        let mut call = self.acquire.prepare_invoke();
+        call.key("{bare:bench}").key("{bare:bench}:token").key("{bare:bench}:tombstone");
+        call.arg("value").arg(TTL_MS).arg("0").arg("");
+        let _: redis::Value = call.invoke_async(&mut connection).await.unwrap();
+    }
+
+    async fn release(&self, mut connection: MultiplexedConnection) {
+        let mut call = self.release.prepare_invoke();
+        call.key("{bare:bench}").key("{bare:bench}:token").key("{bare:bench}:tombstone");
+        call.arg("value").arg("{bare:bench}:released").arg("0");
+        let released: u32 = call.invoke_async(&mut connection).await.unwrap();
+        assert_eq!(released, 1);
+    }
+}
+
+fn memory(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let mut group = criterion.benchmark_group("memory");
+    ours(&mut group, &runtime, "acquire and release", "memory://bench");
+}
+
+fn redis(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(Redis::start()).unwrap();
+    let mut group = criterion.benchmark_group("redis");
+    ours(&mut group, &runtime, "acquire and release", &server.url());
+    let connection = runtime.block_on(server.connection()).unwrap();
+    let bare = BareRedis::new();
+    group.bench_function("bare requests", |bencher| {
+        bencher.to_async(&runtime).iter(|| async {
+            bare.acquire(connection.clone()).await;
+            bare.release(connection.clone()).await;
+        });
+    });
+}
+
+fn redlock(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let servers = runtime.block_on(RedisNodes::start(5)).unwrap();
+    let mut group = criterion.benchmark_group("redlock of 5");
+    ours(&mut group, &runtime, "acquire and release", &servers.url());
+    let connections: Vec<_> = servers.nodes().iter().map(|node| runtime.block_on(node.connection()).unwrap()).collect();
+    let bare = BareRedis::new();
+    group.bench_function("bare requests, all answers awaited", |bencher| {
+        bencher.to_async(&runtime).iter(|| async {
+            join_all(connections.iter().map(|connection| bare.acquire(connection.clone()))).await;
+            join_all(connections.iter().map(|connection| bare.release(connection.clone()))).await;
+        });
+    });
+}
+
+fn zookeeper(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    for members in [1, 3] {
+        let servers = runtime.block_on(ZooKeeper::start(members)).unwrap();
+        let mut group = criterion.benchmark_group(format!("zookeeper of {members}"));
+        ours(&mut group, &runtime, "acquire and release", &servers.url());
+        let address = format!("127.0.0.1:{}", servers.ports()[0]);
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let client = runtime.block_on(async {
+            let client = Client::connect(&address).await.unwrap();
+            let directory = CreateMode::Persistent.with_acls(Acls::anyone_all());
+            client.create("/bare", b"", &directory).await.unwrap();
+            client
+        });
+        group.bench_function("bare requests", |bencher| {
+            bencher.to_async(&runtime).iter(|| async {
+                // Both are on their way before either is answered, as in the lock.
+                let create = client.create("/bare/contender-", b"", &options);
+                let list = client.list_children("/bare");
+                let (_, sequence) = create.await.unwrap();
+                assert_eq!(list.await.unwrap().len(), 1);
+                client.delete(&format!("/bare/contender-{sequence}"), None).await.unwrap();
+            });
+        });
+    }
+}
+
+criterion_group! {
+    name = backends;
+    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(5));
+    targets = memory, redis, redlock, zookeeper
+}
+criterion_main!(backends);
