@@ -39,7 +39,7 @@ impl Redis {
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
         let attempt = Attempt::new(self.keys(&request.name));
-        let acquire = attempt.acquire(ttl, self.proposals().next(), &request.payload, None);
+        let acquire = attempt.acquire(ttl, self.proposals().next(), &request.payload);
         Try { redis: self, attempt, acquire, ttl, stop }.run().await
     }
 }
@@ -61,7 +61,7 @@ impl Try<'_> {
         };
         match answer? {
             Some(Acquired::Granted(number)) => Ok(Tried::Granted { attempt: self.attempt, number, sent_at }),
-            Some(Acquired::Held(left) | Acquired::Quarantined(left)) => Ok(Tried::Held(left)),
+            Some(Acquired::Held(left)) => Ok(Tried::Held(left)),
             Some(Acquired::Undone) => Ok(Tried::Held(Some(Duration::ZERO))),
             None => Ok(Tried::Stopped),
         }

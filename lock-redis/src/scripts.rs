@@ -35,8 +35,6 @@ pub enum Acquired {
     Held(Option<Duration>),
     /// This attempt was undone before.
     Undone,
-    /// The server grants nothing, for this long.
-    Quarantined(Option<Duration>),
 }
 
 impl Attempt {
@@ -48,22 +46,16 @@ impl Attempt {
 
     /// Takes the lock for `ttl`, or says how long its holder still has it. `proposal` is a lower bound of the token
     /// number; see [`token`](crate::token). May be sent again: the same attempt is granted once.
-    ///
-    /// While the key `quarantine` exists, if one is given, nothing is granted.
     #[must_use]
-    pub fn acquire(&self, ttl: Duration, proposal: u64, payload: &[u8], quarantine: Option<&str>) -> ScriptCall {
-        let call = ScriptCall::new(&ACQUIRE)
+    pub fn acquire(&self, ttl: Duration, proposal: u64, payload: &[u8]) -> ScriptCall {
+        ScriptCall::new(&ACQUIRE)
             .key(self.keys.lock())
             .key(self.keys.token())
             .key(self.keys.tombstone(&self.value))
             .arg(self.value.as_str())
             .number(ttl.as_millis())
             .number(proposal)
-            .arg(payload);
-        match quarantine {
-            Some(quarantine) => call.key(quarantine),
-            None => call,
-        }
+            .arg(payload)
     }
 
     /// Extends the lease to `ttl` from now, if this attempt holds the lock; with `number` given, only if it holds it by
@@ -119,7 +111,6 @@ pub fn acquired(answer: &Value) -> Result<Acquired, NodeError> {
         }
         (Some("held"), Some(Value::Int(left))) => Ok(Acquired::Held(remaining(*left))),
         (Some("undone"), None) => Ok(Acquired::Undone),
-        (Some("quarantined"), Some(Value::Int(left))) => Ok(Acquired::Quarantined(remaining(*left))),
         _ => Err(nonsense()),
     }
 }

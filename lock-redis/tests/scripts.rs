@@ -21,7 +21,7 @@ fn node(port: u16) -> Node {
 }
 
 async fn acquire(node: &Node, attempt: &Attempt, proposal: u64) -> Acquired {
-    scripts::acquired(&node.call(attempt.acquire(TTL, proposal, b"", None)).await.unwrap()).unwrap()
+    scripts::acquired(&node.call(attempt.acquire(TTL, proposal, b"")).await.unwrap()).unwrap()
 }
 
 async fn held(node: &Node, call: ScriptCall) -> bool {
@@ -64,17 +64,6 @@ async fn another_holding_of_the_same_value_is_not_renewed_for_the_first_one() {
     assert!(second > first);
     assert!(!held(&node, attempt.renew(TTL, Some(first))).await);
     assert!(held(&node, attempt.renew(TTL, Some(second))).await && held(&node, attempt.renew(TTL, None)).await);
-}
-
-#[tokio::test]
-async fn nothing_is_granted_in_quarantine() {
-    let mut server = server().await;
-    let node = node(server.redis.port());
-    server.ask::<()>(&["SET", "quarantine", "", "PX", "5000"]).await;
-    let call = Attempt::new(keys("a")).acquire(TTL, 0, b"", Some("quarantine"));
-    let answer = scripts::acquired(&node.call(call).await.unwrap()).unwrap();
-    assert!(matches!(answer, Acquired::Quarantined(Some(_))), "{answer:?}");
-    assert_eq!(server.holder("a").await, None);
 }
 
 #[tokio::test]

@@ -1,14 +1,10 @@
 -- Takes the lock, or says how long its holder still has it. One script, so one step for everybody else.
--- KEYS: lock, token, tombstone of this attempt, [quarantine]
+-- KEYS: lock, token, tombstone of this attempt
 -- ARGV: value, ttl in ms, proposed token number, payload
--- Answers {'granted', number}, {'held', ms or -1}, {'undone'} or {'quarantined', ms}.
+-- Answers {'granted', number}, {'held', ms or -1} or {'undone'}.
 -- It reads before it writes: an error can then only come from the first write, and means that nothing was written.
-local lock, token, tombstone, quarantine = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lock, token, tombstone = KEYS[1], KEYS[2], KEYS[3]
 local value, ttl = ARGV[1], tonumber(ARGV[2])
-
-if quarantine and redis.call('EXISTS', quarantine) == 1 then
-  return {'quarantined', redis.call('PTTL', quarantine)}
-end
 
 if redis.call('EXISTS', lock) == 1 then
   -- A key of another type is a foreign holder, not an error: hence pcall.
