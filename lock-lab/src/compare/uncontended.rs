@@ -2,6 +2,7 @@
 
 use lock::Locks;
 use lock_core::{Clock, Error, Mutex};
+use tokio::{runtime::Builder, sync::oneshot};
 
 use crate::{LabError, latency::Recorder, report::Uncontended, topology::Deployment};
 
@@ -10,24 +11,44 @@ const WARM_UP: usize = 200;
 
 /// Acquires and releases one lock `pairs` times.
 pub(super) async fn run(deployment: &Deployment, pairs: usize) -> Result<Uncontended, LabError> {
-    let locks = Locks::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
-    let mutex = locks.mutex("compare/uncontended");
-    measure(mutex.clone(), WARM_UP).await?;
+    let (warm, is_warm) = oneshot::channel();
+    let (go, gone) = oneshot::channel();
+    let url = deployment.url();
+    // One client is one thread: where the answer first has to wake another thread, an idle virtual machine takes longer
+    // for that than for the round trip.
+    let client = tokio::task::spawn_blocking(move || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| LabError::io("starting a runtime", source))?;
+        runtime.block_on(client(url, pairs, warm, gone))
+    });
+    // Should the client fail before, it says so itself.
+    let _ = is_warm.await;
     let before = deployment.requests().await?;
-    let figures = measure(mutex, pairs).await?;
-    let requests = super::per(before, deployment.requests().await?, pairs);
+    let _ = go.send(());
+    let figures = LabError::joined(client.await)??;
+    Ok(Uncontended { requests: super::per(before, deployment.requests().await?, pairs), ..figures })
+}
+
+/// Connects and warms up, says so, and measures when it is told to.
+async fn client(
+    url: String,
+    pairs: usize,
+    warm: oneshot::Sender<()>,
+    go: oneshot::Receiver<()>,
+) -> Result<Uncontended, LabError> {
+    let locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let mutex = locks.mutex("compare/uncontended");
+    let failed = || LabError::lock("acquiring and releasing");
+    acquire_and_release(&mutex, WARM_UP).await.map_err(failed())?;
+    // The other side only goes away with the whole run.
+    let _ = warm.send(());
+    let _ = go.await;
+    let figures = acquire_and_release(&mutex, pairs).await.map_err(failed())?;
     super::close(&locks).await;
-    Ok(Uncontended { requests, ..figures })
+    Ok(figures)
 }
 
-/// The measurement is a task, as a server's request handlers are: on the thread that waits for the whole run, each answer
-/// would first have to wake that thread, which on an idle virtual machine takes several round trips.
-async fn measure(mutex: Mutex, pairs: usize) -> Result<Uncontended, LabError> {
-    let outcome = LabError::joined(tokio::spawn(acquire_and_release(mutex, pairs)).await)?;
-    outcome.map_err(LabError::lock("acquiring and releasing"))
-}
-
-async fn acquire_and_release(mutex: Mutex, pairs: usize) -> Result<Uncontended, Error> {
+async fn acquire_and_release(mutex: &Mutex, pairs: usize) -> Result<Uncontended, Error> {
     let clock = Clock::boot();
     let [mut acquire, mut release, mut both] = [(); 3].map(|()| Recorder::new());
     let mut last_token = None;
