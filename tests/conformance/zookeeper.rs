@@ -12,7 +12,7 @@ use lock_core::{
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable},
 };
 use lock_lab::servers::ZooKeeper;
-use zookeeper_client::{Client, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Stat};
 
 use crate::links::{Proxies, hosts};
 
@@ -21,6 +21,9 @@ const SHORT_SESSION: Duration = Duration::from_secs(3);
 
 /// Where the locks are by default.
 const ROOT: &str = "/locks";
+
+/// What the control client writes to, to catch up with the ensemble.
+const MARKER: &str = "/conformance";
 
 #[derive(Debug)]
 pub(crate) struct ZooKeeperFixture {
@@ -39,6 +42,8 @@ impl ZooKeeperFixture {
         let ports = servers.ports();
         let connector = Client::connector().with_session_timeout(LONG_TTL);
         let control = connector.connect(&hosts(&ports)).await.map_err(|error| error.to_string())?;
+        let marker = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        control.create(MARKER, b"", &marker).await.map_err(|error| error.to_string())?;
         Ok(Self { ports, control, nodes: Mutex::default(), down: Mutex::default(), _servers: servers })
     }
 
@@ -49,7 +54,15 @@ impl ZooKeeperFixture {
         Ok((*locks).clone())
     }
 
-    /// The children of the lock's directory, as the leader knows them now: a read waits for the `sync` sent before it.
+    /// Waits until the control client's server has applied all that any client was told of so far. A `sync` would do on
+    /// a follower only: the leader answers it without waiting, and reads there what it has applied, which may be less than
+    /// what a follower has told its clients already. A write of the own session is applied in its turn.
+    async fn catch_up(&self) -> Result<(), Failure> {
+        self.control.set_data(MARKER, b"", None).await?;
+        Ok(())
+    }
+
+    /// The children of the lock's directory. On a follower the read waits for the `sync` before it.
     async fn children(&self, name: &LockName) -> Result<Vec<String>, Failure> {
         let directory = directory(name);
         // Requests go out when they are made: both are on their way before the first is awaited.
@@ -64,6 +77,12 @@ impl ZooKeeperFixture {
         let (synced, stat) = tokio::join!(self.control.sync(ROOT), self.control.check_stat(path));
         ignore_no_node(synced)?;
         Ok(stat?)
+    }
+
+    /// Whether the node of that grant is there.
+    async fn is_there(&self, name: &LockName, token: u64) -> Result<bool, Failure> {
+        let Some(path) = self.node_of(name, token).await? else { return Ok(false) };
+        Ok(self.stat(&path).await?.is_some())
     }
 
     /// The node whose creation gave this token.
@@ -109,18 +128,24 @@ impl Fixture for ZooKeeperFixture {
     }
 
     async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        self.catch_up().await?;
         Ok(self.children(name).await?.into_iter().map(|child| format!("the node {child}")).collect())
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        self.catch_up().await?;
         let Some(first) = self.children(name).await?.into_iter().next() else { return Ok(()) };
         Ok(self.control.delete(&format!("{}/{first}", directory(name)), None).await?)
     }
 
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
-        let Some(path) = self.node_of(name, token).await? else { return Ok(Kept::Gone) };
-        // ZooKeeper tells nobody until when a session lives: only whether the node is still there.
-        Ok(if self.stat(&path).await?.is_some() { Kept::Held } else { Kept::Gone })
+        // ZooKeeper tells nobody until when a session lives: only whether the node is still there. That it is not may be
+        // old news, of a grant that is not known here yet, so it is believed only after catching up.
+        if self.is_there(name, token).await? {
+            return Ok(Kept::Held);
+        }
+        self.catch_up().await?;
+        Ok(if self.is_there(name, token).await? { Kept::Held } else { Kept::Gone })
     }
 }
 
