@@ -159,7 +159,7 @@ impl ZooKeeper {
         Ok(fields)
     }
 
-    /// How many packets all servers have received from clients since their start. A four-letter request is none.
+    /// How many packets all servers have received from clients since their start. Every question of this kind is one itself.
     ///
     /// # Errors
     /// [`LabError::Control`] when one does not answer.
