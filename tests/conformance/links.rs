@@ -3,7 +3,10 @@
 use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
-use lock_core::conformance::Link;
+use lock_core::{
+    Error,
+    conformance::{Down, Link},
+};
 use lock_lab::proxy::Proxy;
 
 /// The proxies of one connection, and with that the means to cut it off.
@@ -17,6 +20,17 @@ impl Proxies {
             proxies.push(Proxy::start(*target).await?);
         }
         Ok(Self(proxies))
+    }
+
+    /// Proxies before servers that a client cannot reach.
+    pub(crate) async fn start_down(targets: &[u16], down: Down) -> Result<Self, Error> {
+        let started = Self::start(targets).await;
+        let proxies = started.map_err(|error| Error::config("proxy", error.to_string(), "one that starts"))?;
+        match down {
+            Down::Refusing => proxies.cut().await,
+            Down::Silent => proxies.hold().await,
+        }
+        Ok(proxies)
     }
 
     /// `127.0.0.1:1234,127.0.0.1:1235` for a URL.

@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use lock_core::{
     Error, LockName, Locks,
-    conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable},
+    conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Severable},
 };
 use lock_lab::servers::ZooKeeper;
 use zookeeper_client::{Acls, Client, CreateMode, Stat};
@@ -116,12 +116,7 @@ impl Fixture for ZooKeeperFixture {
     }
 
     async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
-        let started = Proxies::start(&self.ports).await;
-        let proxies = started.map_err(|error| Error::config("proxy", error.to_string(), "one that starts"))?;
-        match down {
-            Down::Refusing => proxies.cut().await,
-            Down::Silent => proxies.hold().await,
-        }
+        let proxies = Proxies::start_down(&self.ports, down).await?;
         let hosts = proxies.hosts();
         self.down.lock().unwrap_or_else(PoisonError::into_inner).push(proxies);
         self.locks(&hosts, LONG_TTL).await
