@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lock::{Clock, LockName, Locks};
 use lock_lab::{
-    proxy::Proxy,
+    proxy::{Proxy, Traffic},
     servers::{Redis, RedisNodes, ZooKeeper},
 };
 
@@ -22,6 +22,17 @@ const ACQUISITIONS: u64 = 10;
 /// Far longer than a test, so that no renewal is counted.
 const TTL: &str = "60s";
 
+struct Passing {
+    requests: Traffic,
+    replies: Traffic,
+}
+
+impl Passing {
+    fn through(proxy: &Proxy) -> Self {
+        Self { requests: proxy.requests(), replies: proxy.replies() }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
     let server = Redis::start().await.unwrap();
@@ -30,7 +41,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
     proxy.delay(EACH_WAY);
     for acquisition in 0..ACQUISITIONS {
-        one_round_trip_each(&locks, &format!("fresh-{acquisition}"), std::slice::from_ref(&proxy)).await;
+        one_burst_each_way(&locks, &format!("fresh-{acquisition}"), std::slice::from_ref(&proxy)).await;
     }
     locks.close(Duration::from_secs(10)).await.unwrap();
 }
@@ -46,62 +57,43 @@ async fn an_uncontended_acquisition_is_one_round_trip_to_each_node_of_redlock() 
     let url = format!("redlock://{}/?ttl={TTL}", hosts.join(","));
     let locks = Locks::connect(&url).await.unwrap();
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
-    for (node, proxy) in nodes.nodes().iter().zip(&proxies) {
-        warmed(node).await;
+    // The release did not wait for its slowest nodes, whose late answers would be counted with what comes next. This waits
+    // for every node, and comes behind those answers on each connection.
+    locks.inspect("warm").await.unwrap();
+    for proxy in &proxies {
         proxy.delay(EACH_WAY);
     }
     for acquisition in 0..ACQUISITIONS {
-        one_round_trip_each(&locks, &format!("fresh-{acquisition}"), &proxies).await;
+        one_burst_each_way(&locks, &format!("fresh-{acquisition}"), &proxies).await;
     }
     locks.close(Duration::from_secs(10)).await.unwrap();
 }
 
-/// Waits until the release of the first lock has reached a node: the quorum did not wait for its slowest nodes, whose late
-/// requests would be counted with what comes next.
-async fn warmed(node: &Redis) {
-    let mut connection = node.connection().await.unwrap();
-    let released = Clock::boot().timeout(Duration::from_secs(30), async {
-        loop {
-            let fields: Vec<String> =
-                redis::cmd("HKEYS").arg("{lock:warm}:token").query_async(&mut connection).await.unwrap();
-            // Of a lock that was released the counter is left.
-            if fields == ["counter"] {
-                return;
-            }
-            Clock::boot().sleep(EACH_WAY).await;
-        }
-    });
-    released.await.expect("the first lock was released everywhere");
-}
-
-/// Locks and releases `name`, and sees that each is one burst of requests through every proxy. It cannot have been done
-/// before an answer was here, so it is one round trip.
-async fn one_round_trip_each(locks: &Locks, name: &str, proxies: &[Proxy]) {
-    let before: Vec<_> = proxies.iter().map(bursts).collect();
+/// Locks and releases `name`, and sees that each, through every proxy, is one request and one reply.
+async fn one_burst_each_way(locks: &Locks, name: &str, proxies: &[Proxy]) {
+    let before: Vec<_> = proxies.iter().map(Passing::through).collect();
     let guard = locks.mutex(name).lock().await.unwrap();
     passed_once(proxies, &before, "the acquisition").await;
-    let before: Vec<_> = proxies.iter().map(bursts).collect();
+    let before: Vec<_> = proxies.iter().map(Passing::through).collect();
     guard.release().await.unwrap();
     passed_once(proxies, &before, "the release").await;
 }
 
-fn bursts(proxy: &Proxy) -> u64 {
-    proxy.requests().bursts
-}
-
-/// Waits until every proxy has forwarded a request (a quorum does not wait for its slowest node), and sees that it was one.
-/// A second one that came later still would be counted with the next.
-async fn passed_once(proxies: &[Proxy], before: &[u64], what: &str) {
+/// Waits until every proxy has forwarded a reply (a quorum does not wait for its slowest node, nor for the proxy's
+/// counter), and sees that nothing more has passed.
+async fn passed_once(proxies: &[Proxy], before: &[Passing], what: &str) {
     for (proxy, before) in proxies.iter().zip(before) {
-        let sent = Clock::boot().timeout(Duration::from_secs(30), async {
-            while bursts(proxy) == *before {
+        let answered = Clock::boot().timeout(Duration::from_secs(30), async {
+            while proxy.replies().bursts == before.replies.bursts {
                 Clock::boot().sleep(EACH_WAY).await;
             }
         });
-        sent.await.unwrap_or_else(|| panic!("{what} was not sent"));
+        answered.await.unwrap_or_else(|| panic!("{what} got no reply"));
     }
     for (proxy, before) in proxies.iter().zip(before) {
-        assert_eq!(bursts(proxy) - before, 1, "bursts of requests of {what}");
+        let after = Passing::through(proxy);
+        assert_eq!(after.requests.bursts - before.requests.bursts, 1, "requests of {what}");
+        assert_eq!(after.replies.bursts - before.replies.bursts, 1, "replies to {what}");
     }
 }
 
