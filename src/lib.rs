@@ -33,7 +33,7 @@
 //! # async fn main() -> Result<(), lock::Error> {
 //! // Programs ask what they need instead of naming a backend.
 //! let locks = lock::Locks::connect("memory://").await?;
-//! if !locks.capabilities().fifo {
+//! if !locks.capabilities().supports(lock::Feature::Fifo) {
 //!     println!("{} grants in any order", locks.capabilities().backend);
 //! }
 //! # Ok(())
@@ -82,8 +82,8 @@
 //! # }
 //! ```
 //!
-//! * **A lock is no queue of work**: which waiter is next is promised only where
-//!   [`Capabilities::fifo`](crate::Capabilities) says so.
+//! * **A lock is no queue of work**: which waiter is next is told only where
+//!   [`Feature::Fifo`](crate::Feature) is promised.
 //! * **Two names are two locks**: nothing here finds a deadlock between programs that take them in different orders.
 //! * **An error is not a release**: after [`Error::Unavailable`] from [`Guard::release`] the lock may stand on the server
 //!   until its ttl ends. The program does not hold it any more.
@@ -105,8 +105,9 @@ use std::{ops::Deref, path::Path};
 
 #[doc(no_inline)]
 pub use lock_core::{
-    BootInstant, Capabilities, Clock, Contender, Error, FencingToken, Guard, LockName, LocksOptions, Loss, Mutex,
-    Snapshot, Validity,
+    BootInstant, Capabilities, Clock, Contender, DowngradeFailed, Election, Error, Feature, FencingToken, Guard,
+    Leader, Leaders, LockName, LocksOptions, Loss, Mode, Mutex, Permit, RwLock, Semaphore, Snapshot, Term, Validity,
+    WriteGuard,
 };
 
 pub use crate::{

@@ -1,8 +1,8 @@
 //! The one error type: a variant for each reaction of the caller.
 
-use std::fmt;
+use std::{fmt, num::NonZeroU32};
 
-use crate::LockName;
+use crate::{Feature, LockName};
 
 /// A cause, kept for the reader of a log.
 pub type Source = Box<dyn std::error::Error + Send + Sync + 'static>;
@@ -96,6 +96,19 @@ impl Error {
         Self::Config { key: key.into(), value: value.into(), allowed: allowed.into() }
     }
 
+    /// An [`Error::Unsupported`].
+    #[must_use]
+    pub const fn unsupported(feature: Feature, backend: &'static str) -> Self {
+        Self::Unsupported { feature: feature.name(), backend }
+    }
+
+    /// The [`Error::Config`] of a contender that names another number of permits than the oldest one there.
+    #[must_use]
+    pub fn permits(name: &LockName, asked: NonZeroU32, there: NonZeroU32) -> Self {
+        let allowed = format!("{there}, which the oldest contender of the semaphore {name:?} has named");
+        Self::config("permits", asked.to_string(), allowed)
+    }
+
     /// Whether the same call may succeed later without any change by the program or its configuration.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
@@ -119,6 +132,8 @@ pub enum Loss {
     Closed,
     /// The guard was released.
     Released,
+    /// It was held for as long as its program had allowed at most.
+    HeldTooLong,
 }
 
 impl fmt::Display for Loss {
@@ -130,6 +145,7 @@ impl fmt::Display for Loss {
             Self::SessionEnded => "the session has ended",
             Self::Closed => "the connection was closed by this program",
             Self::Released => "it was released",
+            Self::HeldTooLong => "it was held for its maximum time",
         })
     }
 }

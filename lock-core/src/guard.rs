@@ -1,6 +1,10 @@
 //! The guard: what a program has while it holds a lock.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use crate::{BootInstant, Error, FencingToken, Lease, LockName, Locks, Loss, Validity};
 
@@ -16,7 +20,25 @@ pub struct Guard {
     token: FencingToken,
     validity: Validity,
     /// `None` once released.
-    lease: Option<Box<dyn Lease>>,
+    lease: Option<Slot>,
+}
+
+/// Where the lease of a guard is, for whoever takes it first: the guard itself, or the end of its maximum time.
+#[derive(Debug, Clone)]
+struct Slot(Arc<Mutex<Option<Box<dyn Lease>>>>);
+
+impl Slot {
+    fn new(lease: Box<dyn Lease>) -> Self {
+        Self(Arc::new(Mutex::new(Some(lease))))
+    }
+
+    fn take(&self) -> Option<Box<dyn Lease>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, lease: Box<dyn Lease>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(lease);
+    }
 }
 
 impl Guard {
@@ -24,7 +46,41 @@ impl Guard {
         let token = locks.fencing_token(lease.token());
         let validity = lease.validity().clone();
         tracing::debug!(%name, %token, "granted");
-        Self { locks, name, token, validity, lease: Some(lease) }
+        Self { locks, name, token, validity, lease: Some(Slot::new(lease)) }
+    }
+
+    /// Ends the hold after `limit`: the deadline by the clock alone, the release in the background.
+    pub(crate) fn limit(&self, limit: Duration) {
+        let Some(slot) = self.lease.clone() else { return };
+        self.validity.limit(self.validity.clock().now().saturating_add(limit));
+        let (locks, name, validity) = (self.locks.clone(), self.name.clone(), self.validity.clone());
+        self.locks.spawn_until_closed(async move {
+            if validity.lost().await == Loss::HeldTooLong
+                && let Some(lease) = slot.take()
+            {
+                tracing::warn!(%name, ?limit, "held for its maximum time; released");
+                drop(locks.release(lease));
+            }
+        });
+    }
+
+    pub(crate) const fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Goes on as a reader.
+    pub(crate) async fn downgrade(self) -> Result<Self, Error> {
+        self.check()?;
+        let locks = self.locks.clone();
+        // The guard goes with it: should the caller go away, it is released there.
+        let downgrade = async move {
+            let Some(slot) = self.lease.as_ref() else { return Ok(self) };
+            if let Some(lease) = slot.take() {
+                slot.put(lease.downgrade().await?);
+            }
+            self.check().map(|()| self)
+        };
+        locks.in_order(downgrade).await
     }
 
     /// What is locked.
@@ -107,8 +163,10 @@ impl Guard {
     /// it. This program does not hold it in either case.
     pub async fn release(mut self) -> Result<(), Error> {
         let lost = self.validity.loss();
-        let Some(lease) = self.lease.take() else { return Ok(()) };
-        let released = self.locks.release(lease).await;
+        let released = match self.lease.take().and_then(|slot| slot.take()) {
+            Some(lease) => self.locks.release(lease).await,
+            None => Ok(()),
+        };
         match lost {
             Some(loss) => Err(self.lost_error(loss)),
             None => released,
@@ -126,7 +184,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some(lease) = self.lease.take().and_then(|slot| slot.take()) {
             drop(self.locks.release(lease));
         }
     }

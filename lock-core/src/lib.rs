@@ -3,10 +3,14 @@
 //! Programs use the facade crate `lock`, which re-exports this one and connects to a backend by URL. A backend implements
 //! [`Backend`] and [`Lease`].
 
+mod asking;
 mod backoff;
+mod capabilities;
+pub mod changes;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod election;
 mod error;
 mod guard;
 mod janitor;
@@ -16,14 +20,19 @@ pub mod memory;
 mod mutex;
 mod name;
 mod orderly;
+mod rwlock;
+mod semaphore;
 pub mod settings;
+mod snapshot;
 mod spi;
 mod token;
 pub mod validity;
 
 pub use crate::{
     backoff::Backoff,
+    capabilities::{Capabilities, Feature},
     clock::{BootInstant, Clock},
+    election::{Election, Leader, Leaders, Term},
     error::{Error, Loss, Source},
     guard::Guard,
     janitor::Janitor,
@@ -31,8 +40,11 @@ pub use crate::{
     locks::{Locks, LocksOptions},
     mutex::Mutex,
     name::LockName,
+    rwlock::{DowngradeFailed, RwLock, WriteGuard},
+    semaphore::{Permit, Semaphore},
     settings::Settings,
-    spi::{Backend, Capabilities, Contender, Lease, Mode, Request, Snapshot, Wait},
+    snapshot::{Contender, Snapshot},
+    spi::{Backend, Lease, Mode, Request, Wait},
     token::FencingToken,
     validity::Validity,
 };

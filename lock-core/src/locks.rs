@@ -1,13 +1,16 @@
 //! A connection to a lock service, as a program uses it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use futures_core::stream::BoxStream;
+use futures_util::StreamExt;
+
 use crate::{
-    Backend, Capabilities, Clock, Error, FencingToken, Guard, Lease, LockName, Mutex, Request, Snapshot,
-    orderly::Orderly,
+    Backend, Capabilities, Clock, Election, Error, Feature, FencingToken, Guard, Lease, LockName, Mutex, Request,
+    RwLock, Semaphore, Snapshot, orderly::Orderly,
 };
 
 /// A connection to a lock service, whichever it is. Clones share it.
@@ -72,6 +75,9 @@ impl LocksOptions {
     }
 }
 
+/// The lock delays that a request may ask for.
+const LOCK_DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+
 /// How long after its limit an acquisition may take to withdraw before it is left to end in the background.
 const WITHDRAWAL: Duration = Duration::from_millis(500);
 
@@ -107,10 +113,33 @@ impl Locks {
         Mutex::new(self.clone(), LockName::new(name))
     }
 
+    /// The read-write lock of that name; as for [`Locks::mutex`].
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.clone(), LockName::new(name))
+    }
+
+    /// The semaphore of that name, with so many permits; as for [`Locks::mutex`].
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore::new(self.clone(), LockName::new(name), permits)
+    }
+
+    /// The election of that name; as for [`Locks::mutex`].
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.clone(), LockName::new(name))
+    }
+
     /// What the backend can do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.shared.backend.capabilities()
+    }
+
+    /// Refuses what the backend does not promise: for a program that says what it needs before it starts.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with the names of the feature and of the backend.
+    pub fn require(&self, feature: Feature) -> Result<(), Error> {
+        self.capabilities().require(feature)
     }
 
     /// Who holds that name and who waits for it.
@@ -126,6 +155,21 @@ impl Locks {
             return Err(Error::Closed);
         }
         self.shared.backend.inspect(&name).await
+    }
+
+    /// Follows that name: who holds it and who waits for it now, then again after each change. Changes that follow each
+    /// other closely may be merged. While the backend is out of reach the items are errors; the stream ends when the
+    /// connection is closed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`], [`Error::Closed`].
+    pub fn changes(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<Snapshot, Error>>, Error> {
+        let name = LockName::new(name)?;
+        let closed = self.shared.closed.clone();
+        if closed.is_cancelled() {
+            return Err(Error::Closed);
+        }
+        Ok(Arc::clone(&self.shared.backend).changes(name).take_until(closed.cancelled_owned()).boxed())
     }
 
     /// Ends the connection within `limit`: stops acquisitions that still wait (they get [`Error::Closed`]), finishes the
@@ -151,7 +195,12 @@ impl Locks {
     }
 
     /// Acquires within `limit` (no limit: until it is granted), in an orderly way.
-    pub(crate) async fn acquire(&self, request: Request, limit: Option<Duration>) -> Result<Guard, Error> {
+    pub(crate) async fn acquire(
+        &self,
+        request: Request,
+        limit: Option<Duration>,
+        max_hold: Option<Duration>,
+    ) -> Result<Guard, Error> {
         self.check(&request)?;
         let clock = self.shared.options.clock;
         let deadline = limit.map(|limit| clock.now().saturating_add(limit));
@@ -187,14 +236,37 @@ impl Locks {
         // A grant that took longer than its lease is none; the guard gives it back.
         match guard.validity().loss() {
             Some(loss) => Err(Error::Lost { name, loss }),
-            None => Ok(guard),
+            None => {
+                if let Some(limit) = max_hold {
+                    guard.limit(limit);
+                }
+                Ok(guard)
+            }
         }
     }
 
     /// Gives a lease back, in the background unless the returned future is awaited.
     pub(crate) fn release(&self, lease: Box<dyn Lease>) -> impl Future<Output = Result<(), Error>> + use<> {
         // A release is never told to stop: it ends by itself, and the janitor takes what it could not do.
-        self.orderly(CancellationToken::new(), async move { lease.release().await })
+        self.in_order(async move { lease.release().await })
+    }
+
+    /// Runs `future` to its end: in the background when its caller goes away.
+    pub(crate) fn in_order<T, F>(&self, future: F) -> impl Future<Output = T> + use<T, F>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.orderly(CancellationToken::new(), future)
+    }
+
+    /// Runs `future` in the background until it ends or the connection is closed.
+    pub(crate) fn spawn_until_closed(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let closed = self.shared.closed.clone();
+        let work = async move {
+            closed.run_until_cancelled(future).await;
+        };
+        self.shared.tasks.spawn_on(work, &self.shared.runtime);
     }
 
     pub(crate) fn fencing_token(&self, number: u64) -> FencingToken {
@@ -221,16 +293,25 @@ impl Locks {
             let length = format!("{} bytes", request.payload.len());
             return Err(Error::config("payload", length, format!("at most {} bytes", Request::MAX_PAYLOAD)));
         }
-        let Some(ttl) = request.ttl else { return Ok(()) };
         let capabilities = self.capabilities();
-        match capabilities.ttl {
-            None => Err(Error::Unsupported { feature: "a ttl for a single lock", backend: capabilities.backend }),
-            Some(allowed) if !allowed.contains(&ttl) => {
-                Err(Error::config("ttl", format!("{ttl:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
-            }
-            Some(_) => Ok(()),
+        if let Some(feature) = request.mode.needs() {
+            capabilities.require(feature)?;
         }
+        if let Some(delay) = request.delay {
+            capabilities.require(Feature::LockDelay)?;
+            check_within("lock_delay", delay, &LOCK_DELAYS)?;
+        }
+        let Some(ttl) = request.ttl else { return Ok(()) };
+        capabilities.require(Feature::Ttl)?;
+        capabilities.ttl.map_or(Ok(()), |allowed| check_within("ttl", ttl, &allowed))
     }
+}
+
+fn check_within(key: &str, value: Duration, allowed: &RangeInclusive<Duration>) -> Result<(), Error> {
+    if allowed.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::config(key, format!("{value:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
 }
 
 impl fmt::Debug for Locks {

@@ -36,8 +36,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::table::{Attempt, Entered, Grant, Table};
 use crate::{
-    Backend, Capabilities, Clock, Error, Janitor, Keeper, Kept, Lease, LockName, Loss, Renewer, Request, Settings,
-    Snapshot, Validity, Wait, validity::deadline,
+    Backend, Capabilities, Clock, Error, Feature, Janitor, Keeper, Kept, Lease, LockName, Loss, Renewer, Request,
+    Settings, Snapshot, Validity, Wait, validity::deadline,
 };
 
 /// The name of this backend.
@@ -287,7 +287,12 @@ impl Memory {
 #[async_trait]
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(BACKEND).with_fifo().with_ttl(TTL)
+        Capabilities::new(BACKEND)
+            .with_ttl(TTL)
+            .with(Feature::Fifo)
+            .with(Feature::Queue)
+            .with(Feature::Expiry)
+            .with(Feature::ClocklessToken)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {

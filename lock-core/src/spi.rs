@@ -1,11 +1,12 @@
 //! The SPI: what a backend implements. Programs use [`Locks`](crate::Locks) instead.
 
-use std::{fmt::Debug, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt, fmt::Debug, num::NonZeroU32, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use futures_core::stream::BoxStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Error, LockName, Validity};
+use crate::{Capabilities, Clock, Error, Feature, LockName, Snapshot, Validity, changes};
 
 /// What is asked of a backend.
 #[derive(Debug, Clone)]
@@ -21,25 +22,63 @@ pub struct Request {
     pub wait: Wait,
     /// Who asks, for people who look at the lock; at most [`Request::MAX_PAYLOAD`] bytes.
     pub payload: Arc<[u8]>,
+    /// How long the server keeps the lock closed after the end of this lease, unless it was given back in order
+    /// ([`Feature::LockDelay`]).
+    pub delay: Option<Duration>,
 }
 
 impl Request {
     /// The longest payload, in bytes.
     pub const MAX_PAYLOAD: usize = 1024;
 
-    /// A request to hold `name` alone, waiting for it, with the backend's own ttl and no payload.
+    /// A request to hold `name` in `mode`, waiting for it, with the backend's own ttl and no payload.
     #[must_use]
-    pub fn exclusive(name: LockName) -> Self {
-        Self { name, mode: Mode::Exclusive, ttl: None, wait: Wait::UntilStopped, payload: Arc::new([]) }
+    pub fn new(name: LockName, mode: Mode) -> Self {
+        Self { name, mode, ttl: None, wait: Wait::UntilStopped, payload: Arc::new([]), delay: None }
     }
 }
 
 /// How a lock is shared.
+///
+/// `Exclusive` and `Read` are two ways to hold one and the same lock: a mutex and the write side of a read-write lock are
+/// the same request, so those of one name exclude each other. A semaphore is a thing of its own: permits of a name have
+/// nothing to do with its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// One holder.
+    /// One holder, and no reader beside it: a mutex, or a writer.
     Exclusive,
+    /// Many holders, and no writer beside them. One that waits does not overtake a writer that waits
+    /// ([`Feature::ReadWrite`]).
+    Read,
+    /// One of `of` holders ([`Feature::Semaphore`]). The number that the oldest live contender names is the one that
+    /// counts; who names another is refused with [`Error::permits`].
+    Permit {
+        /// How many holders there may be.
+        of: NonZeroU32,
+    },
+}
+
+impl Mode {
+    /// What a backend must be able to do for it.
+    #[must_use]
+    pub const fn needs(self) -> Option<Feature> {
+        match self {
+            Self::Exclusive => None,
+            Self::Read => Some(Feature::ReadWrite),
+            Self::Permit { .. } => Some(Feature::Semaphore),
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Read => f.write_str("read"),
+            Self::Permit { of } => write!(f, "permit of {of}"),
+        }
+    }
 }
 
 /// Whether an acquisition waits.
@@ -51,44 +90,10 @@ pub enum Wait {
     UntilStopped,
 }
 
-/// What a backend can do; see also [`Locks::capabilities`](crate::Locks::capabilities).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// The backend's name, as in its URL.
-    pub backend: &'static str,
-    /// Waiters are granted in the order of their arrival.
-    pub fifo: bool,
-    /// The ttls that a single request may ask for; `None` where all locks share the session's.
-    pub ttl: Option<RangeInclusive<Duration>>,
-}
-
-impl Capabilities {
-    /// Capabilities of a backend that promises nothing beyond the SPI.
-    #[must_use]
-    pub const fn new(backend: &'static str) -> Self {
-        Self { backend, fifo: false, ttl: None }
-    }
-
-    /// Waiters are granted in the order of their arrival.
-    #[must_use]
-    pub const fn with_fifo(mut self) -> Self {
-        self.fifo = true;
-        self
-    }
-
-    /// A request may choose its ttl within this range.
-    #[must_use]
-    pub const fn with_ttl(mut self, range: RangeInclusive<Duration>) -> Self {
-        self.ttl = Some(range);
-        self
-    }
-}
-
 /// One connection to a lock service. Object-safe: [`Locks`](crate::Locks) holds an `Arc<dyn Backend>`.
 ///
 /// # What `lock-core` does, so that a backend need not
-/// Checks names, payloads and ttls against [`Capabilities`]; ends a limited wait; keeps an acquisition whose caller went
+/// Checks names, payloads, modes, ttls and delays against [`Capabilities`]; ends a limited wait; keeps an acquisition whose caller went
 /// away running until it has ended in order (it cancels `stop` instead of dropping the future); calls
 /// [`Lease::release`] exactly once for each lease, whether the program released its guard or dropped it, and never
 /// drops that future half-way.
@@ -110,6 +115,16 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Who holds `name` and who waits for it, as the server sees it now.
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error>;
 
+    /// Follows `name`: how it is now, then again whenever a holder or a waiter came or went. Changes that follow each
+    /// other closely may be merged into one item, so that only the newest state is given. Every exclusive holder that
+    /// stays for a second or more is seen. An item may be like the one before it. During an outage the items are errors,
+    /// with pauses between them; a stream ends only when the connection is closed.
+    ///
+    /// Unless a backend has something better, it looks four times a second.
+    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        changes::looked_at(self, name, Clock::boot(), Duration::from_millis(250))
+    }
+
     /// Ends the connection: releases what is still held (its guards end with [`Loss::Closed`](crate::Loss::Closed)) and
     /// finishes the janitor's work within `limit`, then disconnects in any case. [`Error::Unavailable`] when something
     /// had to be left to its ttl. Acquisitions have been stopped before.
@@ -119,7 +134,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
 /// A grant. Renewal is the backend's own business and shows only in [`Validity`].
 #[async_trait]
 pub trait Lease: Debug + Send + Sync + 'static {
-    /// The number of this grant's fencing token: higher than that of every earlier grant of the name.
+    /// The number of this grant: of its fencing token, higher than that of every earlier grant of the name that it was in
+    /// conflict with. Without [`Feature::PermitToken`] a permit's number only tells it from the other permits of its
+    /// name.
     fn token(&self) -> u64;
 
     /// Until when it is held.
@@ -132,64 +149,15 @@ pub trait Lease: Debug + Send + Sync + 'static {
     /// [`Error::Lost`] when the server did not have the lease any more. [`Error::Unavailable`] when no definite answer
     /// came: then the janitor goes on until the server has confirmed it or the lease has certainly ended.
     async fn release(self: Box<Self>) -> Result<(), Error>;
-}
 
-/// Who holds a name and who waits for it, at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Snapshot {
-    /// Who holds it; empty when it is free.
-    pub holders: Vec<Contender>,
-    /// Who waits, first in line first; empty where the backend keeps no queue on the server.
-    pub queue: Vec<Contender>,
-}
-
-impl Snapshot {
-    /// A snapshot of these contenders.
-    #[must_use]
-    pub const fn new(holders: Vec<Contender>, queue: Vec<Contender>) -> Self {
-        Self { holders, queue }
-    }
-}
-
-/// A holder or a waiter, as the server shows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Contender {
-    /// What tells it apart from all others: the unique value or the node's name.
-    pub id: String,
-    /// Who it is, in its own words.
-    pub payload: Vec<u8>,
-    /// The number of its fencing token, once granted.
-    pub token: Option<u64>,
-    /// How long the server still keeps it without a renewal, where the server tells.
-    pub remaining: Option<Duration>,
-}
-
-impl Contender {
-    /// A contender of which only the identity is known.
-    pub fn new(id: impl Into<String>) -> Self {
-        Self { id: id.into(), ..Self::default() }
-    }
-
-    /// With who it is.
-    #[must_use]
-    pub fn with_payload(mut self, payload: impl Into<Vec<u8>>) -> Self {
-        self.payload = payload.into();
-        self
-    }
-
-    /// With the number of its fencing token.
-    #[must_use]
-    pub const fn with_token(mut self, token: u64) -> Self {
-        self.token = Some(token);
-        self
-    }
-
-    /// With how long the server still keeps it.
-    #[must_use]
-    pub const fn with_remaining(mut self, remaining: Duration) -> Self {
-        self.remaining = Some(remaining);
-        self
+    /// Goes on as a reader, without a moment in which a writer could come between, and without waiting: for a lease that
+    /// was asked for as [`Mode::Exclusive`] from a backend with [`Feature::Downgrade`]. Number and validity stay.
+    /// Never dropped half-way, as a release.
+    ///
+    /// # Errors
+    /// Those of [`Lease::release`]. Then the lease is given back, as by a release.
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        self.release().await?;
+        Err(Error::unsupported(Feature::Downgrade, "this one"))
     }
 }

@@ -36,12 +36,21 @@ struct Cell {
     state: AtomicU64,
     /// What to give as the reason should the deadline pass: an index into `LOSSES`.
     suspicion: AtomicU8,
+    /// In nanoseconds: no renewal moves the deadline beyond this.
+    limit: AtomicU64,
     ended: Notify,
 }
 
 /// Losses by their code in the cell. The boot-time clock has long passed these few nanoseconds.
-const LOSSES: [Loss; 6] =
-    [Loss::Expired, Loss::Unreachable, Loss::TakenAway, Loss::SessionEnded, Loss::Closed, Loss::Released];
+const LOSSES: [Loss; 7] = [
+    Loss::Expired,
+    Loss::Unreachable,
+    Loss::TakenAway,
+    Loss::SessionEnded,
+    Loss::Closed,
+    Loss::Released,
+    Loss::HeldTooLong,
+];
 
 fn code(loss: Loss) -> u8 {
     match loss {
@@ -51,6 +60,7 @@ fn code(loss: Loss) -> u8 {
         Loss::SessionEnded => 3,
         Loss::Closed => 4,
         Loss::Released => 5,
+        Loss::HeldTooLong => 6,
     }
 }
 
@@ -73,6 +83,7 @@ impl Validity {
         let cell = Cell {
             state: AtomicU64::new(until.as_nanos().max(floor)),
             suspicion: AtomicU8::new(code(Loss::Expired)),
+            limit: AtomicU64::new(u64::MAX),
             ended: Notify::new(),
         };
         Self { cell: Arc::new(cell), clock }
@@ -129,7 +140,7 @@ impl Validity {
     /// Reads the cell before a renewal is sent. `None` when it is lost: then nothing is to be renewed.
     #[must_use]
     pub fn observe(&self) -> Option<Observed> {
-        self.read().ok().map(|until| Observed(until.as_nanos()))
+        self.read().ok().map(|_| Observed(self.cell.state.load(Ordering::Acquire)))
     }
 
     /// Moves the deadline to `until` after an acknowledged renewal. Does nothing when `until` is no gain.
@@ -160,7 +171,8 @@ impl Validity {
     pub fn end(&self, loss: Loss) {
         let mut seen = self.cell.state.load(Ordering::Acquire);
         while let Ok(until) = decode(seen) {
-            let reason = if loss != Loss::Released && self.clock.now() >= until { self.suspicion() } else { loss };
+            let ran_out = loss != Loss::Released && self.clock.now() >= self.limited(until);
+            let reason = if ran_out { self.reason_to_run_out(until) } else { loss };
             match self.cell.state.compare_exchange(seen, code(reason).into(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.cell.ended.notify_waiters();
@@ -169,6 +181,19 @@ impl Validity {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// Lets it end at `limit` with [`Loss::HeldTooLong`], however often it is renewed. Set before the holder sees it.
+    pub fn limit(&self, limit: BootInstant) {
+        self.cell.limit.fetch_min(limit.as_nanos(), Ordering::AcqRel);
+    }
+
+    fn limited(&self, until: BootInstant) -> BootInstant {
+        until.min(BootInstant::from_nanos(self.cell.limit.load(Ordering::Acquire)))
+    }
+
+    fn reason_to_run_out(&self, until: BootInstant) -> Loss {
+        if self.limited(until) < until { Loss::HeldTooLong } else { self.suspicion() }
     }
 
     /// Notes what will be the reason if the deadline passes; an advance clears it.
@@ -184,11 +209,12 @@ impl Validity {
         let mut seen = self.cell.state.load(Ordering::Acquire);
         loop {
             let until = decode(seen)?;
-            if self.clock.now() < until {
-                return Ok(until);
+            let limited = self.limited(until);
+            if self.clock.now() < limited {
+                return Ok(limited);
             }
             // Seen expired: final from here on, unless a renewal came first, which is then judged anew.
-            let reason = self.suspicion();
+            let reason = self.reason_to_run_out(until);
             match self.cell.state.compare_exchange(seen, code(reason).into(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.cell.ended.notify_waiters();

@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use lock_core::{
-    Backend, BootInstant, Capabilities, Clock, Contender, Error, Janitor, Keeper, Lease, LockName, Loss, Mode, Request,
-    Snapshot, Validity, Wait, validity::deadline,
+    Backend, BootInstant, Capabilities, Clock, Contender, Error, Feature, Janitor, Keeper, Lease, LockName, Loss, Mode,
+    Request, Snapshot, Validity, Wait, validity::deadline,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -163,7 +163,7 @@ impl Redis {
 #[async_trait]
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("redis").with_ttl(TTLS)
+        Capabilities::new("redis").with_ttl(TTLS).with(Feature::Expiry)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {

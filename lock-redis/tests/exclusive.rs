@@ -5,7 +5,7 @@ mod common;
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use common::{Inside, LIMIT, connect, keys, server, soon};
-use lock_core::{Backend, Error, LockName, Loss, Request, Wait};
+use lock_core::{Backend, Error, LockName, Loss, Mode, Request, Wait};
 use lock_redis::Redis;
 use tokio_util::sync::CancellationToken;
 
@@ -262,7 +262,7 @@ async fn a_stop_withdraws_in_one_round_trip_what_was_under_way() {
     let mut server = server().await;
     let proxy = server.proxy().await;
     let redis = Redis::connect(common::config(proxy.port())).await.unwrap();
-    let (mut request, stop) = (Request::exclusive(LockName::new("a").unwrap()), CancellationToken::new());
+    let (mut request, stop) = (Request::new(LockName::new("a").unwrap(), Mode::Exclusive), CancellationToken::new());
     request.wait = Wait::No;
     proxy.hold_replies();
     let mut acquiring = redis.clone().acquire(request, stop.clone());

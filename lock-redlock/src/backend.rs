@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use lock_core::{Backend, Capabilities, Contender, Error, Keeper, Lease, LockName, Mode, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Contender, Error, Feature, Keeper, Lease, LockName, Mode, Request, Snapshot};
 use lock_redis::{
     scripts::{Holder, holder, inspect},
     token::Proposals,
@@ -73,7 +73,7 @@ impl Redlock {
 #[async_trait]
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("redlock").with_ttl(self.panel.config.ttls())
+        Capabilities::new("redlock").with_ttl(self.panel.config.ttls()).with(Feature::Expiry)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Error, Lease, LockName, Mode, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Mode, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Config, connection::Connection, contend::contend};
@@ -41,7 +41,11 @@ impl Drop for ZooKeeper {
 #[async_trait]
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("zk").with_fifo()
+        Capabilities::new("zk")
+            .with(Feature::Fifo)
+            .with(Feature::Queue)
+            .with(Feature::Expiry)
+            .with(Feature::ClocklessToken)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {

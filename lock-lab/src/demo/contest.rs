@@ -122,7 +122,7 @@ async fn asked(inbox: &mut mpsc::UnboundedReceiver<Event>, nodes: usize) -> Vec<
 
 /// The contenders' places in the server's queue, once all stand there; `None` where the server has none.
 async fn queue_places(locks: &Locks, name: &str, nodes: usize) -> Result<Option<HashMap<usize, usize>>, LabError> {
-    if !locks.capabilities().fifo {
+    if !locks.capabilities().supports(lock::Feature::Fifo) {
         return Ok(None);
     }
     let clock = Clock::boot();

@@ -9,7 +9,7 @@ use super::super::{
     run::Run,
 };
 use super::waiting::in_line;
-use crate::{Error, Loss};
+use crate::{Error, Feature, Loss};
 
 pub(super) async fn close_releases_what_is_held_and_what_was_dropped(run: Arc<Run>) -> Outcome {
     let [held, dropped] = [run.name(), run.name()];
@@ -39,7 +39,7 @@ pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: A
         let mutex = second.mutex(&name);
         async move { mutex.lock().await }
     });
-    if first.locks().capabilities().fifo {
+    if first.locks().capabilities().supports(Feature::Fifo) {
         in_line(&first, &name, 1).await?;
     }
     second.close(LIMIT).await??;

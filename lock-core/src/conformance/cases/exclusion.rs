@@ -16,7 +16,7 @@ use super::super::{
     limits::{eventually, within},
     run::Run,
 };
-use crate::{BootInstant, Clock, LockName};
+use crate::{BootInstant, Clock, Feature, LockName};
 
 pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<Run>) -> Outcome {
     const CONTENDERS: usize = 100;
@@ -86,7 +86,7 @@ pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival_where_that
     const WAITERS: usize = 12;
     let name = run.name();
     let clients = run.connect_several(3).await?;
-    let fifo = clients[0].locks().capabilities().fifo;
+    let fifo = clients[0].locks().capabilities().supports(Feature::Fifo);
     let holder = clients[0].lock(&name).await?;
     let granted = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = JoinSet::new();

@@ -9,7 +9,7 @@ use super::super::{
     run::Run,
 };
 use super::waiting::in_line;
-use crate::Error;
+use crate::{Error, Feature};
 
 pub(super) async fn a_backend_that_refuses_connections_is_unavailable_within_the_connect_limit(
     run: Arc<Run>,
@@ -50,7 +50,7 @@ pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_
         let mutex = second.mutex(&name);
         async move { mutex.lock().await }
     });
-    if first.locks().capabilities().fifo {
+    if first.locks().capabilities().supports(Feature::Fifo) {
         in_line(&first, &name, 1).await?;
     }
     second.cut().await?;
@@ -84,7 +84,7 @@ pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: A
 pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let [first, second, third] = [run.connect().await?, run.connect_severable().await?, run.connect().await?];
-    let fifo = first.locks().capabilities().fifo;
+    let fifo = first.locks().capabilities().supports(Feature::Fifo);
     let guard = first.lock(&name).await?;
     let dying = tokio::spawn({
         let mutex = second.mutex(&name);

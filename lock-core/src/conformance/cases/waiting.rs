@@ -9,7 +9,7 @@ use super::super::{
     limits::{eventually, within},
     run::Run,
 };
-use crate::{Error, LockName};
+use crate::{Error, Feature, LockName};
 
 /// A wait limit that passes while the lock is held.
 const SHORT: Duration = Duration::from_millis(150);
@@ -78,7 +78,7 @@ pub(super) async fn a_wait_limit_of_zero_takes_a_free_lock_or_leaves_nothing(run
 pub(super) async fn a_waiter_that_gave_up_does_not_hold_up_those_behind_it(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let clients = run.connect_several(3).await?;
-    let fifo = clients[0].locks().capabilities().fifo;
+    let fifo = clients[0].locks().capabilities().supports(Feature::Fifo);
     let guard = clients[0].lock(&name).await?;
     // It waits without a limit and is dropped once the next one stands behind it.
     let quitter = tokio::spawn({

@@ -1,0 +1,100 @@
+//! How a lock is asked for: what mutexes, read-write locks, semaphores and elections have in common.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{Error, Guard, LockName, Locks, Mode, Request, Wait};
+
+/// A name and the options of an acquisition.
+#[derive(Debug, Clone)]
+pub(crate) struct Asking {
+    pub(crate) locks: Locks,
+    pub(crate) name: Arc<Result<LockName, Error>>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) payload: Arc<[u8]>,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Asking {
+    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
+        let payload = locks.payload();
+        Self { locks, name: Arc::new(name), ttl: None, wait: None, payload, delay: None, max_hold: None }
+    }
+
+    pub(crate) fn name(&self) -> Result<LockName, Error> {
+        match self.name.as_ref() {
+            Ok(name) => Ok(name.clone()),
+            Err(Error::InvalidName { name, problem }) => Err(Error::InvalidName { name: name.clone(), problem }),
+            Err(other) => Err(Error::config("name", other.to_string(), "a lock name")),
+        }
+    }
+
+    /// Waits for it, for as long as the wait limit allows.
+    pub(crate) async fn acquire(&self, mode: Mode) -> Result<Guard, Error> {
+        let request = self.request(mode, Wait::UntilStopped)?;
+        self.locks.acquire(request, self.wait, self.max_hold).await
+    }
+
+    /// Takes it if that is possible at once.
+    pub(crate) async fn try_acquire(&self, mode: Mode) -> Result<Option<Guard>, Error> {
+        let request = self.request(mode, Wait::No)?;
+        match self.locks.acquire(request, None, self.max_hold).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::NotAcquired { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn request(&self, mode: Mode, wait: Wait) -> Result<Request, Error> {
+        let mut request = Request::new(self.name()?, mode);
+        request.ttl = self.ttl;
+        request.wait = wait;
+        request.payload = Arc::clone(&self.payload);
+        request.delay = self.delay;
+        Ok(request)
+    }
+}
+
+/// The options of an acquisition, as methods of a type whose field `asking` is an [`Asking`].
+macro_rules! options {
+    () => {
+        /// Waits for at most `limit`; then it is [`Error::NotAcquired`](crate::Error::NotAcquired). Kept to within one
+        /// round trip.
+        pub const fn wait(mut self, limit: std::time::Duration) -> Self {
+            self.asking.wait = Some(limit);
+            self
+        }
+
+        /// Asks for another ttl than the connection's: how long the server keeps the lock after its holder died.
+        /// [`Error::Unsupported`](crate::Error::Unsupported) without [`Feature::Ttl`](crate::Feature::Ttl).
+        pub const fn ttl(mut self, ttl: std::time::Duration) -> Self {
+            self.asking.ttl = Some(ttl);
+            self
+        }
+
+        /// Shows `payload` to those who look at the lock, instead of the connection's own.
+        pub fn payload(mut self, payload: impl Into<std::sync::Arc<[u8]>>) -> Self {
+            self.asking.payload = payload.into();
+            self
+        }
+
+        /// Holds it for at most `limit`, counted from the grant on the holder's own clock. Then the guard ends with
+        /// [`Loss::HeldTooLong`](crate::Loss::HeldTooLong), whether anything of this program runs or not, and is released
+        /// in the background.
+        pub const fn max_hold(mut self, limit: std::time::Duration) -> Self {
+            self.asking.max_hold = Some(limit);
+            self
+        }
+
+        /// Keeps the lock closed for `delay` after this holder's lease ended in any way but by a release, so that what it
+        /// had under way meanwhile comes to an end (M. Burrows, *The Chubby lock service*, 2006, "lock-delay").
+        /// [`Error::Unsupported`](crate::Error::Unsupported) without [`Feature::LockDelay`](crate::Feature::LockDelay).
+        pub const fn lock_delay(mut self, delay: std::time::Duration) -> Self {
+            self.asking.delay = Some(delay);
+            self
+        }
+    };
+}
+
+pub(crate) use options;

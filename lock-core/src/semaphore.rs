@@ -1,0 +1,151 @@
+//! The semaphore.
+
+use std::{future::Future, num::NonZeroU32, time::Duration};
+
+use crate::{
+    BootInstant, Error, Feature, FencingToken, Guard, LockName, Locks, Loss, Mode, Validity,
+    asking::{Asking, options},
+};
+
+/// A semaphore: at most so many permits of one name are held at a time. [`Error::Unsupported`] without
+/// [`Feature::Semaphore`].
+///
+/// All its users name the number of permits. The one that the oldest live contender named counts; another gets an
+/// [`Error::Config`] with both numbers. A semaphore has nothing to do with the mutex of the same name.
+///
+/// # Fairness
+/// As that of a [`Mutex`](crate::Mutex).
+#[derive(Debug, Clone)]
+#[must_use = "it only describes the semaphore; call acquire or try_acquire"]
+pub struct Semaphore {
+    asking: Asking,
+    permits: u32,
+}
+
+/// A held permit. Dropping it releases it in the background; [`Permit::release`] waits for that and reports. As a
+/// [`Guard`], but that several may be held: so a fencing token of one does not keep out the other ones.
+#[derive(Debug)]
+#[must_use = "the permit is released when it is dropped"]
+pub struct Permit(Guard);
+
+impl Semaphore {
+    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>, permits: u32) -> Self {
+        Self { asking: Asking::new(locks, name), permits }
+    }
+
+    options!();
+
+    /// Waits for a permit, and holds it.
+    ///
+    /// # Errors
+    /// Those of [`Mutex::lock`](crate::Mutex::lock); [`Error::Config`] when the number of permits is zero, or not that of
+    /// the oldest live contender; [`Error::Unsupported`] without [`Feature::Semaphore`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Unknown outcomes
+    /// As those of [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn acquire(&self) -> Result<Permit, Error> {
+        self.asking.acquire(self.mode()?).await.map(Permit)
+    }
+
+    /// Takes a permit if one is free, and does not wait: `None` when all are held.
+    ///
+    /// # Errors
+    /// As those of [`Semaphore::acquire`], but for [`Error::NotAcquired`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Unknown outcomes
+    /// As those of [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
+        Ok(self.asking.try_acquire(self.mode()?).await?.map(Permit))
+    }
+
+    fn mode(&self) -> Result<Mode, Error> {
+        let of = NonZeroU32::new(self.permits).ok_or_else(|| Error::config("permits", "0", "1 or more"))?;
+        Ok(Mode::Permit { of })
+    }
+}
+
+impl Permit {
+    /// Of what it is a permit.
+    #[must_use]
+    pub const fn name(&self) -> &LockName {
+        self.0.name()
+    }
+
+    /// The fencing token of this permit.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without [`Feature::PermitToken`].
+    pub fn token(&self) -> Result<FencingToken, Error> {
+        self.0.locks().require(Feature::PermitToken).map(|()| self.0.token())
+    }
+
+    /// Whether the permit is held now; see [`Guard::is_valid`].
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.0.is_valid()
+    }
+
+    /// How long it is certainly held without a further renewal; zero when it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Until when it is certainly held without a further renewal; `None` when it is lost.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<BootInstant> {
+        self.0.valid_until()
+    }
+
+    /// The validity itself; see [`Guard::validity`].
+    #[must_use]
+    pub const fn validity(&self) -> &Validity {
+        self.0.validity()
+    }
+
+    /// Resolves when the permit is lost; see [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn lost(&self) -> Loss {
+        self.0.lost().await
+    }
+
+    /// Runs `operation` while the permit is held; see [`Guard::run`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::run`].
+    ///
+    /// # Cancel safety
+    /// As that of `operation`.
+    pub async fn run<F: Future>(&self, operation: F) -> Result<F::Output, Error> {
+        self.0.run(operation).await
+    }
+
+    /// Releases the permit and reports; see [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Guard::release`].
+    ///
+    /// # Unknown outcomes
+    /// As those of [`Guard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+
+    /// Only for the checker of the conformance suite, which tells permits apart by their numbers.
+    #[cfg(feature = "conformance")]
+    #[allow(dead_code, reason = "its first user comes with the cases")]
+    pub(crate) const fn guard(&self) -> &Guard {
+        &self.0
+    }
+}
