@@ -40,6 +40,7 @@ pub(crate) enum Command {
     Status(Status),
     Demo(Demo),
     Compare(Compare),
+    ReadWrite(ReadWrite),
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
     Redlock(Redlock),
@@ -127,6 +128,33 @@ pub(crate) struct Compare {
     /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     pub(crate) scale: f64,
+}
+
+/// Have readers and writers share one lock under load, and check what was granted.
+///
+/// On each backend, with servers of its own. Fails when a writer was ever beside anybody, when a reader was granted before a
+/// writer that had waited before it came, and when the run was such that neither could have shown.
+#[derive(Debug, Args)]
+pub(crate) struct ReadWrite {
+    /// How many readers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pub(crate) readers: u16,
+
+    /// How many writers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) writers: u16,
+
+    /// For how long, on each backend.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
+    pub(crate) time: Duration,
+
+    /// For how long each holds the lock, on average.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5ms")]
+    pub(crate) hold: Duration,
+
+    /// Which backends, as zk1,redis; all of them if not given.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) on: Vec<Topology>,
 }
 
 #[derive(Debug, Subcommand)]

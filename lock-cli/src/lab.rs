@@ -3,10 +3,10 @@
 use std::env;
 
 use lock::Config;
-use lock_lab::{LabError, compare, demo};
+use lock_lab::{LabError, compare, demo, readwrite};
 
 use crate::{
-    arguments::{Compare, Demo},
+    arguments::{Compare, Demo, ReadWrite},
     failure::{Failure, SYSTEM, UNAVAILABLE},
 };
 
@@ -28,6 +28,19 @@ pub(crate) async fn compare(options: &Compare) -> Result<u8, Failure> {
         comparison.topologies.clone_from(&options.on);
     }
     compare::run(&comparison).await?;
+    Ok(0)
+}
+
+/// Runs readers and writers on every backend, and checks what was granted.
+pub(crate) async fn read_write(options: &ReadWrite) -> Result<u8, Failure> {
+    let mut load = readwrite::Options::default();
+    load.readers = options.readers.into();
+    load.writers = options.writers.into();
+    (load.time, load.hold) = (options.time, options.hold);
+    if !options.on.is_empty() {
+        load.topologies.clone_from(&options.on);
+    }
+    readwrite::run(&load).await?;
     Ok(0)
 }
 

@@ -43,17 +43,20 @@ fn main() {
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
     let runtime = match &arguments.command {
         // Many contenders, which must not wait for each other's thread.
-        Command::Demo(_) | Command::Compare(_) => Builder::new_multi_thread().enable_all().build()?,
+        Command::Demo(_) | Command::Compare(_) | Command::ReadWrite(_) => {
+            Builder::new_multi_thread().enable_all().build()?
+        }
         _ => Builder::new_current_thread().enable_all().build()?,
     };
     let status = match &arguments.command {
         Command::Run(run) => runtime.block_on(run::run(backend(arguments)?, run)),
         Command::Status(status) => runtime.block_on(status::status(backend(arguments)?, &status.name)),
         Command::Demo(demo) => runtime.block_on(lab::demo(asked_for(arguments)?, demo)),
-        Command::Compare(_) if arguments.url.is_some() || arguments.config.is_some() => {
-            Err(Failure::new(USAGE, "`lock compare` starts servers of its own: leave --url and --config out"))
+        Command::Compare(_) | Command::ReadWrite(_) if arguments.url.is_some() || arguments.config.is_some() => {
+            Err(Failure::new(USAGE, "this starts servers of its own: leave --url and --config out"))
         }
         Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
+        Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
         Command::Redlock(Redlock::Init) => runtime.block_on(async {
             backend(arguments)?.initialize().await?;
             Ok(0)

@@ -5,6 +5,7 @@
 //! * [`proxy`] stands between a client and a server, and delays, holds or cuts;
 //! * [`topology`] names the arrangements of servers that are measured;
 //! * [`compare`] runs the same load and the same faults on each of them, and [`report`] shows what came out;
+//! * [`readwrite`] has readers and writers share one lock, and judges what was granted;
 //! * [`demo`] has many contenders queue for one lock.
 
 pub mod compare;
@@ -16,6 +17,7 @@ pub mod latency;
 pub mod load;
 mod progress;
 pub mod proxy;
+pub mod readwrite;
 pub mod report;
 pub mod servers;
 pub mod topology;

@@ -47,6 +47,12 @@ enum Job {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Set-up, then readers and writers that share a lock, for half a minute on every backend.
+    ReadWrite {
+        /// Passed on to `lock read-write`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Breaks one safeguard after another in a copy of the workspace, and checks that a test notices.
     Safeguards {
         /// Only those whose name contains this.
@@ -84,6 +90,10 @@ fn work(job: Job) -> Result<()> {
         Job::Demo { rest } => {
             setup::try_servers();
             run_lock(["demo"], &rest)
+        }
+        Job::ReadWrite { rest } => {
+            setup::try_servers();
+            run_lock(["read-write"], &rest)
         }
         Job::Safeguards { only } => {
             setup::require_servers()?;

@@ -1,0 +1,179 @@
+//! Readers and writers under load: whether a writer was ever beside anybody, and whether a reader ever overtook a writer
+//! that waited before it came.
+
+mod judge;
+mod load;
+
+use std::time::Duration;
+
+use lock_core::Feature;
+
+pub use self::judge::{Hold, Refusal, Role, Verdict, judge};
+use crate::{
+    LabError,
+    latency::Recorder,
+    progress::Progress,
+    report::{Outcome, Table, terminal},
+    topology::Topology,
+};
+
+/// How the load looks.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// How many readers, each with a connection of its own.
+    pub readers: usize,
+    /// How many writers, each with a connection of its own.
+    pub writers: usize,
+    /// For how long they go on, on each backend.
+    pub time: Duration,
+    /// For how long each holds the lock, on average.
+    pub hold: Duration,
+    /// On which backends, with servers of their own.
+    pub topologies: Vec<Topology>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (time, hold) = (Duration::from_secs(30), Duration::from_millis(5));
+        Self { readers: 8, writers: 2, time, hold, topologies: Topology::ALL.to_vec() }
+    }
+}
+
+/// What came out on one backend.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// How often readers held the lock.
+    pub reads: usize,
+    /// How often writers did.
+    pub writes: usize,
+    /// The median, the 99th percentile and the longest of the readers' waits, in milliseconds.
+    pub read_waits: [f64; 3],
+    /// The same of the writers'.
+    pub write_waits: [f64; 3],
+    /// What the record proves.
+    pub verdict: Verdict,
+}
+
+impl Summary {
+    /// Of the record of a run.
+    #[must_use]
+    pub fn of(holds: &[Hold], refusals: &[Refusal]) -> Self {
+        let of = |role| holds.iter().filter(move |hold| hold.role == role);
+        let waits = |role| {
+            let waits: Recorder = of(role).map(|hold| hold.granted.saturating_since(hold.requested)).collect();
+            let waits = waits.latency();
+            [waits.p50, waits.p99, waits.max].map(|micros| micros / 1e3)
+        };
+        Self {
+            reads: of(Role::Reader).count(),
+            writes: of(Role::Writer).count(),
+            read_waits: waits(Role::Reader),
+            write_waits: waits(Role::Writer),
+            verdict: judge(holds, refusals),
+        }
+    }
+
+    /// Whether the run could have failed at all, and did not.
+    fn check(&self) -> Result<(), LabError> {
+        let Verdict { overlaps, readers_at_once, behind, overtakes } = self.verdict;
+        if overlaps > 0 || overtakes > 0 {
+            return Err(LabError::run(format!(
+                "a promise was broken: {overlaps} holds beside a writer, {overtakes} readers granted before a writer that \
+                 had waited before they came"
+            )));
+        }
+        if readers_at_once < 2 || self.writes == 0 || behind == 0 {
+            return Err(LabError::run(format!(
+                "it could not have failed: at most {readers_at_once} readers at once, {} writes, {behind} readers that \
+                 came behind a waiting writer",
+                self.writes
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Runs the load on each backend in turn and prints a table. A backend without read-write locks is a row that says so, as
+/// is one whose servers are not installed.
+///
+/// # Errors
+/// [`LabError`] when a promise was broken, or a run shows nothing: after all backends had their turn.
+pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, LabError> {
+    let (mut results, mut failure) = (Vec::new(), None);
+    let progress = Progress::new(options.topologies.len());
+    for topology in &options.topologies {
+        let title = topology.title().to_string();
+        let (readers, writers, time) = (options.readers, options.writers, options.time);
+        progress.doing(format!("{title}: {readers} readers and {writers} writers for {time:?}"));
+        let outcome = match on(*topology, options).await {
+            Ok(summary) => {
+                failure = summary.check().err().or(failure);
+                Outcome::Measured(summary)
+            }
+            Err(LabError::Lock { source: source @ lock_core::Error::Unsupported { .. }, .. }) => {
+                Outcome::Missing(source.to_string())
+            }
+            failed => failed.into(),
+        };
+        if let Outcome::Failed(why) = &outcome {
+            failure = Some(LabError::run(format!("{title}: {why}")));
+        }
+        results.push((title, outcome));
+        progress.done(1);
+    }
+    progress.finish();
+    println!("{}", table(&results));
+    failure.map_or(Ok(results), Err)
+}
+
+async fn on(topology: Topology, options: &Options) -> Result<Summary, LabError> {
+    let deployment = topology.start().await?;
+    let locks = lock::Locks::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
+    let supported = locks.require(Feature::ReadWrite);
+    // Nothing was held on it.
+    let _ = locks.close(Duration::from_secs(1)).await;
+    supported.map_err(LabError::lock("reading and writing"))?;
+    let record = load::run(&deployment.url(), options).await?;
+    Ok(Summary::of(&record.holds, &record.refusals))
+}
+
+/// The table of the backends, for a terminal.
+#[must_use]
+pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
+    let waits = |waits: [f64; 3]| waits.map(|millis| format!("{millis:.1}")).join(" / ");
+    let row = |(name, outcome): &(String, Outcome<Summary>)| match outcome {
+        Outcome::Measured(summary) => {
+            let Verdict { overlaps, readers_at_once, behind, overtakes } = summary.verdict;
+            vec![
+                name.clone(),
+                summary.reads.to_string(),
+                waits(summary.read_waits),
+                readers_at_once.to_string(),
+                summary.writes.to_string(),
+                waits(summary.write_waits),
+                overlaps.to_string(),
+                behind.to_string(),
+                overtakes.to_string(),
+            ]
+        }
+        other => vec![name.clone(), other.problem().unwrap_or_default()],
+    };
+    terminal::render(&Table {
+        title: "Readers and writers",
+        how: String::new(),
+        columns: vec![
+            "backend",
+            "reads",
+            "wait ms p50 / p99 / max",
+            "readers at once",
+            "writes",
+            "wait ms p50 / p99 / max",
+            "beside a writer",
+            "came behind a waiting writer",
+            "overtook it",
+        ],
+        rows: results.iter().map(row).collect(),
+    })
+}
