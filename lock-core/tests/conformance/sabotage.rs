@@ -9,6 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures_core::stream::BoxStream;
 use lock_core::{
     Backend, Capabilities, Clock, Error, Lease, LockName, Locks, Loss, Request, Snapshot, Validity, Wait,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, MemoryFixture, Severable},
@@ -135,6 +136,10 @@ impl Backend for Saboteur {
         self.memory.inspect(name).await
     }
 
+    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        Arc::clone(&self.memory).changes(name)
+    }
+
     async fn close(&self, limit: Duration) -> Result<(), Error> {
         self.memory.close(limit).await
     }
@@ -209,5 +214,10 @@ impl Lease for SabotagedLease {
             return Ok(());
         }
         self.lease.release().await
+    }
+
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        let Self { lease, validity, sabotage } = *self;
+        Ok(Box::new(Self { lease: lease.downgrade().await?, validity, sabotage }))
     }
 }

@@ -1,0 +1,49 @@
+//! Settings of a memory connection.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::MemoryServer;
+use crate::{Error, Settings};
+
+/// The shortest and the longest ttl.
+pub(super) const TTL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
+
+/// Settings of a memory connection.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(super) server: MemoryServer,
+    pub(super) ttl: Duration,
+}
+
+impl Config {
+    /// A connection to `server` with a ttl of 30 s.
+    #[must_use]
+    pub const fn new(server: MemoryServer) -> Self {
+        Self { server, ttl: Duration::from_secs(30) }
+    }
+
+    /// How long the server keeps a lease without a renewal, from 10 ms to a day.
+    #[must_use]
+    pub const fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Reads `memory://NAME?ttl=30s`: the server of that name in this process; without a name, the unnamed one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an unknown key, a value that is not allowed, several names, or a path.
+    pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
+        let name = match settings.hosts.as_slice() {
+            [] => String::new(),
+            [(name, None)] => name.clone(),
+            several => return Err(Error::config("host", format!("{several:?}"), "one name without a port, or none")),
+        };
+        if !settings.path.trim_matches('/').is_empty() {
+            return Err(Error::config("path", settings.path, "no path with memory://"));
+        }
+        let ttl = settings.duration("ttl", Duration::from_secs(30), TTL)?;
+        settings.finish()?;
+        Ok(Self { server: MemoryServer::named(&name), ttl })
+    }
+}

@@ -1,0 +1,128 @@
+//! The lease: what is renewed, given back and downgraded.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use super::{
+    Memory,
+    contender::{Attempt, Grant},
+};
+use crate::{Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
+
+/// How many times a lease is renewed within its ttl.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// What is renewed.
+pub(super) struct Held {
+    pub(super) id: u64,
+    pub(super) name: LockName,
+    pub(super) validity: Validity,
+    ttl: Duration,
+}
+
+pub(super) struct MemoryLease {
+    memory: Arc<Memory>,
+    held: Arc<Held>,
+    token: u64,
+    /// Dropped by the release, which ends the renewal.
+    kept: Kept<Held>,
+}
+
+impl MemoryLease {
+    pub(super) fn new(memory: Arc<Memory>, name: LockName, attempt: &Attempt, grant: Grant) -> Self {
+        let ttl = attempt.ttl;
+        let validity = Validity::new(memory.clock(), deadline(grant.at, ttl));
+        let held = Arc::new(Held { id: attempt.id, name, ttl, validity: validity.clone() });
+        memory.held(|all| all.insert(attempt.id, Arc::clone(&held)));
+        let kept = memory.keeper.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
+        Self { memory, held, token: grant.token, kept }
+    }
+
+    fn lost(&self, loss: Loss) -> Error {
+        Error::Lost { name: self.held.name.clone(), loss }
+    }
+}
+
+#[async_trait]
+impl Lease for MemoryLease {
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn validity(&self) -> &Validity {
+        &self.held.validity
+    }
+
+    async fn release(self: Box<Self>) -> Result<(), Error> {
+        let lost = self.lost(Loss::TakenAway);
+        let Self { memory, held, kept, .. } = *self;
+        drop(kept);
+        held.validity.end(Loss::Released);
+        memory.held(|all| all.remove(&held.id));
+        if let Err(error) = memory.check_reachable() {
+            let janitor = memory.janitor.clone();
+            let until = memory.clock().now().saturating_add(held.ttl);
+            janitor.clean("release", until, move || {
+                let left = memory.check_reachable().map(|()| memory.leave(&held));
+                async move { left.map(|_| ()) }
+            });
+            return Err(error);
+        }
+        if memory.leave(&held) { Ok(()) } else { Err(lost) }
+    }
+
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        let Held { id, name, validity, .. } = self.held.as_ref();
+        let problem = match (validity.loss(), self.memory.check_reachable()) {
+            (Some(loss), _) => self.lost(loss),
+            (None, Err(unreachable)) => unreachable,
+            (None, Ok(())) if self.memory.server.table(|table, now| table.downgrade(now, name, *id)) => {
+                return Ok(self);
+            }
+            (None, Ok(())) => {
+                validity.end(Loss::TakenAway);
+                self.lost(Loss::TakenAway)
+            }
+        };
+        // Neither a writer nor a reader any more: what there is on the server is given back, at once or by the janitor.
+        let _ = self.release().await;
+        Err(problem)
+    }
+}
+
+pub(super) struct MemoryRenewer {
+    pub(super) memory: Weak<Memory>,
+}
+
+#[async_trait]
+impl Renewer for MemoryRenewer {
+    type Lease = Held;
+
+    async fn renew(&self, batch: &[Arc<Held>]) {
+        let Some(memory) = self.memory.upgrade() else { return };
+        for held in batch {
+            let Some(observed) = held.validity.observe() else { continue };
+            if memory.check_reachable().is_err() {
+                held.validity.suspect(Loss::Unreachable);
+                continue;
+            }
+            let sent_at = memory.clock().now();
+            if memory.server.table(|table, now| table.renew(now, &held.name, held.id)) {
+                held.validity.advance(observed, deadline(sent_at, held.ttl));
+            } else {
+                held.validity.end(Loss::TakenAway);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MemoryLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryLease").field("name", &self.held.name).field("token", &self.token).finish_non_exhaustive()
+    }
+}
