@@ -24,6 +24,8 @@ mod connection;
 mod contender;
 mod lease;
 mod line;
+#[cfg(test)]
+mod schedules;
 mod server;
 mod table;
 #[cfg(test)]

@@ -114,17 +114,13 @@ impl Line {
         }
     }
 
-    /// Whether nothing at all is left of it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.queue.is_empty() && self.closed.is_empty()
-    }
-
     /// Whether a contender came, went or was granted since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// When something ends by itself next: a lease that is not renewed, or a lock delay.
+    /// When something ends by itself next: a lease that is not renewed, or a lock delay. In a settled line `None` means that
+    /// nothing at all is left of it: who waits, waits for one of these.
     pub(super) fn next_end(&self) -> Option<BootInstant> {
         let leases = self.holders.iter().map(|holder| holder.ends_at);
         leases.chain(self.closed.iter().map(|place| place.until)).min()

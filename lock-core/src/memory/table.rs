@@ -1,6 +1,6 @@
 //! The state of a memory server: who holds what and who waits, as plain values. Every method is told the time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use tokio::sync::watch;
 
@@ -10,10 +10,15 @@ use super::{
 };
 use crate::{BootInstant, LockName, Mode, Snapshot};
 
+/// How many names are brought up to the present beside the one that is asked for.
+const SWEEP: usize = 2;
+
 /// All locks of a server. Fencing tokens come from one counter for all names, so a name that nobody uses leaves nothing.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     names: HashMap<LockName, Lines>,
+    /// When something ends by itself next, for every name that there is.
+    ends: BTreeSet<(BootInstant, LockName)>,
     followers: HashMap<LockName, watch::Sender<()>>,
     last_token: u64,
 }
@@ -23,6 +28,8 @@ pub(super) struct Table {
 struct Lines {
     lock: Line,
     permits: Line,
+    /// As in `Table::ends`.
+    next_end: Option<BootInstant>,
 }
 
 impl Table {
@@ -68,8 +75,7 @@ impl Table {
 
     /// When something ends by itself next under that name.
     pub(super) fn next_end(&self, name: &LockName) -> Option<BootInstant> {
-        let lines = self.names.get(name)?;
-        [&lines.lock, &lines.permits].into_iter().filter_map(Line::next_end).min()
+        self.names.get(name)?.next_end
     }
 
     /// Announces from now on when a contender of that name comes, goes or is granted.
@@ -88,22 +94,41 @@ impl Table {
     /// Whether there is nothing in it.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.followers.is_empty()
+        self.names.is_empty() && self.ends.is_empty() && self.followers.is_empty()
     }
 
-    /// Works on what there is under a name: the one way in. Before and after, the lines are brought up to the present; what
-    /// is empty goes.
+    /// Works on what there is under a name: the one way in. Some names whose holders died and that nobody asks for go on the
+    /// way, too.
     fn at<T>(&mut self, now: Moment, name: &LockName, work: impl FnOnce(&mut Lines, &mut u64) -> T) -> T {
+        for _ in 0..SWEEP {
+            let ended = self.ends.first().filter(|(end, _)| *end <= now.at).map(|(_, name)| name.clone());
+            let Some(ended) = ended else { break };
+            self.settled_at(now, &ended, |_, _| ());
+        }
+        self.settled_at(now, name, work)
+    }
+
+    /// Works on what there is under a name, with the lines brought up to the present before and after. What is empty goes.
+    fn settled_at<T>(&mut self, now: Moment, name: &LockName, work: impl FnOnce(&mut Lines, &mut u64) -> T) -> T {
         let lines = self.names.entry(name.clone()).or_default();
         lines.settle(now, &mut self.last_token);
         let done = work(lines, &mut self.last_token);
         lines.settle(now, &mut self.last_token);
+        let next_end = lines.both().iter().filter_map(|line| line.next_end()).min();
+        let known_end = std::mem::replace(&mut lines.next_end, next_end);
+        if known_end != next_end {
+            self.ends.extend(next_end.map(|end| (end, name.clone())));
+            if let Some(end) = known_end {
+                self.ends.remove(&(end, name.clone()));
+            }
+        }
         if lines.both().map(Line::take_changed).contains(&true)
             && let Some(followers) = self.followers.get(name)
         {
             followers.send_replace(());
         }
-        if lines.is_empty() {
+        if next_end.is_none() {
+            // Nobody holds it and nothing is closed, so nobody waits.
             self.names.remove(name);
         }
         done
@@ -126,9 +151,5 @@ impl Lines {
         for line in self.both() {
             line.settle(now, last_token);
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.lock.is_empty() && self.permits.is_empty()
     }
 }

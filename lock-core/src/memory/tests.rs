@@ -126,6 +126,20 @@ fn nothing_is_left_of_a_free_lock_and_tokens_still_rise() {
 }
 
 #[test]
+fn names_whose_holders_died_go_while_the_server_works_on_others() {
+    let mut table = Table::default();
+    for id in 0..100 {
+        let name = LockName::new(format!("dead {id}")).unwrap();
+        table.enter(at(0), &name, attempt(id, WRITE), false);
+    }
+    for id in 100..150 {
+        table.enter(at(20), &name(), attempt(id, WRITE), false);
+        table.leave(at(20), &name(), id);
+    }
+    assert!(table.is_empty());
+}
+
+#[test]
 fn a_waiter_knows_when_to_look_again_however_the_holders_change() {
     let mut table = One::default();
     table.granted(0, attempt(1, WRITE));
