@@ -144,7 +144,6 @@ impl Permit {
 
     /// Only for the checker of the conformance suite, which tells permits apart by their numbers.
     #[cfg(feature = "conformance")]
-    #[allow(dead_code, reason = "its first user comes with the cases")]
     pub(crate) const fn guard(&self) -> &Guard {
         &self.0
     }

@@ -1,7 +1,7 @@
 //! The checker: compares what holders believe with each other and with what the servers keep, in every case.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
@@ -11,16 +11,16 @@ use std::{
 };
 
 use super::{Fixture, Kept};
-use crate::{Clock, FencingToken, Guard, LockName, Validity};
+use crate::{Clock, FencingToken, Guard, LockName, Mode, Validity};
 
 /// The pause between two rounds over all holders.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Watches all holders of one run of a case.
 ///
-/// * **M**: of two grants of one name only one is valid at a time.
+/// * **M**: a writer is valid alone; readers are valid beside each other; of `n` permits never more than `n` are valid.
 /// * **T**: a holder's validity never reaches beyond what the servers keep.
-/// * **F**: tokens rise from grant to grant.
+/// * **F**: a writer's token is above all earlier ones, a reader's above those of earlier writers; no two are the same.
 /// * **L**: a grant that was seen lost is never seen valid again.
 #[derive(Debug)]
 pub(super) struct Checker {
@@ -30,15 +30,33 @@ pub(super) struct Checker {
 
 #[derive(Debug, Default)]
 struct Book {
-    holds: HashMap<LockName, Vec<Arc<Hold>>>,
-    newest: HashMap<LockName, FencingToken>,
+    lines: HashMap<Family, Line>,
     names: BTreeSet<LockName>,
     violations: Vec<String>,
 }
 
+/// What excludes each other: the lock of a name is one family, its semaphore another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Family {
+    name: LockName,
+    permits: bool,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    holds: Vec<Arc<Hold>>,
+    /// The highest token that was granted to a writer, and to anybody.
+    newest_writer: Option<FencingToken>,
+    newest: Option<FencingToken>,
+    tokens: HashSet<FencingToken>,
+}
+
 /// A grant that is being watched.
 pub(super) struct Hold {
-    name: LockName,
+    family: Family,
+    mode: Mode,
+    /// A writer that went on as a reader.
+    downgraded: AtomicBool,
     token: FencingToken,
     validity: Validity,
     /// Somebody took it away behind the holder's back: until the holder learns it, it is wrong through no fault of the
@@ -70,9 +88,11 @@ impl Checker {
     }
 
     /// Watches a new grant from now on.
-    pub(super) fn admit(&self, guard: &Guard) -> Arc<Hold> {
+    pub(super) fn admit(&self, guard: &Guard, mode: Mode) -> Arc<Hold> {
         let hold = Arc::new(Hold {
-            name: guard.name().clone(),
+            family: Family { name: guard.name().clone(), permits: matches!(mode, Mode::Permit { .. }) },
+            mode,
+            downgraded: AtomicBool::new(false),
             token: guard.token(),
             validity: guard.validity().clone(),
             disturbed: AtomicBool::new(false),
@@ -86,10 +106,8 @@ impl Checker {
     /// Stops watching a grant: its holder is about to give it back.
     pub(super) fn forget(&self, hold: &Arc<Hold>) {
         self.book(|book| {
-            let Some(holds) = book.holds.get_mut(&hold.name) else { return };
-            holds.retain(|other| !Arc::ptr_eq(other, hold));
-            if holds.is_empty() {
-                book.holds.remove(&hold.name);
+            if let Some(line) = book.lines.get_mut(&hold.family) {
+                line.holds.retain(|other| !Arc::ptr_eq(other, hold));
             }
         });
     }
@@ -97,7 +115,7 @@ impl Checker {
     /// Notes that the lock is about to be taken away from its holders by somebody else.
     pub(super) fn disturb(&self, name: &LockName) {
         self.book(|book| {
-            for hold in book.holds.get(name).into_iter().flatten() {
+            for hold in book.holds().filter(|hold| hold.family.name == *name) {
                 hold.disturbed.store(true, Ordering::Release);
             }
         });
@@ -106,7 +124,7 @@ impl Checker {
     /// Compares all holders again and again.
     pub(super) async fn watch(&self) {
         loop {
-            let holds: Vec<_> = self.book(|book| book.holds.values().flatten().cloned().collect());
+            let holds: Vec<_> = self.book(|book| book.holds().cloned().collect());
             for hold in holds {
                 self.compare(&hold).await;
             }
@@ -123,7 +141,7 @@ impl Checker {
         if hold.seen_lost.load(Ordering::Acquire) {
             self.violated(hold, format!("{hold:?} was lost and is valid again"));
         }
-        let kept = self.fixture.kept(&hold.name, hold.token.number).await;
+        let kept = self.fixture.kept(&hold.family.name, hold.token.number).await;
         let answered = hold.validity.clock().now();
         let disturbed = || hold.disturbed.load(Ordering::Acquire);
         match kept {
@@ -155,27 +173,74 @@ impl Checker {
 }
 
 impl Book {
+    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        self.lines.values().flat_map(|line| &line.holds)
+    }
+
     fn admit(&mut self, hold: &Arc<Hold>) {
-        let others = self.holds.entry(hold.name.clone()).or_default();
-        for other in others.iter().filter(|other| !other.disturbed.load(Ordering::Acquire)) {
-            // The new one was granted before the other was looked at, and is valid after that: at the moment of the
-            // look both were. A holder that gives its lock back is forgotten before its release is sent.
-            if other.validity.is_valid() && hold.validity.is_valid() {
-                self.violations.push(format!("{hold:?} was granted while {other:?} was valid"));
-            }
+        let line = self.lines.entry(hold.family.clone()).or_default();
+        self.violations.extend(line.shared_wrongly(hold));
+        self.violations.extend(line.numbered_wrongly(hold));
+        line.holds.push(Arc::clone(hold));
+    }
+}
+
+impl Line {
+    /// **M**: what the new one may not be valid beside.
+    fn shared_wrongly(&self, hold: &Hold) -> Option<String> {
+        // The new one was granted before the others are looked at, and is valid after that: those that are seen valid
+        // were valid together with it at the moment of the first look. A holder that gives its lock back is forgotten
+        // before its release is sent.
+        let valid = self.holds.iter().filter(|other| !other.disturbed.load(Ordering::Acquire));
+        let beside: Vec<_> = valid.filter(|other| other.validity.is_valid() && other.in_conflict_with(hold)).collect();
+        let allowed = match hold.mode {
+            Mode::Permit { of } => usize::try_from(of.get()).unwrap_or(usize::MAX) - 1,
+            Mode::Exclusive | Mode::Read => 0,
+        };
+        let too_many = beside.len() > allowed && hold.validity.is_valid();
+        too_many.then(|| format!("{hold:?} was granted while {beside:?} was valid"))
+    }
+
+    /// **F**: whether its token is not above those of earlier grants that it is in conflict with.
+    fn numbered_wrongly(&mut self, hold: &Hold) -> Option<String> {
+        let above = match hold.mode {
+            Mode::Exclusive => self.newest,
+            Mode::Read => self.newest_writer,
+            Mode::Permit { .. } => None,
+        };
+        let new = self.tokens.insert(hold.token);
+        self.newest = self.newest.max(Some(hold.token));
+        if hold.mode == Mode::Exclusive {
+            self.newest_writer = self.newest_writer.max(Some(hold.token));
         }
-        others.push(Arc::clone(hold));
+        if !new {
+            return Some(format!("{hold:?} was granted with the number of another grant"));
+        }
         // A grant that ended before it got here may come after its successor.
-        let newest = self.newest.entry(hold.name.clone()).or_insert(FencingToken { era: 0, number: 0 });
-        if hold.token <= *newest && hold.validity.is_valid() {
-            self.violations.push(format!("{hold:?} was granted after token {newest}"));
+        let above = above.filter(|above| hold.token <= *above && hold.validity.is_valid())?;
+        Some(format!("{hold:?} was granted after token {above}"))
+    }
+}
+
+impl Hold {
+    /// Notes that the writer is about to go on as a reader.
+    pub(super) fn admit_readers(&self) {
+        self.downgraded.store(true, Ordering::Release);
+    }
+
+    /// Whether it excludes the new one, or counts against the permits that there are.
+    fn in_conflict_with(&self, new: &Self) -> bool {
+        match (self.mode, new.mode) {
+            (Mode::Read, Mode::Read) => false,
+            (Mode::Exclusive, Mode::Read) => !self.downgraded.load(Ordering::Acquire),
+            _ => true,
         }
-        *newest = hold.token.max(*newest);
     }
 }
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the grant of {:?} with token {} ({:?})", self.name, self.token, self.validity)
+        let Self { family, mode, token, validity, .. } = self;
+        write!(f, "the {mode} grant of {:?} with token {token} ({validity:?})", family.name)
     }
 }

@@ -1,8 +1,6 @@
 //! A connection as the cases use it: every grant goes through the checker.
 
 use std::{
-    fmt,
-    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,13 +8,10 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    Failure, Link,
-    checker::{Checker, Hold},
-    failure::Outcome,
-    limits::within,
+use super::{Failure, Link, checker::Checker, failure::Outcome, held::Checked, limits::within, watched::Watched};
+use crate::{
+    Capabilities, Election, Error, Feature, LockName, Locks, Mutex, Permit, RwLock, Semaphore, Snapshot, WriteGuard,
 };
-use crate::{Error, Guard, LockName, Locks, Mutex, Snapshot};
 
 /// One connection. Clones share it.
 #[derive(Debug, Clone)]
@@ -36,9 +31,38 @@ impl Client {
         &self.locks
     }
 
-    pub(super) fn mutex(&self, name: &LockName) -> CheckedMutex {
+    pub(super) fn capabilities(&self) -> Capabilities {
+        self.locks.capabilities()
+    }
+
+    pub(super) fn supports(&self, feature: Feature) -> bool {
+        self.capabilities().supports(feature)
+    }
+
+    pub(super) fn mutex(&self, name: &LockName) -> Watched<Mutex> {
+        self.watched(name, self.locks.mutex(name.as_str()))
+    }
+
+    pub(super) fn rwlock(&self, name: &LockName) -> Watched<RwLock> {
+        self.watched(name, self.locks.rwlock(name.as_str()))
+    }
+
+    pub(super) fn semaphore(&self, name: &LockName, permits: u32) -> Watched<(Semaphore, u32)> {
+        self.watched(name, (self.locks.semaphore(name.as_str(), permits), permits))
+    }
+
+    pub(super) fn election(&self, name: &LockName) -> Watched<Election> {
+        self.watched(name, self.locks.election(name.as_str()))
+    }
+
+    fn watched<L>(&self, name: &LockName, lock: L) -> Watched<L> {
+        self.uses(name);
+        Watched::new(lock, Arc::clone(&self.checker))
+    }
+
+    /// Notes that `name` is used, so that its residue is looked at in the end.
+    pub(super) fn uses(&self, name: &LockName) {
         self.checker.uses(name);
-        CheckedMutex { mutex: self.locks.mutex(name.as_str()), checker: Arc::clone(&self.checker) }
     }
 
     /// Waits for the lock.
@@ -49,6 +73,36 @@ impl Client {
     /// Takes the lock if it is free.
     pub(super) async fn try_lock(&self, name: &LockName) -> Outcome<Option<Checked>> {
         Ok(within("an attempt without waiting", self.mutex(name).try_lock()).await??)
+    }
+
+    /// Waits until it may read.
+    pub(super) async fn read(&self, name: &LockName) -> Outcome<Checked> {
+        Ok(within("an acquisition for reading", self.rwlock(name).read()).await??)
+    }
+
+    /// Reads if that is possible at once.
+    pub(super) async fn try_read(&self, name: &LockName) -> Outcome<Option<Checked>> {
+        Ok(within("an attempt to read without waiting", self.rwlock(name).try_read()).await??)
+    }
+
+    /// Waits until it may write.
+    pub(super) async fn write(&self, name: &LockName) -> Outcome<Checked<WriteGuard>> {
+        Ok(within("an acquisition for writing", self.rwlock(name).write()).await??)
+    }
+
+    /// Writes if that is possible at once.
+    pub(super) async fn try_write(&self, name: &LockName) -> Outcome<Option<Checked<WriteGuard>>> {
+        Ok(within("an attempt to write without waiting", self.rwlock(name).try_write()).await??)
+    }
+
+    /// Waits for a permit.
+    pub(super) async fn permit(&self, name: &LockName, of: u32) -> Outcome<Checked<Permit>> {
+        Ok(within("the acquisition of a permit", self.semaphore(name, of).acquire()).await??)
+    }
+
+    /// Takes a permit if one is free.
+    pub(super) async fn try_permit(&self, name: &LockName, of: u32) -> Outcome<Option<Checked<Permit>>> {
+        Ok(within("an attempt at a permit without waiting", self.semaphore(name, of).try_acquire()).await??)
     }
 
     pub(super) async fn inspect(&self, name: &LockName) -> Outcome<Snapshot> {
@@ -93,88 +147,5 @@ impl Client {
         if let Some(link) = &self.link {
             link.heal().await;
         }
-    }
-}
-
-/// A [`Mutex`] whose grants are watched.
-#[derive(Debug, Clone)]
-pub(super) struct CheckedMutex {
-    mutex: Mutex,
-    checker: Arc<Checker>,
-}
-
-impl CheckedMutex {
-    pub(super) fn wait(mut self, limit: Duration) -> Self {
-        self.mutex = self.mutex.wait(limit);
-        self
-    }
-
-    pub(super) fn ttl(mut self, ttl: Duration) -> Self {
-        self.mutex = self.mutex.ttl(ttl);
-        self
-    }
-
-    pub(super) fn payload(mut self, payload: &[u8]) -> Self {
-        self.mutex = self.mutex.payload(payload);
-        self
-    }
-
-    pub(super) async fn lock(&self) -> Result<Checked, Error> {
-        let guard = self.mutex.lock().await?;
-        Ok(self.admit(guard).await)
-    }
-
-    pub(super) async fn try_lock(&self) -> Result<Option<Checked>, Error> {
-        match self.mutex.try_lock().await? {
-            Some(guard) => Ok(Some(self.admit(guard).await)),
-            None => Ok(None),
-        }
-    }
-
-    async fn admit(&self, guard: Guard) -> Checked {
-        let hold = self.checker.admit(&guard);
-        let checked = Checked { guard: Some(guard), hold, checker: Arc::clone(&self.checker) };
-        self.checker.compare(&checked.hold).await;
-        checked
-    }
-}
-
-/// A [`Guard`] that is watched for as long as it is held.
-pub(super) struct Checked {
-    /// `None` only once given back.
-    guard: Option<Guard>,
-    hold: Arc<Hold>,
-    checker: Arc<Checker>,
-}
-
-impl Checked {
-    /// Gives the lock back and reports.
-    pub(super) async fn release(mut self) -> Result<(), Error> {
-        self.checker.forget(&self.hold);
-        match self.guard.take() {
-            Some(guard) => guard.release().await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Checked {
-    fn drop(&mut self) {
-        // Before the guard's own drop, which releases it.
-        self.checker.forget(&self.hold);
-    }
-}
-
-impl Deref for Checked {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        self.guard.as_ref().expect("only a release takes the guard, and it takes this value, too")
-    }
-}
-
-impl fmt::Debug for Checked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.hold, f)
     }
 }

@@ -21,24 +21,30 @@ pub trait Fixture: Debug + Send + Sync + 'static {
     async fn connect(&self) -> Result<Locks, Failure>;
 
     /// A new connection that can be cut off from the servers while they go on serving others, with a short ttl (or
-    /// session), about 3 s: some cases wait for its end, or for a renewal.
+    /// session), about 3 s: some cases wait for its end, or for a renewal. Only called where the backend has
+    /// [`Feature::Expiry`](crate::Feature::Expiry).
     async fn connect_severable(&self) -> Result<Severable, Failure>;
 
-    /// An attempt to connect to servers that are down.
+    /// An attempt to connect to servers that are down. Only called where the backend has
+    /// [`Feature::Expiry`](crate::Feature::Expiry).
     ///
     /// # Errors
     /// [`Error::Unavailable`] is expected here, or from the first acquisition where connecting is lazy.
     async fn connect_to_down(&self, down: Down) -> Result<Locks, Error>;
 
-    /// Everything that the servers keep for `name`, in words: keys, queue entries, nodes. Not what is meant to outlive a
-    /// release: the counter behind the fencing token, a server's own membership, an empty directory.
+    /// Everything that the servers keep for `name`, in words: keys, queue entries, nodes; of the lock with its writer, its
+    /// readers and their intents, and of the semaphore of that name. Not what is meant to outlive a release: the counter
+    /// behind the fencing token, a server's own membership, an empty directory.
     async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure>;
 
-    /// Takes the lock away as somebody else would, by deleting the holder's key or node.
+    /// Takes `name` away from all its holders as somebody else would, by deleting their keys or nodes: those of the writer,
+    /// of every reader, of every permit. Only called while nobody waits for it.
     async fn delete(&self, name: &LockName) -> Result<(), Failure>;
 
-    /// What the servers themselves say about the grant with this fencing token number. It is answered by the state that
-    /// the servers have agreed on: no stale replica may be asked.
+    /// What the servers themselves say about the grant with this number, as the lease gave it: the writer's, a reader's, or
+    /// a permit's. Grants of one lock have different numbers, and so have the permits of one semaphore; where the lock and
+    /// the semaphore of a name both have a grant of that number, either answer will do. A writer that became a reader keeps
+    /// its number. It is answered by the state that the servers have agreed on: no stale replica may be asked.
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure>;
 }
 

@@ -1,46 +1,70 @@
 //! One run of one case on one fixture: its connections, its names, its checker, and the order it must leave behind.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinHandle;
 
 use super::{
-    Down, Failure, Fixture, Kept,
+    Case, Down, Failure, Fixture, Kept,
     checker::Checker,
-    client::{Checked, Client},
+    client::Client,
     failure::{Outcome, ensure},
+    held::{Checked, Held},
     limits::{LIMIT, eventually, within},
 };
-use crate::{Error, LockName, Locks};
+use crate::{Capabilities, Error, Feature, LockName, Locks};
 
 /// What a case works with.
 #[derive(Debug)]
 pub(super) struct Run {
-    case: &'static str,
+    case: Case,
     fixture: Arc<dyn Fixture>,
     checker: Arc<Checker>,
     clients: Mutex<Vec<Client>>,
+    /// A connection that was only asked what the backend can do: the next one to be handed out.
+    spare: Mutex<Option<Client>>,
     watch: JoinHandle<()>,
 }
 
 impl Run {
-    pub(super) fn new(case: &'static str, fixture: Arc<dyn Fixture>) -> Self {
+    pub(super) fn new(case: &Case, fixture: Arc<dyn Fixture>) -> Self {
         let checker = Arc::new(Checker::new(Arc::clone(&fixture)));
         let watch = tokio::spawn({
             let checker = Arc::clone(&checker);
             async move { checker.watch().await }
         });
-        Self { case, fixture, checker, clients: Mutex::default(), watch }
+        Self { case: *case, fixture, checker, clients: Mutex::default(), spare: Mutex::default(), watch }
+    }
+
+    /// What the backend can do.
+    pub(super) async fn capabilities(&self) -> Outcome<Capabilities> {
+        let client = self.connect().await?;
+        let capabilities = client.locks().capabilities();
+        *self.spare() = Some(client);
+        Ok(capabilities)
+    }
+
+    /// What of `needs` the backend does not have.
+    pub(super) async fn missing(&self, needs: &[Feature]) -> Outcome<Vec<Feature>> {
+        if needs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let capabilities = self.capabilities().await?;
+        Ok(needs.iter().copied().filter(|feature| !capabilities.supports(*feature)).collect())
     }
 
     /// A lock name that nobody else uses.
     pub(super) fn name(&self) -> LockName {
-        let name = format!("conformance/{}/{:016x}", self.case, fastrand::u64(..));
+        let name = format!("conformance/{}/{:016x}", self.case.name, fastrand::u64(..));
         LockName::new(name).expect("the names of cases are short")
     }
 
     /// A new connection.
     pub(super) async fn connect(&self) -> Outcome<Client> {
+        let spare = self.spare().take();
+        if let Some(spare) = spare {
+            return Ok(spare);
+        }
         let locks = within("connecting", self.fixture.connect()).await??;
         Ok(self.keep(Client::new(locks, Arc::clone(&self.checker), None)))
     }
@@ -54,15 +78,36 @@ impl Run {
         Ok(clients)
     }
 
-    /// A new connection that can be cut off, with a short ttl.
+    /// A new connection that can be cut off, with a short ttl: for cases that need [`Feature::Expiry`], without which no
+    /// fixture has one.
     pub(super) async fn connect_severable(&self) -> Outcome<Client> {
+        ensure!(
+            self.case.needs.contains(&Feature::Expiry),
+            "a case that cuts connections off needs {}",
+            Feature::Expiry
+        );
+        self.severable().await
+    }
+
+    /// A new connection that learns soon what became of its locks: with a short ttl, where leases end by themselves.
+    pub(super) async fn connect_watchful(&self) -> Outcome<Client> {
+        let expires = self.capabilities().await?.supports(Feature::Expiry);
+        if expires { self.severable().await } else { self.connect().await }
+    }
+
+    async fn severable(&self) -> Outcome<Client> {
         let severable = within("connecting", self.fixture.connect_severable()).await??;
         Ok(self.keep(Client::new(severable.locks, Arc::clone(&self.checker), Some(severable.link.into()))))
     }
 
-    /// An attempt to connect to servers that are down.
+    /// An attempt to connect to servers that are down: as for [`Run::connect_severable`].
     pub(super) async fn connect_to_down(&self, down: Down) -> Outcome<Result<Locks, Error>> {
+        ensure!(self.case.needs.contains(&Feature::Expiry), "a case without servers needs {}", Feature::Expiry);
         within("connecting to servers that are down", self.fixture.connect_to_down(down)).await
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<Client>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, client: Client) -> Client {
@@ -70,7 +115,7 @@ impl Run {
         client
     }
 
-    /// Takes the lock away from its holder as somebody else would.
+    /// Takes the lock away from its holders as somebody else would. Nobody may wait for it.
     pub(super) async fn delete(&self, name: &LockName) -> Outcome {
         self.checker.disturb(name);
         self.fixture.delete(name).await
@@ -91,7 +136,7 @@ impl Run {
     }
 
     /// Fails unless the servers keep this grant now.
-    pub(super) async fn is_kept(&self, guard: &Checked) -> Outcome {
+    pub(super) async fn is_kept<G: Held>(&self, guard: &Checked<G>) -> Outcome {
         let kept = self.fixture.kept(guard.name(), guard.token().number).await?;
         ensure!(kept != Kept::Gone, "the servers do not have {guard:?}");
         ensure!(guard.is_valid(), "{guard:?} is kept by the servers and not valid");
@@ -99,7 +144,7 @@ impl Run {
     }
 
     /// What the servers keep of this grant.
-    pub(super) async fn kept(&self, guard: &Checked) -> Outcome<Kept> {
+    pub(super) async fn kept<G: Held>(&self, guard: &Checked<G>) -> Outcome<Kept> {
         self.fixture.kept(guard.name(), guard.token().number).await
     }
 

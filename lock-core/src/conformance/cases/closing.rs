@@ -39,7 +39,7 @@ pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: A
         let mutex = second.mutex(&name);
         async move { mutex.lock().await }
     });
-    if first.locks().capabilities().supports(Feature::Fifo) {
+    if first.supports(Feature::Queue) {
         in_line(&first, &name, 1).await?;
     }
     second.close(LIMIT).await??;

@@ -11,12 +11,17 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::super::{
-    client::{Checked, Client},
+    client::Client,
     failure::{Outcome, ensure},
+    held::Checked,
     limits::{eventually, within},
     run::Run,
 };
+use super::waiting::in_line;
 use crate::{BootInstant, Clock, Feature, LockName};
+
+/// How many wait in line for their turn.
+const WAITERS: usize = 12;
 
 pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<Run>) -> Outcome {
     const CONTENDERS: usize = 100;
@@ -82,32 +87,40 @@ pub(super) async fn two_acquisitions_of_one_connection_exclude_each_other(run: A
     Ok(())
 }
 
-pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival_where_that_is_promised(run: Arc<Run>) -> Outcome {
-    const WAITERS: usize = 12;
+pub(super) async fn every_waiter_is_granted_in_the_end(run: Arc<Run>) -> Outcome {
+    let mut granted = granted_in_turn(&run, false).await?;
+    granted.sort_unstable();
+    ensure!(granted.iter().copied().eq(0..WAITERS), "granted were {granted:?}");
+    Ok(())
+}
+
+pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival(run: Arc<Run>) -> Outcome {
+    let granted = granted_in_turn(&run, true).await?;
+    ensure!(granted.iter().copied().eq(0..WAITERS), "the order of grants was {granted:?}");
+    Ok(())
+}
+
+/// Lets waiters hold the lock one after the other, and gives the order in which they did. `one_by_one`: each comes only when
+/// the one before it stands in line.
+async fn granted_in_turn(run: &Run, one_by_one: bool) -> Outcome<Vec<usize>> {
     let name = run.name();
     let clients = run.connect_several(3).await?;
-    let fifo = clients[0].locks().capabilities().supports(Feature::Fifo);
     let holder = clients[0].lock(&name).await?;
     let granted = Arc::new(Mutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
     for waiter in 0..WAITERS {
         let client = clients[waiter % clients.len()].clone();
         waiters.spawn(hold_in_turn(client, name.clone(), waiter, Arc::clone(&granted)));
-        if fifo {
-            stands_in_line(&clients[0], &name, waiter + 1).await?;
+        if one_by_one {
+            in_line(&clients[0], &name, waiter + 1).await?;
         }
     }
     holder.release().await?;
     while let Some(waiter) = waiters.join_next().await {
         waiter??;
     }
-    let mut granted = granted.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if !fifo {
-        // Then it is promised only that nobody is left out.
-        granted.sort_unstable();
-    }
-    ensure!(granted.iter().copied().eq(0..WAITERS), "the order of grants was {granted:?}");
-    Ok(())
+    let granted = granted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(granted)
 }
 
 async fn hold_in_turn(client: Client, name: LockName, waiter: usize, granted: Arc<Mutex<Vec<usize>>>) -> Outcome {
@@ -116,22 +129,13 @@ async fn hold_in_turn(client: Client, name: LockName, waiter: usize, granted: Ar
     Ok(guard.release().await?)
 }
 
-/// Waits until so many stand in line.
-async fn stands_in_line(client: &Client, name: &LockName, waiters: usize) -> Outcome {
-    eventually("the waiter stands in line", || async {
-        let queue = client.inspect(name).await?.queue;
-        Ok((queue.len() == waiters).then_some(()))
-    })
-    .await
-}
-
 pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcome {
     const LOCKS: usize = 1_000;
     const AT_ONCE: usize = 50;
     let prefix = run.name();
     let client = run.connect().await?;
     // Short enough for renewals to be seen, where it can be chosen.
-    let ttl = client.locks().capabilities().ttl.map(|allowed| Duration::from_secs(10).min(*allowed.end()));
+    let ttl = client.capabilities().ttl.map(|allowed| Duration::from_secs(10).min(*allowed.end()));
     let names: Vec<_> = (0..LOCKS).map(|n| LockName::new(format!("{prefix}/{n}"))).collect::<Result<_, _>>()?;
     let mut guards: Vec<Checked> = Vec::with_capacity(LOCKS);
     for names in names.chunks(AT_ONCE) {
@@ -147,15 +151,8 @@ pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcom
             guards.push(guard??);
         }
     }
-    // All of them are renewed, too.
-    let firsts: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
-    for (guard, first) in guards.iter().zip(firsts) {
-        ensure!(first.is_some(), "{guard:?} was lost among many");
-        eventually("a lock among many is renewed", || async {
-            ensure!(guard.is_valid(), "{guard:?} was lost among many");
-            Ok((guard.valid_until() > first).then_some(()))
-        })
-        .await?;
+    if client.supports(Feature::Expiry) {
+        all_are_renewed(&guards).await?;
     }
     let other = run.connect().await?;
     for name in names.iter().step_by(100) {
@@ -166,5 +163,18 @@ pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcom
         guard.release().await?;
     }
     drop(guards);
+    Ok(())
+}
+
+async fn all_are_renewed(guards: &[Checked]) -> Outcome {
+    let firsts: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
+    for (guard, first) in guards.iter().zip(firsts) {
+        ensure!(first.is_some(), "{guard:?} was lost among many");
+        eventually("a lock among many is renewed", || async {
+            ensure!(guard.is_valid(), "{guard:?} was lost among many");
+            Ok((guard.valid_until() > first).then_some(()))
+        })
+        .await?;
+    }
     Ok(())
 }

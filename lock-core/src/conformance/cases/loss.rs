@@ -4,8 +4,9 @@ use std::{future::pending, sync::Arc};
 
 use super::super::{
     Failure,
-    client::{Checked, Client},
+    client::Client,
     failure::{Outcome, ensure},
+    held::Checked,
     limits::{eventually, within},
     run::Run,
 };
@@ -73,7 +74,7 @@ fn unrenewed(loss: Loss) -> Outcome {
 
 pub(super) async fn a_deleted_lock_is_noticed_as_lost(run: Arc<Run>) -> Outcome {
     let name = run.name();
-    let client = run.connect_severable().await?;
+    let client = run.connect_watchful().await?;
     let guard = client.lock(&name).await?;
     run.delete(&name).await?;
     let loss = within("the news that the lock was deleted", guard.lost()).await?;
@@ -115,7 +116,7 @@ pub(super) async fn lost_is_final(run: Arc<Run>) -> Outcome {
 
 pub(super) async fn an_operation_under_a_guard_is_cut_off_when_the_lock_is_lost(run: Arc<Run>) -> Outcome {
     let name = run.name();
-    let client = run.connect_severable().await?;
+    let client = run.connect_watchful().await?;
     let guard = client.lock(&name).await?;
     let done = within("an operation", guard.run(async { 7 })).await??;
     ensure!(done == 7, "an operation gave {done}");

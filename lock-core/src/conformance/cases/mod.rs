@@ -3,21 +3,32 @@
 mod arguments;
 mod cancellation;
 mod closing;
+mod downgrade;
+mod election;
 mod exclusion;
+mod holding;
 mod loss;
 mod names;
 mod outage;
 mod release;
+mod rwlock;
+mod semaphore;
 mod tokens;
 mod waiting;
 
 use super::Case;
+use crate::Feature;
 
+/// Promises by the file that tries them out, each with the features that it needs.
 macro_rules! cases {
-    ($($about:ident :: { $($promise:ident),* $(,)? })*) => {
+    ($($about:ident :: { $($promise:ident $([$($feature:ident),+])?),* $(,)? })*) => {
         /// Every case, each to be run on every backend.
         pub const CASES: &[Case] = &[$($(
-            Case { name: stringify!($promise), steps: |run| Box::pin($about::$promise(run)) },
+            Case {
+                name: stringify!($promise),
+                needs: &[$($(Feature::$feature),+)?],
+                steps: |run| Box::pin($about::$promise(run)),
+            },
         )*)*];
     };
 }
@@ -26,7 +37,8 @@ cases! {
     exclusion::{
         at_most_one_of_100_contenders_holds_the_lock,
         two_acquisitions_of_one_connection_exclude_each_other,
-        waiters_are_granted_in_the_order_of_their_arrival_where_that_is_promised,
+        every_waiter_is_granted_in_the_end,
+        waiters_are_granted_in_the_order_of_their_arrival [Fifo, Queue],
         one_client_holds_1000_locks_at_once,
     }
     waiting::{
@@ -45,36 +57,76 @@ cases! {
     release::{
         a_released_lock_goes_to_a_waiter,
         a_dropped_guard_releases_the_lock,
-        a_release_after_the_lease_ended_never_removes_the_successors_lock,
+        a_release_after_the_lease_ended_never_removes_the_successors_lock [Expiry],
         a_release_after_a_deletion_never_removes_the_successors_lock,
-        a_guard_dropped_after_its_lease_ended_never_removes_the_successors_lock,
-        a_release_that_does_not_reach_the_server_is_made_good,
+        a_guard_dropped_after_its_lease_ended_never_removes_the_successors_lock [Expiry],
+        a_release_that_does_not_reach_the_server_is_made_good [Expiry],
     }
     tokens::{
         tokens_rise_over_10000_grants_from_several_connections,
-        validity_counts_from_the_sending_of_a_request_not_from_its_answer,
-        a_ttl_of_its_own_is_what_the_server_keeps_where_that_is_possible,
+        tokens_rise_through_deletions_of_the_lock [ClocklessToken],
+        the_permits_of_a_semaphore_of_one_have_rising_tokens [Semaphore, PermitToken],
+        validity_counts_from_the_sending_of_a_request_not_from_its_answer [Expiry],
+        a_ttl_of_its_own_is_what_the_server_keeps [Ttl],
     }
     loss::{
-        a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_before_the_next_grant,
-        a_lease_whose_connection_is_cut_ends_and_its_guard_knows_before_the_next_grant,
+        a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_before_the_next_grant [Expiry],
+        a_lease_whose_connection_is_cut_ends_and_its_guard_knows_before_the_next_grant [Expiry],
         a_deleted_lock_is_noticed_as_lost,
-        lost_is_final,
+        lost_is_final [Expiry],
         an_operation_under_a_guard_is_cut_off_when_the_lock_is_lost,
-        a_lock_is_renewed_for_as_long_as_it_is_held,
-        a_broken_connection_that_is_mended_at_once_costs_no_lock,
+        a_lock_is_renewed_for_as_long_as_it_is_held [Expiry],
+        a_broken_connection_that_is_mended_at_once_costs_no_lock [Expiry],
+    }
+    rwlock::{
+        readers_share_the_lock [ReadWrite],
+        a_writer_excludes_readers_and_other_writers [ReadWrite],
+        the_mutex_and_the_write_side_of_one_name_are_the_same_lock [ReadWrite],
+        no_reader_is_beside_a_writer_among_8_readers_and_2_writers [ReadWrite],
+        a_hundred_readers_hold_the_lock_at_once_and_a_writer_waits_for_all_of_them [ReadWrite],
+        a_waiting_writer_is_granted_before_a_reader_that_came_later [ReadWrite],
+        an_attempt_to_read_behind_a_waiting_writer_is_refused_and_leaves_nothing [ReadWrite],
+        a_readers_token_lies_between_those_of_the_writers_around_it [ReadWrite],
+    }
+    downgrade::{
+        a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in [ReadWrite, Downgrade],
+        no_writer_comes_in_at_a_downgrade_also_none_that_waited_before [ReadWrite, Downgrade],
+        a_downgraded_writer_is_renewed_on [ReadWrite, Downgrade, Expiry],
+        a_downgrade_of_a_lost_lock_is_lost [ReadWrite, Downgrade],
+        a_downgrade_that_does_not_reach_the_server_is_made_good [ReadWrite, Downgrade, Expiry],
+    }
+    semaphore::{
+        never_more_holders_than_permits_among_many_contenders [Semaphore],
+        a_permit_given_back_goes_to_a_waiter [Semaphore],
+        a_semaphore_of_one_permit_is_exclusive [Semaphore],
+        an_attempt_at_a_permit_takes_what_is_free_and_no_more [Semaphore],
+        a_limited_wait_for_a_permit_ends_and_leaves_nothing [Semaphore],
+        contenders_that_name_different_numbers_of_permits_are_refused_with_both [Semaphore],
+        a_semaphore_of_no_permits_is_refused [Semaphore],
+    }
+    holding::{
+        a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost [LockDelay, Expiry],
+        a_release_in_order_ends_a_lock_delay_at_once [LockDelay],
+        a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for_the_next_one,
+        a_release_before_the_maximum_time_is_an_ordinary_one,
+    }
+    election::{
+        an_observer_sees_the_present_leader_and_then_each_next_one_in_the_order_of_their_tokens,
+        a_leader_that_resigns_hands_over_to_a_candidate,
+        an_attempt_to_lead_beside_a_leader_is_refused_and_leaves_nothing,
+        an_observer_that_stopped_leaves_nothing,
     }
     names::{
         any_name_can_be_locked_and_excludes_only_itself,
         names_that_escape_alike_do_not_collide,
     }
     outage::{
-        a_backend_that_refuses_connections_is_unavailable_within_the_connect_limit,
-        a_backend_that_never_answers_is_unavailable_within_the_connect_limit,
-        a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_unavailable,
-        a_wait_limit_ends_while_the_backend_cannot_be_reached,
-        a_waiter_that_died_does_not_hold_up_those_behind_it,
-        close_ends_within_its_limit_while_the_backend_cannot_be_reached,
+        a_backend_that_refuses_connections_is_unavailable_within_the_connect_limit [Expiry],
+        a_backend_that_never_answers_is_unavailable_within_the_connect_limit [Expiry],
+        a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_unavailable [Expiry],
+        a_wait_limit_ends_while_the_backend_cannot_be_reached [Expiry],
+        a_waiter_that_died_does_not_hold_up_those_behind_it [Expiry],
+        close_ends_within_its_limit_while_the_backend_cannot_be_reached [Expiry],
     }
     closing::{
         close_releases_what_is_held_and_what_was_dropped,
@@ -82,6 +134,7 @@ cases! {
     }
     arguments::{
         a_name_that_is_not_allowed_is_refused,
-        a_payload_or_ttl_that_is_not_allowed_is_refused,
+        a_payload_that_is_too_long_is_refused,
+        a_ttl_that_is_not_allowed_is_refused [Ttl],
     }
 }

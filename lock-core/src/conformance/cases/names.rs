@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::super::{
-    client::Checked,
     failure::{Outcome, ensure},
+    held::Checked,
     run::Run,
 };
 use crate::LockName;

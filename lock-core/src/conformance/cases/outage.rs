@@ -50,7 +50,7 @@ pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_
         let mutex = second.mutex(&name);
         async move { mutex.lock().await }
     });
-    if first.locks().capabilities().supports(Feature::Fifo) {
+    if first.supports(Feature::Queue) {
         in_line(&first, &name, 1).await?;
     }
     second.cut().await?;
@@ -84,13 +84,13 @@ pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: A
 pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let [first, second, third] = [run.connect().await?, run.connect_severable().await?, run.connect().await?];
-    let fifo = first.locks().capabilities().supports(Feature::Fifo);
+    let shown = first.supports(Feature::Queue);
     let guard = first.lock(&name).await?;
     let dying = tokio::spawn({
         let mutex = second.mutex(&name);
         async move { mutex.lock().await }
     });
-    if fifo {
+    if shown {
         in_line(&first, &name, 1).await?;
     }
     // As good as dead: nothing that it sends arrives any more.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::super::{
     Failure,
-    client::{Checked, Client},
+    client::Client,
     failure::{Outcome, ensure},
+    held::Checked,
     limits::{LIMIT, within},
     run::Run,
 };
@@ -62,7 +63,7 @@ pub(super) async fn a_release_after_the_lease_ended_never_removes_the_successors
 
 pub(super) async fn a_release_after_a_deletion_never_removes_the_successors_lock(run: Arc<Run>) -> Outcome {
     let name = run.name();
-    let [first, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
+    let [first, second, third] = [run.connect_watchful().await?, run.connect().await?, run.connect().await?];
     let deleted = first.lock(&name).await?;
     run.delete(&name).await?;
     let successor = second.lock(&name).await?;

@@ -30,13 +30,47 @@ pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: 
     Ok(())
 }
 
+/// What the servers keep of a lock is gone with its deletion; what the numbers rise by is not.
+pub(super) async fn tokens_rise_through_deletions_of_the_lock(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let mut newest = None;
+    for client in [&first, &second, &first, &first] {
+        let guard = client.lock(&name).await?;
+        ensure!(newest < Some(guard.token()), "the token {} was granted after {newest:?}", guard.token());
+        newest = Some(guard.token());
+        run.delete(&name).await?;
+        // The next one comes while this one does not know yet, or has just learned it.
+        let next = second.lock(&name).await?;
+        ensure!(newest < Some(next.token()), "the token {} was granted after {newest:?}", next.token());
+        newest = Some(next.token());
+        let _ = guard.release().await;
+        next.release().await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn the_permits_of_a_semaphore_of_one_have_rising_tokens(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let clients = run.connect_several(2).await?;
+    let mut newest = None;
+    for turn in 0..20 {
+        let permit = clients[turn % clients.len()].permit(&name, 1).await?;
+        let token = permit.get().token()?;
+        ensure!(newest < Some(token), "the permit with token {token} was granted after {newest:?}");
+        newest = Some(token);
+        permit.release().await?;
+    }
+    Ok(())
+}
+
 /// A holder that counted from the answers would be found out by the checker: with slow answers it believes in its lease for
 /// longer than the servers keep it, by more than the margin.
 pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_answer(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let client = run.connect_severable().await?;
     // A session counts no answer that took as long as a tick.
-    let slow = client.locks().capabilities().ttl.is_some();
+    let slow = client.capabilities().ttl.is_some();
     client.slow_down(Duration::from_millis(if slow { 150 } else { 15 })).await?;
     let guard = client.lock(&name).await?;
     for _ in 0..3 {
@@ -52,12 +86,11 @@ pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_a
     Ok(())
 }
 
-pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps_where_that_is_possible(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let client = run.connect().await?;
-    let Some(allowed) = client.locks().capabilities().ttl else {
-        // That a ttl is then refused is a case among those about arguments.
-        return Ok(client.lock(&name).await?.release().await?);
+    let Some(allowed) = client.capabilities().ttl else {
+        return Err(Failure::new("a ttl can be chosen, and no range of them is named"));
     };
     let ttl = Duration::from_secs(5).clamp(*allowed.start(), *allowed.end());
     let asked = Clock::boot().now();

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure,
-    client::{Checked, Client},
+    client::Client,
     failure::{Outcome, ensure},
+    held::Checked,
     limits::{eventually, within},
     run::Run,
 };
@@ -78,26 +79,26 @@ pub(super) async fn a_wait_limit_of_zero_takes_a_free_lock_or_leaves_nothing(run
 pub(super) async fn a_waiter_that_gave_up_does_not_hold_up_those_behind_it(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let clients = run.connect_several(3).await?;
-    let fifo = clients[0].locks().capabilities().supports(Feature::Fifo);
+    let shown = clients[0].supports(Feature::Queue);
     let guard = clients[0].lock(&name).await?;
     // It waits without a limit and is dropped once the next one stands behind it.
     let quitter = tokio::spawn({
         let mutex = clients[1].mutex(&name);
         async move { mutex.lock().await }
     });
-    if fifo {
+    if shown {
         in_line(&clients[0], &name, 1).await?;
     }
     let patient = tokio::spawn({
         let (client, name) = (clients[2].clone(), name.clone());
         async move { client.lock(&name).await }
     });
-    if fifo {
+    if shown {
         in_line(&clients[0], &name, 2).await?;
     }
     quitter.abort();
     let _ = quitter.await;
-    if fifo {
+    if shown {
         in_line(&clients[0], &name, 1).await?;
     }
     guard.release().await?;

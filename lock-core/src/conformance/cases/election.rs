@@ -1,0 +1,126 @@
+//! Elections: one leader after the other, and those who watch.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+
+use super::super::{
+    Failure,
+    client::Client,
+    failure::{Outcome, ensure},
+    held::Checked,
+    limits::within,
+    run::Run,
+};
+use crate::{Leader, Leaders, LockName, Term};
+
+/// The next leader that an observer sees; errors on the way fail.
+async fn next_leader(leaders: &mut Leaders) -> Outcome<Leader> {
+    match within("the next leader", leaders.next()).await? {
+        Some(leader) => Ok(leader?),
+        None => Err(Failure::new("the observation ended although the connection is open")),
+    }
+}
+
+fn is_led_by(leader: &Leader, term: &Checked<Term>, payload: &[u8]) -> Outcome {
+    ensure!(
+        leader.token == term.token() && leader.payload == payload && !leader.id.is_empty(),
+        "{leader:?} was seen, and {term:?} leads with the payload {:?}",
+        String::from_utf8_lossy(payload)
+    );
+    Ok(())
+}
+
+pub(super) async fn an_observer_sees_the_present_leader_and_then_each_next_one_in_the_order_of_their_tokens(
+    run: Arc<Run>,
+) -> Outcome {
+    let name = run.name();
+    let clients = run.connect_several(3).await?;
+    let mut term = within("a campaign", clients[0].election(&name).campaign(b"candidate 0")).await??;
+    // One that was there before, one that comes now, and one over the leader's own connection.
+    let mut observers = Vec::new();
+    for client in &clients {
+        observers.push(client.election(&name).observe()?);
+    }
+    for turn in 1..5 {
+        for observer in &mut observers {
+            let leader = next_leader(observer).await?;
+            is_led_by(&leader, &term, format!("candidate {}", turn - 1).as_bytes())?;
+        }
+        let campaign = campaign(&clients[turn % clients.len()], &name, format!("candidate {turn}"));
+        let before = term.token();
+        term.release().await?;
+        term = campaign.await??;
+        ensure!(term.token() > before, "the token {} came after {before}", term.token());
+    }
+    for observer in &mut observers {
+        is_led_by(&next_leader(observer).await?, &term, b"candidate 4")?;
+    }
+    // One that comes late sees only who leads now.
+    let mut late = clients[0].election(&name).observe()?;
+    is_led_by(&next_leader(&mut late).await?, &term, b"candidate 4")?;
+    term.release().await?;
+    Ok(())
+}
+
+fn campaign(client: &Client, name: &LockName, payload: String) -> tokio::task::JoinHandle<Outcome<Checked<Term>>> {
+    let election = client.election(name);
+    tokio::spawn(async move { Ok(within("a campaign", election.campaign(payload.as_bytes())).await??) })
+}
+
+pub(super) async fn a_leader_that_resigns_hands_over_to_a_candidate(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    for turn in 0..10 {
+        let term = within("a campaign", first.election(&name).campaign(b"first")).await??;
+        let validity = term.validity().clone();
+        let candidate = campaign(&second, &name, "second".to_owned());
+        // Resigned, or dropped.
+        if turn % 2 == 0 {
+            term.release().await?;
+        } else {
+            drop(term);
+        }
+        let next = candidate.await??;
+        ensure!(!validity.is_valid(), "a term goes on after its end");
+        // The election is the exclusive lock of its name.
+        ensure!(first.try_lock(&name).await?.is_none(), "the lock was granted beside a leader");
+        next.release().await?;
+    }
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn an_attempt_to_lead_beside_a_leader_is_refused_and_leaves_nothing(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let Some(term) = within("an attempt to lead", first.election(&name).try_campaign(b"first")).await?? else {
+        return Err(Failure::new("nobody leads, and an attempt to lead was refused"));
+    };
+    for client in [&first, &second] {
+        let beside = within("an attempt to lead", client.election(&name).try_campaign(b"second")).await??;
+        ensure!(beside.is_none(), "{beside:?} leads beside {term:?}");
+    }
+    run.is_kept(&term).await?;
+    term.release().await?;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    // Never looked at; looked at while nobody leads; while somebody leads.
+    drop(first.election(&name).observe()?);
+    let mut idle = first.election(&name).observe()?;
+    tokio::select! {
+        biased;
+        leader = idle.next() => return Err(Failure::new(format!("nobody leads, and an observer sees {leader:?}"))),
+        () = crate::Clock::boot().sleep(std::time::Duration::from_millis(50)) => drop(idle),
+    }
+    run.nothing_left(&name).await?;
+    let term = within("a campaign", second.election(&name).campaign(b"second")).await??;
+    let mut watching = first.election(&name).observe()?;
+    is_led_by(&next_leader(&mut watching).await?, &term, b"second")?;
+    drop(watching);
+    term.release().await?;
+    run.nothing_left(&name).await
+}

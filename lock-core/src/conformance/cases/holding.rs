@@ -1,0 +1,118 @@
+//! Limits of holding: a maximum time, and a lock that stays closed after a loss.
+
+use std::{sync::Arc, time::Duration};
+
+use super::super::{
+    Failure,
+    failure::{Outcome, ensure},
+    limits::within,
+    run::Run,
+};
+use crate::{Clock, Error, Loss};
+
+/// Longer than a lease's end and its margin differ by far, shorter than a ttl.
+const DELAY: Duration = Duration::from_secs(1);
+
+pub(super) async fn a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect_severable().await?, run.connect().await?];
+    let mutex = first.mutex(&name).with(|mutex| mutex.lock_delay(DELAY));
+    let guard = within("an acquisition", mutex.lock()).await??;
+    first.hold().await?;
+    // Nothing renews it from here on but what was under way: the servers keep it at least until the last deadline.
+    let waiter = tokio::spawn({
+        let (client, name) = (second.clone(), name.clone());
+        async move { (client.lock(&name).await, Clock::boot().now()) }
+    });
+    let mut ended = guard.valid_until();
+    while let Some(until) = guard.valid_until() {
+        ended = Some(until);
+        Clock::boot().sleep_until(until).await;
+    }
+    let Some(ended) = ended else { return Err(Failure::new("the lock was lost at once")) };
+    let (next, granted) = within("the next grant", waiter).await??;
+    let next = next?;
+    ensure!(
+        granted >= ended.saturating_add(DELAY),
+        "the lease ended at {ended:?} or later, and after a delay of {DELAY:?} the next was granted at {granted:?}"
+    );
+    drop(guard);
+    run.is_kept(&next).await?;
+    next.release().await?;
+    first.heal().await;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn a_release_in_order_ends_a_lock_delay_at_once(run: Arc<Run>) -> Outcome {
+    /// Longer than anything is waited for here.
+    const LONG_DELAY: Duration = Duration::from_secs(600);
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let mutex = first.mutex(&name).with(|mutex| mutex.lock_delay(LONG_DELAY));
+    let guard = within("an acquisition", mutex.lock()).await??;
+    guard.release().await?;
+    let Some(next) = second.try_lock(&name).await? else {
+        return Err(Failure::new("a lock that was released in order is still closed by its delay"));
+    };
+    next.release().await?;
+    // To a waiter, and after a drop.
+    let guard = within("an acquisition", mutex.lock()).await??;
+    let waiter = tokio::spawn({
+        let (client, name) = (second.clone(), name.clone());
+        async move { client.lock(&name).await }
+    });
+    drop(guard);
+    waiter.await??.release().await?;
+    run.nothing_left(&name).await
+}
+
+/// A time that a guard is held for at most.
+const AT_MOST: Duration = Duration::from_millis(300);
+
+pub(super) async fn a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for_the_next_one(
+    run: Arc<Run>,
+) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let mutex = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST));
+    let asked = Clock::boot().now();
+    let guard = within("an acquisition", mutex.lock()).await??;
+    let granted = Clock::boot().now();
+    ensure!(
+        guard.valid_until().is_none_or(|until| until <= granted.saturating_add(AT_MOST)),
+        "a guard to be held for {AT_MOST:?} says {guard:?} at {granted:?}"
+    );
+    let loss = within("the end of the maximum time", guard.lost()).await?;
+    let ended = Clock::boot().now();
+    ensure!(loss == Loss::HeldTooLong, "a guard that was held for its maximum time ended because {loss}");
+    ensure!(ended >= asked.saturating_add(AT_MOST), "asked for at {asked:?}, ended at {ended:?}");
+    ensure!(!guard.is_valid(), "{guard:?} is valid after its end");
+    // The guard still lives, and holds up nobody.
+    second.lock(&name).await?.release().await?;
+    match within("a release", guard.release()).await? {
+        Err(Error::Lost { loss: Loss::HeldTooLong, .. }) => {}
+        other => return Err(Failure::new(format!("a release after the maximum time came back as {other:?}"))),
+    }
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn a_release_before_the_maximum_time_is_an_ordinary_one(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let mutex = first.mutex(&name).with(|mutex| mutex.max_hold(Duration::from_secs(600)));
+    let guard = within("an acquisition", mutex.lock()).await??;
+    let successor = tokio::spawn({
+        let (client, name) = (second.clone(), name.clone());
+        async move { client.lock(&name).await }
+    });
+    guard.release().await?;
+    let successor = successor.await??;
+    let soon = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST).wait(Duration::from_millis(100)));
+    let waited = within("a limited wait", soon.lock()).await?;
+    ensure!(matches!(waited, Err(Error::NotAcquired { .. })), "beside a holder a wait ended with {waited:?}");
+    // The limits of those before do not end its hold.
+    Clock::boot().sleep(AT_MOST * 2).await;
+    run.is_kept(&successor).await?;
+    successor.release().await?;
+    run.nothing_left(&name).await
+}

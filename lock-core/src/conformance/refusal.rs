@@ -1,0 +1,140 @@
+//! What a backend does not promise, it refuses by name: the other side of every case that needs a feature.
+
+use std::time::Duration;
+
+use super::{
+    Failure,
+    client::Client,
+    failure::{Outcome, ensure},
+    limits::within,
+    run::Run,
+};
+use crate::{Error, Feature, LockName, Locks};
+
+/// What an operation came to that should have been refused, and what it is called.
+type Refusal = (&'static str, Option<Error>);
+
+/// Every operation that needs `feature` is refused with the names of the feature and of the backend, leaves nothing on the
+/// servers, and the connection is as good as before.
+pub(super) async fn is_honest(run: &Run, feature: Feature) -> Outcome {
+    let name = run.name();
+    let client = run.connect().await?;
+    client.uses(&name);
+    let mut refusals = vec![("Locks::require", client.locks().require(feature).err())];
+    refusals.extend(within("refusals", operations(&client, &name, feature)).await??);
+    let backend = client.capabilities().backend;
+    for (operation, refusal) in refusals {
+        by_name(operation, refusal, feature, backend)?;
+    }
+    run.nothing_left(&name).await?;
+    client.lock(&name).await?.release().await?;
+    run.nothing_left(&name).await
+}
+
+fn by_name(operation: &str, refusal: Option<Error>, feature: Feature, backend: &str) -> Outcome {
+    let Some(refusal) = refusal else {
+        return Err(Failure::new(format!(
+            "{operation} was not refused, although {backend} does not promise {feature}"
+        )));
+    };
+    let said = refusal.to_string();
+    ensure!(
+        matches!(refusal, Error::Unsupported { .. }) && said.contains(feature.name()) && said.contains(backend),
+        "{operation} was refused without the names of {feature} and {backend}: {said}"
+    );
+    Ok(())
+}
+
+/// The operations that need `feature`.
+async fn operations(client: &Client, name: &LockName, feature: Feature) -> Outcome<Vec<Refusal>> {
+    let (locks, text) = (client.locks(), name.as_str());
+    Ok(match feature {
+        Feature::Ttl => with_ttl(locks, text).await,
+        Feature::LockDelay => with_lock_delay(locks, text).await,
+        Feature::ReadWrite => reading_and_writing(locks, text).await,
+        Feature::Downgrade => downgrading(client, name).await?,
+        Feature::Semaphore => vec![
+            ("Semaphore::acquire", locks.semaphore(text, 2).acquire().await.err()),
+            ("Semaphore::try_acquire", locks.semaphore(text, 2).try_acquire().await.err()),
+        ],
+        Feature::PermitToken => token_of_a_permit(client, name).await?,
+        Feature::Queue => {
+            shows_nobody(client, name).await?;
+            Vec::new()
+        }
+        // Promises about what happens by itself: only who requires them is refused.
+        Feature::Fifo | Feature::Expiry | Feature::ClocklessToken => Vec::new(),
+    })
+}
+
+async fn with_ttl(locks: &Locks, name: &str) -> Vec<Refusal> {
+    let ttl = Duration::from_secs(5);
+    vec![
+        ("Mutex::lock with a ttl", locks.mutex(name).ttl(ttl).lock().await.err()),
+        ("Mutex::try_lock with a ttl", locks.mutex(name).ttl(ttl).try_lock().await.err()),
+        ("Election::campaign with a ttl", locks.election(name).ttl(ttl).campaign(*b"me").await.err()),
+    ]
+}
+
+async fn with_lock_delay(locks: &Locks, name: &str) -> Vec<Refusal> {
+    let delay = Duration::from_secs(1);
+    vec![
+        ("Mutex::lock with a delay", locks.mutex(name).lock_delay(delay).lock().await.err()),
+        ("Mutex::try_lock with a delay", locks.mutex(name).lock_delay(delay).try_lock().await.err()),
+        ("Election::campaign with a delay", locks.election(name).lock_delay(delay).campaign(*b"me").await.err()),
+    ]
+}
+
+async fn reading_and_writing(locks: &Locks, name: &str) -> Vec<Refusal> {
+    vec![
+        ("RwLock::read", locks.rwlock(name).read().await.err()),
+        ("RwLock::try_read", locks.rwlock(name).try_read().await.err()),
+        ("RwLock::write", locks.rwlock(name).write().await.err()),
+        ("RwLock::try_write", locks.rwlock(name).try_write().await.err()),
+    ]
+}
+
+/// The guard comes back with the refusal, and still holds the lock.
+async fn downgrading(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> {
+    if !client.supports(Feature::ReadWrite) {
+        return Ok(Vec::new());
+    }
+    let refused = match client.locks().rwlock(name.as_str()).write().await?.downgrade().await {
+        Ok(_) => None,
+        Err(failed) => Some(failed),
+    };
+    let Some(failed) = refused else { return Ok(vec![("WriteGuard::downgrade", None)]) };
+    let Some(guard) = failed.guard else {
+        return Err(Failure::new("a refused downgrade did not give the guard back"));
+    };
+    ensure!(guard.is_valid(), "a refused downgrade cost the lock");
+    ensure!(client.try_lock(name).await?.is_none(), "a refused downgrade let go of the lock");
+    guard.release().await?;
+    Ok(vec![("WriteGuard::downgrade", Some(failed.error))])
+}
+
+/// The permit is held as before.
+async fn token_of_a_permit(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> {
+    if !client.supports(Feature::Semaphore) {
+        return Ok(Vec::new());
+    }
+    let permit = client.permit(name, 2).await?;
+    let refusal = permit.get().token().err();
+    ensure!(permit.is_valid(), "a refused token cost the permit");
+    permit.release().await?;
+    Ok(vec![("Permit::token", refusal)])
+}
+
+/// A look at a lock that others wait for shows only its holder.
+async fn shows_nobody(client: &Client, name: &LockName) -> Outcome {
+    let guard = client.lock(name).await?;
+    let waiter = tokio::spawn({
+        let mutex = client.mutex(name);
+        async move { mutex.lock().await }
+    });
+    let queue = client.inspect(name).await?.queue;
+    ensure!(queue.is_empty(), "waiters are not promised to be shown, and show as {queue:?}");
+    guard.release().await?;
+    within("the next grant", waiter).await???.release().await?;
+    Ok(())
+}
