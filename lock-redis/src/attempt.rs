@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Redis,
     node::{Connection, FailureKind, NodeError, ScriptCall},
-    scripts::{self, Acquired, Attempt},
+    scripts::{self, Acquired, Ask, Attempt},
 };
 
 /// How a try ended.
@@ -39,7 +39,7 @@ impl Redis {
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
         let attempt = Attempt::new(self.keys(&request.name));
-        let acquire = attempt.acquire(ttl, self.proposals().next(), &request.payload);
+        let acquire = attempt.acquire(&Ask::new(ttl, self.proposals().next(), &request.payload), None);
         Try { redis: self, attempt, acquire, ttl, stop }.run().await
     }
 }
@@ -62,7 +62,7 @@ impl Try<'_> {
         match answer? {
             Some(Acquired::Granted(number)) => Ok(Tried::Granted { attempt: self.attempt, number, sent_at }),
             Some(Acquired::Held(left)) => Ok(Tried::Held(left)),
-            Some(Acquired::Undone) => Ok(Tried::Held(Some(Duration::ZERO))),
+            Some(Acquired::Undone | Acquired::Permits(_)) => Ok(Tried::Held(Some(Duration::ZERO))),
             None => Ok(Tried::Stopped),
         }
     }
@@ -104,7 +104,7 @@ impl Try<'_> {
             () = self.stop.cancelled() => {}
         }
         // Down the same connection, so the acquisition is not overtaken by its undo.
-        let withdrawing = async { scripts::held(&connection.call(self.attempt.release()).await?) };
+        let withdrawing = async { scripts::held(&connection.call(self.attempt.release(Duration::ZERO)).await?) };
         let (answer, withdrawn) = futures::join!(asking, withdrawing);
         let is_clean = match (&answer, &withdrawn) {
             (Ok(Acquired::Granted(_)), withdrawn) => matches!(withdrawn, Ok(true)),
@@ -130,11 +130,14 @@ impl Try<'_> {
             let (node, attempt, url, own) = (node.clone(), attempt.clone(), url.clone(), own.take());
             async move {
                 if let Some(own) = own
-                    && own.call(attempt.release()).await.is_ok_and(|answer| scripts::held(&answer).is_ok())
+                    && own
+                        .call(attempt.release(Duration::ZERO))
+                        .await
+                        .is_ok_and(|answer| scripts::held(&answer).is_ok())
                 {
                     return Ok(());
                 }
-                let undone = node.call(attempt.undo()).await.and_then(|answer| scripts::held(&answer));
+                let undone = node.call(attempt.undo(Duration::ZERO)).await.and_then(|answer| scripts::held(&answer));
                 undone.map(drop).map_err(|error| error.into_error(&url))
             }
         });

@@ -150,7 +150,7 @@ impl Redis {
         let all: Vec<_> = self.holding(|all| all.drain().map(|(_, held)| held).collect());
         all.iter().for_each(|held| held.validity.end(Loss::Closed));
         for burst in all.chunks(BURST) {
-            let calls: Vec<_> = burst.iter().map(|held| held.attempt.release()).collect();
+            let calls: Vec<_> = burst.iter().map(|held| held.attempt.release(Duration::ZERO)).collect();
             for (held, answer) in burst.iter().zip(self.node.run(&calls).await) {
                 if answer.and_then(|answer| scripts::held(&answer)).is_err() {
                     self.leave_to_janitor(held);

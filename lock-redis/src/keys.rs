@@ -38,9 +38,10 @@ impl Keys {
         &self.lock
     }
 
-    /// A hash: `counter` the last token number that was given out; and, while the lock is held by a holder of this
-    /// library, `value` whose they are, `held` the number of its grant, `payload` who it is. A holder that died leaves
-    /// the last three until the next grant; they count only together with a lock key of the same value.
+    /// A hash: `counter` the last token number that was given out; and, while the lock is held alone by a holder of this
+    /// library, `value` whose they are, `held` the number of its grant, `since` its time in microseconds, `payload` who it
+    /// is. A holder that died leaves them until the next grant; they count only together with a lock key of the same
+    /// value.
     #[must_use]
     pub fn token(&self) -> String {
         format!("{}:token", self.lock)
@@ -52,10 +53,66 @@ impl Keys {
         format!("{}:undone:{value}", self.lock)
     }
 
-    /// The channel on which each release is published.
+    /// The value of a holder that asked for a lock delay, until that delay would be over.
+    #[must_use]
+    pub fn delay(&self) -> String {
+        format!("{}:delay", self.lock)
+    }
+
+    /// Those who read: a sorted set of the attempts' values, each with the time in milliseconds at which it ends.
+    #[must_use]
+    pub fn readers(&self) -> String {
+        format!("{}:readers", self.lock)
+    }
+
+    /// A hash with a note on each reader: the number and the time (in microseconds) of its grant, its lock delay in
+    /// milliseconds, 0, and its payload, with a space between them.
+    #[must_use]
+    pub fn reading(&self) -> String {
+        format!("{}:reading", self.lock)
+    }
+
+    /// Writers that wait, so that readers who come later wait for them: a sorted set, each with the time in milliseconds
+    /// at which its note ends unless it is renewed.
+    #[must_use]
+    pub fn writers(&self) -> String {
+        format!("{}:writers", self.lock)
+    }
+
+    /// A hash that says of each writer that waits when it came, in microseconds.
+    #[must_use]
+    pub fn writing(&self) -> String {
+        format!("{}:writing", self.lock)
+    }
+
+    /// Those who hold a permit of the semaphore of this name, as [`Keys::readers`].
+    #[must_use]
+    pub fn permits(&self) -> String {
+        format!("{}:permits", self.lock)
+    }
+
+    /// A hash with a note on each of them, as [`Keys::reading`], with the number of permits in the place of the 0.
+    #[must_use]
+    pub fn permitted(&self) -> String {
+        format!("{}:permitted", self.lock)
+    }
+
+    /// The channel on which each release of the lock is published, that of readers only when the last of them goes.
     #[must_use]
     pub fn channel(&self) -> String {
         format!("{}:released", self.lock)
+    }
+
+    /// The channel on which each release of a permit is published.
+    #[must_use]
+    pub fn permit_channel(&self) -> String {
+        format!("{}:returned", self.lock)
+    }
+
+    /// The channel on which each grant and each release is published, for those who only look on.
+    #[must_use]
+    pub fn changes(&self) -> String {
+        format!("{}:changed", self.lock)
     }
 }
 
@@ -70,9 +127,23 @@ mod tests {
         &after[..after.find('}').unwrap()]
     }
 
-    fn all(prefix: &str, name: &LockName) -> [String; 4] {
+    fn all(prefix: &str, name: &LockName) -> [String; 13] {
         let keys = Keys::new(prefix, name);
-        [keys.lock().to_owned(), keys.token(), keys.tombstone("0a1b"), keys.channel()]
+        [
+            keys.lock().to_owned(),
+            keys.token(),
+            keys.tombstone("0a1b"),
+            keys.delay(),
+            keys.readers(),
+            keys.reading(),
+            keys.writers(),
+            keys.writing(),
+            keys.permits(),
+            keys.permitted(),
+            keys.channel(),
+            keys.permit_channel(),
+            keys.changes(),
+        ]
     }
 
     proptest! {
@@ -84,7 +155,14 @@ mod tests {
         }
 
         #[test]
-        fn two_names_never_share_a_key(a in "[a{}:]{1,4}(:token|:undone:0a1b|:released)?", b in "[a{}:]{1,4}(:token)?") {
+        fn no_two_keys_of_a_name_are_the_same(name in "[a{}:]{1,8}") {
+            let keys = all("lock", &LockName::new(name).unwrap());
+            let distinct: std::collections::HashSet<_> = keys.iter().collect();
+            prop_assert_eq!(distinct.len(), keys.len());
+        }
+
+        #[test]
+        fn two_names_never_share_a_key(a in "[a{}:]{1,4}(:token|:undone:0a1b|:released|:readers)?", b in "[a{}:]{1,4}(:token)?") {
             let (a, b) = (LockName::new(a).unwrap(), LockName::new(b).unwrap());
             let shared = all("lock", &a).iter().any(|key| all("lock", &b).contains(key));
             prop_assert_eq!(shared, a == b);

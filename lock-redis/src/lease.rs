@@ -40,7 +40,7 @@ impl Renewer for Watchdog {
             }
         };
         let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
-        let calls: Vec<_> = due.iter().map(|(held, _)| held.attempt.renew(held.ttl, None)).collect();
+        let calls: Vec<_> = due.iter().map(|(held, _)| held.attempt.renew(held.ttl, Duration::ZERO, None)).collect();
         // Before the sending: the server counts from later on, so the holder gives up first.
         let sent_at = self.node.clock().now();
         let answers = connection.run(&calls).await;
@@ -119,5 +119,5 @@ pub(crate) async fn give_back(node: &Node, attempt: &Attempt) -> Result<Option<u
 }
 
 async fn release(node: &Node, attempt: &Attempt) -> Result<Option<u64>, NodeError> {
-    scripts::released(&node.call(attempt.release()).await?)
+    scripts::released(&node.call(attempt.release(Duration::ZERO)).await?)
 }

@@ -1,18 +1,25 @@
-//! The scripts of one lock on one server, as calls with typed answers.
+//! The scripts of one lock on one server, as calls with typed answers: those of holders that are alone here, those of
+//! readers and permits in [`sharing`], looks in [`look`].
+
+pub mod look;
+pub mod sharing;
 
 use std::time::Duration;
 
 use redis::Value;
 
+pub use self::look::{Holder, Look, holder, inspect, look};
 use crate::{
     keys::Keys,
     node::{NodeError, Script, ScriptCall},
 };
 
-static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
+/// The functions with which scripts begin that need the server's clock, the count of tokens, or members with an end each.
+pub const PROLOGUE: &str = include_str!("scripts/prologue.lua");
+
+static ACQUIRE: Script = Script::with_prologue(PROLOGUE, include_str!("scripts/acquire.lua"));
 static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
-static INSPECT: Script = Script::new(include_str!("scripts/inspect.lua"));
 
 /// How long an undo that found nothing is remembered, should its acquisition still be on its way.
 pub const TOMBSTONE: Duration = Duration::from_secs(5);
@@ -22,17 +29,71 @@ pub const TOMBSTONE: Duration = Duration::from_secs(5);
 pub struct Attempt {
     /// The keys of the lock name.
     pub keys: Keys,
-    /// The unique value that is written into the lock key.
+    /// The unique value that is written into the lock key, or that stands among the readers or permits.
     pub value: String,
 }
 
-/// What `acquire.lua` answers.
+/// What an attempt asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// How long the server keeps it without a renewal.
+    pub ttl: Duration,
+    /// A lower bound of the token number; see [`token`](crate::token).
+    pub proposal: u64,
+    /// Who asks.
+    pub payload: &'a [u8],
+    /// The lock delay; zero for none.
+    pub delay: Duration,
+}
+
+impl<'a> Ask<'a> {
+    /// Asks for the lock for `ttl`, without a lock delay.
+    #[must_use]
+    pub const fn new(ttl: Duration, proposal: u64, payload: &'a [u8]) -> Self {
+        Self { ttl, proposal, payload, delay: Duration::ZERO }
+    }
+
+    fn arguments(&self, call: ScriptCall, attempt: &Attempt) -> ScriptCall {
+        call.arg(attempt.value.as_str())
+            .number(self.ttl.as_millis())
+            .number(self.proposal)
+            .arg(self.payload)
+            .arg(attempt.keys.changes())
+            .number(self.delay.as_millis())
+    }
+}
+
+/// A writer that waits. Readers who come later wait for it; it is noted by the refusal that it gets.
+#[derive(Debug, Clone, Copy)]
+pub struct Writer<'a> {
+    /// What tells it from all others; the same through all its attempts.
+    pub id: &'a str,
+    /// For how long it has waited, when the request is sent.
+    pub waited: Duration,
+}
+
+/// What an attempt of a writer that waits has the server note.
+#[derive(Debug, Clone, Copy)]
+pub struct Intent<'a> {
+    /// Itself, should it be refused.
+    pub writer: Writer<'a>,
+    /// For how long the server keeps a note of a writer that is not renewed.
+    pub kept: Duration,
+    /// Whether it may be noted already.
+    pub is_noted: bool,
+    /// The writer behind it on the same connection, should it be granted.
+    pub next: Option<Writer<'a>>,
+}
+
+/// What an acquisition is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired {
     /// This attempt holds the lock, with this token number.
     Granted(u64),
     /// Somebody else holds it, for this long unless it is renewed; `None` where it has no expiry.
     Held(Option<Duration>),
+    /// Those who hold a permit named another number of permits: this one.
+    Permits(u64),
     /// This attempt was undone before.
     Undone,
 }
@@ -44,61 +105,82 @@ impl Attempt {
         Self { keys, value: uuid::Uuid::new_v4().simple().to_string() }
     }
 
-    /// Takes the lock for `ttl`, or says how long its holder still has it. `proposal` is a lower bound of the token
-    /// number; see [`token`](crate::token). May be sent again: the same attempt is granted once.
+    /// Takes the lock, to hold it alone, or says how long others still have it. May be sent again: the same attempt is
+    /// granted once. An `intent` is for one that waits.
     #[must_use]
-    pub fn acquire(&self, ttl: Duration, proposal: u64, payload: &[u8]) -> ScriptCall {
-        ScriptCall::new(&ACQUIRE)
-            .key(self.keys.lock())
-            .key(self.keys.token())
-            .key(self.keys.tombstone(&self.value))
-            .arg(self.value.as_str())
-            .number(ttl.as_millis())
-            .number(proposal)
-            .arg(payload)
+    pub fn acquire(&self, ask: &Ask<'_>, intent: Option<&Intent<'_>>) -> ScriptCall {
+        let call = ask.arguments(self.lock_keys(&ACQUIRE), self);
+        let Some(intent) = intent else { return call };
+        let call = call
+            .arg(intent.writer.id)
+            .number(intent.writer.waited.as_millis())
+            .number(intent.kept.as_millis())
+            .number(u8::from(intent.is_noted));
+        match intent.next {
+            Some(next) => call.arg(next.id).number(next.waited.as_millis()),
+            None => call,
+        }
     }
 
-    /// Extends the lease to `ttl` from now, if this attempt holds the lock; with `number` given, only if it holds it by
-    /// the grant with that token number. May be sent again.
+    /// Extends the lease to `ttl` from now, if this attempt holds the lock alone; with `number` given, only if it holds it
+    /// by the grant with that token number. May be sent again.
     #[must_use]
-    pub fn renew(&self, ttl: Duration, number: Option<u64>) -> ScriptCall {
+    pub fn renew(&self, ttl: Duration, delay: Duration, number: Option<u64>) -> ScriptCall {
         let call = ScriptCall::new(&RENEW)
             .key(self.keys.lock())
             .key(self.keys.token())
+            .key(self.keys.delay())
             .arg(self.value.as_str())
-            .number(ttl.as_millis());
+            .number(ttl.as_millis())
+            .number(delay.as_millis());
         match number {
             Some(number) => call.number(number),
             None => call,
         }
     }
 
-    /// Gives the lock back, if this attempt holds it, and wakes those who wait. May be sent again.
+    /// Gives the lock back, if this attempt holds it alone, and wakes those who wait. May be sent again.
     #[must_use]
-    pub fn release(&self) -> ScriptCall {
-        self.give_back(Duration::ZERO)
+    pub fn release(&self, delay: Duration) -> ScriptCall {
+        self.give_back(delay, Duration::ZERO)
     }
 
     /// Gives the lock back, if this attempt holds it; if it does not, keeps it from taking the lock should its
     /// acquisition arrive later. For acquisitions of unknown outcome, on another connection than theirs: on the same one
     /// [`Attempt::release`] will do, because nothing overtakes there.
     #[must_use]
-    pub fn undo(&self) -> ScriptCall {
-        self.give_back(TOMBSTONE)
+    pub fn undo(&self, delay: Duration) -> ScriptCall {
+        self.give_back(delay, TOMBSTONE)
     }
 
-    fn give_back(&self, tombstone: Duration) -> ScriptCall {
+    fn give_back(&self, delay: Duration, tombstone: Duration) -> ScriptCall {
         ScriptCall::new(&RELEASE)
             .key(self.keys.lock())
             .key(self.keys.token())
             .key(self.keys.tombstone(&self.value))
+            .key(self.keys.delay())
             .arg(self.value.as_str())
             .arg(self.keys.channel())
             .number(tombstone.as_millis())
+            .arg(self.keys.changes())
+            .number(u8::from(!delay.is_zero()))
+    }
+
+    /// A call with the keys that acquisitions of the lock read.
+    fn lock_keys(&self, script: &'static Script) -> ScriptCall {
+        ScriptCall::new(script)
+            .key(self.keys.lock())
+            .key(self.keys.token())
+            .key(self.keys.tombstone(&self.value))
+            .key(self.keys.readers())
+            .key(self.keys.reading())
+            .key(self.keys.writers())
+            .key(self.keys.writing())
+            .key(self.keys.delay())
     }
 }
 
-/// Reads the answer to [`Attempt::acquire`].
+/// Reads the answer to an acquisition.
 ///
 /// # Errors
 /// [`NodeError::Unknown`] when it is none.
@@ -110,12 +192,13 @@ pub fn acquired(answer: &Value) -> Result<Acquired, NodeError> {
             text(number).and_then(|number| number.parse().ok()).map(Acquired::Granted).ok_or_else(nonsense)
         }
         (Some("held"), Some(Value::Int(left))) => Ok(Acquired::Held(remaining(*left))),
+        (Some("permits"), Some(Value::Int(of))) => u64::try_from(*of).map(Acquired::Permits).map_err(|_| nonsense()),
         (Some("undone"), None) => Ok(Acquired::Undone),
         _ => Err(nonsense()),
     }
 }
 
-/// Reads the answer to [`Attempt::renew`], [`Attempt::release`] or [`Attempt::undo`]: whether the attempt held the lock.
+/// Reads the answer to a renewal, a release, an undo or a downgrade: whether the attempt held the lock.
 ///
 /// # Errors
 /// [`NodeError::Unknown`] when it is none.
@@ -123,7 +206,7 @@ pub fn held(answer: &Value) -> Result<bool, NodeError> {
     released(answer).map(|listeners| listeners.is_some())
 }
 
-/// Reads the answer to [`Attempt::release`]: how many were listening, or `None` when the attempt did not hold the lock.
+/// Reads the answer to a release: how many were listening, or `None` when the attempt did not hold the lock.
 ///
 /// # Errors
 /// [`NodeError::Unknown`] when it is none.
@@ -132,45 +215,6 @@ pub fn released(answer: &Value) -> Result<Option<u64>, NodeError> {
         Value::Int(0) => Ok(None),
         Value::Int(more) => u64::try_from(more - 1).map(Some).map_err(|_| NodeError::nonsense(answer)),
         other => Err(NodeError::nonsense(other)),
-    }
-}
-
-/// Who holds a lock, as one server sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// The value in the lock key; for a key of another type the name of the type.
-    pub value: Vec<u8>,
-    /// The number of its grant; `None` for a holder of another library.
-    pub number: Option<u64>,
-    /// Who it is, in its own words; empty for a holder of another library.
-    pub payload: Vec<u8>,
-    /// How long the server still keeps it; `None` without an expiry.
-    pub remaining: Option<Duration>,
-}
-
-/// Asks who holds the lock of `keys`.
-#[must_use]
-pub fn inspect(keys: &Keys) -> ScriptCall {
-    ScriptCall::new(&INSPECT).key(keys.lock()).key(keys.token())
-}
-
-/// Reads the answer to [`inspect`]; `None` when the lock is free.
-///
-/// # Errors
-/// [`NodeError::Unknown`] when it is none.
-pub fn holder(answer: &Value) -> Result<Option<Holder>, NodeError> {
-    let Value::Array(parts) = answer else { return Err(NodeError::nonsense(answer)) };
-    match parts.as_slice() {
-        [] => Ok(None),
-        [kind, Value::BulkString(value), Value::Int(left), number, Value::BulkString(payload)] => {
-            let value = match text(kind) {
-                Some("string") => value.clone(),
-                kind => kind.unwrap_or_default().as_bytes().to_vec(),
-            };
-            let number = text(number).and_then(|number| number.parse().ok());
-            Ok(Some(Holder { value, number, payload: payload.clone(), remaining: remaining(*left) }))
-        }
-        _ => Err(NodeError::nonsense(answer)),
     }
 }
 

@@ -142,7 +142,7 @@ async fn a_release_never_removes_the_lock_of_the_successor() {
     let error = stale.release().await.unwrap_err();
     assert!(matches!(error, Error::Lost { loss: Loss::TakenAway, .. }), "{error}");
     assert!(server.holder("a").await.is_some(), "the successor's lock is gone");
-    assert_eq!(server.ask::<usize>(&["HLEN", "{lock:a}:token"]).await, 4);
+    assert_eq!(server.ask::<usize>(&["HLEN", "{lock:a}:token"]).await, 5);
     successor.release().await.unwrap();
 }
 

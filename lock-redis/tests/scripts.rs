@@ -8,7 +8,7 @@ use common::{keys, server};
 use lock_core::Clock;
 use lock_redis::{
     node::{FailureKind, Node, NodeConfig, Script, ScriptCall, Value},
-    scripts::{self, Acquired, Attempt},
+    scripts::{self, Acquired, Ask, Attempt},
     token,
 };
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
@@ -21,7 +21,7 @@ fn node(port: u16) -> Node {
 }
 
 async fn acquire(node: &Node, attempt: &Attempt, proposal: u64) -> Acquired {
-    scripts::acquired(&node.call(attempt.acquire(TTL, proposal, b"")).await.unwrap()).unwrap()
+    scripts::acquired(&node.call(attempt.acquire(&Ask::new(TTL, proposal, b""), None)).await.unwrap()).unwrap()
 }
 
 async fn held(node: &Node, call: ScriptCall) -> bool {
@@ -45,7 +45,7 @@ async fn an_attempt_that_was_undone_before_it_arrived_is_not_granted() {
     let mut server = server().await;
     let node = node(server.redis.port());
     let attempt = Attempt::new(keys("a"));
-    assert!(!held(&node, attempt.undo()).await);
+    assert!(!held(&node, attempt.undo(Duration::ZERO)).await);
     assert_eq!(acquire(&node, &attempt, 0).await, Acquired::Undone);
     assert_eq!(server.holder("a").await, None);
     let left: u64 = server.ask(&["PTTL", &keys("a").tombstone(&attempt.value)]).await;
@@ -58,12 +58,15 @@ async fn another_holding_of_the_same_value_is_not_renewed_for_the_first_one() {
     let node = node(server.redis.port());
     let attempt = Attempt::new(keys("a"));
     let Acquired::Granted(first) = acquire(&node, &attempt, 0).await else { panic!("not granted") };
-    assert!(held(&node, attempt.renew(TTL, Some(first))).await);
-    assert!(held(&node, attempt.release()).await);
+    assert!(held(&node, attempt.renew(TTL, Duration::ZERO, Some(first))).await);
+    assert!(held(&node, attempt.release(Duration::ZERO)).await);
     let Acquired::Granted(second) = acquire(&node, &attempt, 0).await else { panic!("not granted") };
     assert!(second > first);
-    assert!(!held(&node, attempt.renew(TTL, Some(first))).await);
-    assert!(held(&node, attempt.renew(TTL, Some(second))).await && held(&node, attempt.renew(TTL, None)).await);
+    assert!(!held(&node, attempt.renew(TTL, Duration::ZERO, Some(first))).await);
+    assert!(
+        held(&node, attempt.renew(TTL, Duration::ZERO, Some(second))).await
+            && held(&node, attempt.renew(TTL, Duration::ZERO, None)).await
+    );
 }
 
 #[tokio::test]
@@ -104,7 +107,7 @@ async fn a_counter_does_not_expire_under_a_lock_that_is_held_for_days() {
     let attempt = Attempt::new(keys("a"));
     acquire(&node, &attempt, 0).await;
     server.ask::<()>(&["PEXPIRE", "{lock:a}:token", "1000"]).await;
-    assert!(held(&node, attempt.renew(TTL, None)).await);
+    assert!(held(&node, attempt.renew(TTL, Duration::ZERO, None)).await);
     assert!(server.ask::<u64>(&["PTTL", "{lock:a}:token"]).await > 80_000_000);
 }
 

@@ -10,21 +10,43 @@ use redis::Cmd;
 /// [`NodeError`](super::NodeError).
 #[derive(Debug)]
 pub struct Script {
-    source: &'static str,
-    hash: OnceLock<String>,
+    prologue: &'static str,
+    body: &'static str,
+    loaded: OnceLock<Loaded>,
+}
+
+/// The text that the server runs, and its name there.
+#[derive(Debug)]
+struct Loaded {
+    source: String,
+    hash: String,
 }
 
 impl Script {
     /// The script with this source.
     #[must_use]
     pub const fn new(source: &'static str) -> Self {
-        Self { source, hash: OnceLock::new() }
+        Self::with_prologue("", source)
+    }
+
+    /// The script whose source is `prologue` and then `body`: several scripts may begin with the same functions.
+    #[must_use]
+    pub const fn with_prologue(prologue: &'static str, body: &'static str) -> Self {
+        Self { prologue, body, loaded: OnceLock::new() }
     }
 
     /// The hash by which the server knows it.
     #[must_use]
     pub fn hash(&self) -> &str {
-        self.hash.get_or_init(|| redis::Script::new(self.source).get_hash().to_owned())
+        &self.loaded().hash
+    }
+
+    fn loaded(&self) -> &Loaded {
+        self.loaded.get_or_init(|| {
+            let source = format!("{}{}", self.prologue, self.body);
+            let hash = redis::Script::new(&source).get_hash().to_owned();
+            Loaded { source, hash }
+        })
     }
 }
 
@@ -70,7 +92,8 @@ impl ScriptCall {
     /// `EVALSHA`, or with the source itself `EVAL`, which also leaves the script on the server for later calls.
     pub(super) fn command(&self, with_source: bool) -> Cmd {
         let mut command = if with_source { redis::cmd("EVAL") } else { redis::cmd("EVALSHA") };
-        command.arg(if with_source { self.script.source } else { self.script.hash() });
+        let loaded = self.script.loaded();
+        command.arg(if with_source { &loaded.source } else { &loaded.hash });
         command.arg(self.keys.len()).arg(&self.keys);
         for arg in &self.args {
             command.arg(arg.as_slice());

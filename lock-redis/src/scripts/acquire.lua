@@ -1,46 +1,68 @@
--- Takes the lock, or says how long its holder still has it. One script, so one step for everybody else.
--- KEYS: lock, token, tombstone of this attempt
--- ARGV: value, ttl in ms, proposed token number, payload
+-- Takes the lock for one holder alone, or says how long others still have it. One script, so one step for everybody else.
+-- KEYS: lock, token, tombstone of this attempt, readers, reading, writers, writing, delay
+-- ARGV: value, ttl in ms, proposed token number, payload, channel of changes, ms of lock delay;
+--       of one that waits: writer, ms since it came, ms to keep its note, whether it may be noted already (1 or 0);
+--       of the writer behind it: writer, ms since it came
 -- Answers {'granted', number}, {'held', ms or -1} or {'undone'}.
--- It reads before it writes: an error can then only come from the first write, and means that nothing was written.
-local lock, token, tombstone = KEYS[1], KEYS[2], KEYS[3]
-local value, ttl = ARGV[1], tonumber(ARGV[2])
+-- It reads before it writes: an error can then only come from the first write, and means that nothing was written (but
+-- that what had ended before was removed).
+local lock, token, tombstone, readers, reading, writers, writing, delayed = unpack(KEYS)
+local value, ttl, writer = ARGV[1], tonumber(ARGV[2]), ARGV[7]
+local now, ms = clock()
 
-if redis.call('EXISTS', lock) == 1 then
+local function held(left)
+  -- Not for an attempt whose undo was here before it: nobody would take the note back.
+  if writer and redis.call('EXISTS', tombstone) == 0 then
+    announce(writers, writing, writer, now - tonumber(ARGV[8]) * 1000, ms + tonumber(ARGV[9]))
+  end
+  return {'held', left}
+end
+
+if redis.call('EXISTS', lock, readers, delayed, tombstone) > 0 then
   -- A key of another type is a foreign holder, not an error: hence pcall.
   local holder = redis.pcall('GET', lock)
-  if holder ~= value then
-    return {'held', redis.call('PTTL', lock)}
+  if holder == value then
+    -- This very attempt holds it already: a resent request gets the same grant again, and the ttl is not touched,
+    -- because the holder counts it from the first sending.
+    local stored = redis.call('HMGET', token, 'value', 'held')
+    if stored[1] == value and stored[2] then
+      return {'granted', stored[2]}
+    end
+  elseif holder then
+    return held(redis.call('PTTL', lock))
   end
-  -- This very attempt holds it already: a resent request gets the same grant again, and the ttl is not touched,
-  -- because the holder counts it from the first sending.
-  local stored = redis.call('HMGET', token, 'value', 'held')
-  if stored[1] == value and stored[2] then
-    return {'granted', stored[2]}
+  local readers_end = last_end(readers)
+  if readers_end and readers_end >= ms then
+    return held(readers_end - ms)
+  end
+  -- A holder that was lost may still be at work.
+  local lost = redis.call('GET', delayed)
+  if lost and lost ~= value then
+    return held(redis.call('PTTL', delayed))
+  end
+  -- The undo of this attempt was here before it: it must not come back.
+  if redis.call('EXISTS', tombstone) == 1 then
+    return {'undone'}
+  end
+  if readers_end then
+    redis.call('DEL', readers, reading)
   end
 end
 
--- The undo of this attempt was here before it: it must not come back.
-if redis.call('EXISTS', tombstone) == 1 then
-  return {'undone'}
-end
-
--- max(stored + 1, proposal). See token.rs, which is tested against this.
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local number = math.min(tonumber(ARGV[3]), now + 60000000)
-local stored = tonumber(redis.call('HGET', token, 'counter') or '')
-if stored then
-  number = math.max(number, stored + 1)
-else
-  number = math.max(number, now)
-end
--- Never by concatenation, which writes a number of this size with an exponent.
-local text = string.format('%.0f', number)
-
+local number = next_number(token, ARGV[3], now)
+local text = digits(number)
 redis.call('SET', lock, value, 'PX', ttl)
-redis.call('HSET', token, 'counter', text, 'held', text, 'value', value, 'payload', ARGV[4])
--- When the counter goes, the clock has passed it by a day, so what starts from the clock again is above it.
-local expires = math.max(math.floor(number / 1000), math.floor(now / 1000)) + 86400000 + ttl
-redis.call('PEXPIREAT', token, string.format('%.0f', expires))
+count(token, number, now, ttl, 'held', text, 'value', value, 'payload', ARGV[4], 'since', digits(now))
+if ARGV[6] ~= '0' then
+  redis.call('SET', delayed, value, 'PX', ttl + tonumber(ARGV[6]))
+end
+if ARGV[10] == '1' then
+  redis.call('ZREM', writers, writer)
+  redis.call('HDEL', writing, writer)
+end
+if ARGV[11] then
+  announce(writers, writing, ARGV[11], now - tonumber(ARGV[12]) * 1000, ms + tonumber(ARGV[9]))
+end
+-- pcall: a user who may not publish holds it all the same.
+redis.pcall('PUBLISH', ARGV[5], '')
 return {'granted', text}

@@ -1,18 +1,29 @@
 -- Gives the lock back, if it is still this holder's, and wakes those who wait for it.
--- KEYS: lock, token, tombstone of this attempt
--- ARGV: value, channel, ms to keep a tombstone when there was nothing to give back (0: none)
+-- KEYS: lock, token, tombstone of this attempt, delay
+-- ARGV: value, channel, ms to keep a tombstone when there was nothing to give back (0: none), channel of changes, whether
+--       the attempt asked for a lock delay (1 or 0)
 -- Answers 0 when the lock was gone or another's, else 1 + the number of those who heard of it.
+local is_undo = ARGV[3] ~= '0'
 -- pcall: a key of another type is another's lock.
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
-  if ARGV[3] ~= '0' then
+  if is_undo then
     redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
+    -- Nobody was told of this grant, so nobody is at work under it.
+    if ARGV[5] == '1' and redis.call('GET', KEYS[4]) == ARGV[1] then
+      redis.call('DEL', KEYS[4])
+    end
   end
   return 0
 end
 redis.call('DEL', KEYS[1])
+-- In order, so the lock opens at once. After any other end the delay stays.
+if ARGV[5] == '1' and redis.call('GET', KEYS[4]) == ARGV[1] then
+  redis.call('DEL', KEYS[4])
+end
 -- The counter stays; who held it and with which payload is of no use any more.
-redis.call('HDEL', KEYS[2], 'held', 'value', 'payload')
+redis.call('HDEL', KEYS[2], 'held', 'value', 'payload', 'since')
+redis.pcall('PUBLISH', ARGV[4], '')
 -- How many hear it tells each of them how long to hold back, so that not all of them try at once. pcall: a user who may
 -- not publish has released all the same, and those who wait look again by themselves.
 local listeners = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2] or 0
