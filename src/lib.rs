@@ -106,8 +106,8 @@ use std::{ops::Deref, path::Path};
 #[doc(no_inline)]
 pub use lock_core::{
     BootInstant, Capabilities, Clock, Contender, DowngradeFailed, Election, Error, Feature, FencingToken, Guard,
-    Leader, Leaders, LockName, LocksOptions, Loss, Mode, Mutex, Permit, RwLock, Semaphore, Snapshot, Term, Validity,
-    WriteGuard,
+    Leader, Leaders, LockName, LocksOptions, Loss, Mode, MultiGuard, MultiLock, Mutex, Owner, Permit, Reentrant,
+    ReentrantGuard, RwLock, Semaphore, Snapshot, Term, Tokens, Validity, WriteGuard,
 };
 
 pub use crate::{

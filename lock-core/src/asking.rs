@@ -26,6 +26,7 @@ impl Asking {
         match self.name.as_ref() {
             Ok(name) => Ok(name.clone()),
             Err(Error::InvalidName { name, problem }) => Err(Error::InvalidName { name: name.clone(), problem }),
+            Err(Error::Config { key, value, allowed }) => Err(Error::config(key, value, allowed)),
             Err(other) => Err(Error::config("name", other.to_string(), "a lock name")),
         }
     }

@@ -70,6 +70,12 @@ pub enum Error {
         allowed: String,
     },
 
+    /// A re-entrant lock was asked for by the owner of the scope, and there is no scope around the call: a mistake in the
+    /// program. Wrap the work in [`Owner::scope`](crate::Owner::scope), or name the owner to
+    /// [`Mutex::reentrant`](crate::Mutex::reentrant).
+    #[error("a re-entrant lock was asked for outside of an owner's scope; wrap the call in Owner::scope")]
+    NoOwner,
+
     /// [`Locks::close`](crate::Locks::close) was called.
     #[error("the connection was closed by this program")]
     Closed,

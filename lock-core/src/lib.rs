@@ -17,9 +17,11 @@ mod janitor;
 mod keeper;
 mod locks;
 pub mod memory;
+mod multi;
 mod mutex;
 mod name;
 mod orderly;
+mod owner;
 mod rwlock;
 mod semaphore;
 pub mod settings;
@@ -38,8 +40,10 @@ pub use crate::{
     janitor::Janitor,
     keeper::{Keeper, Kept, Renewer},
     locks::{Locks, LocksOptions},
+    multi::{MultiGuard, MultiLock, Tokens},
     mutex::Mutex,
     name::LockName,
+    owner::{Owner, Reentrant, ReentrantGuard},
     rwlock::{DowngradeFailed, RwLock, WriteGuard},
     semaphore::{Permit, Semaphore},
     settings::Settings,

@@ -79,7 +79,7 @@ impl LocksOptions {
 const LOCK_DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// How long after its limit an acquisition may take to withdraw before it is left to end in the background.
-const WITHDRAWAL: Duration = Duration::from_millis(500);
+pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
 
 impl Locks {
     /// Locks of `backend`.
@@ -271,6 +271,25 @@ impl Locks {
 
     pub(crate) fn fencing_token(&self, number: u64) -> FencingToken {
         FencingToken { era: self.shared.options.era, number }
+    }
+
+    /// The clock for time limits.
+    pub(crate) fn clock(&self) -> Clock {
+        self.shared.options.clock
+    }
+
+    /// What tells this connection from all others that live.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.shared).addr()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.shared.closed.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Waits for `future`, but not beyond the end of the connection.
+    pub(crate) async fn until_closed<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        self.shared.closed.run_until_cancelled(future).await.ok_or(Error::Closed)
     }
 
     pub(crate) fn payload(&self) -> Arc<[u8]> {
