@@ -142,11 +142,10 @@ impl Line {
         }
     }
 
-    /// How many permits there are: what the oldest live contender named.
+    /// How many permits there are: what the oldest contender named. A settled queue begins with one that is still there.
     fn permits(&self) -> Option<NonZeroU32> {
-        let holders = self.holders.iter().map(|holder| holder.attempt.mode);
-        let queue = self.queue.iter().filter(|waiter| waiter.is_there()).map(|waiter| waiter.attempt.mode);
-        match holders.chain(queue).next()? {
+        let holder = self.holders.first().map(|holder| holder.attempt.mode);
+        match holder.or_else(|| self.queue.front().map(|waiter| waiter.attempt.mode))? {
             Mode::Permit { of } => Some(of),
             Mode::Exclusive | Mode::Read => None,
         }
