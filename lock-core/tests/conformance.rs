@@ -46,6 +46,12 @@ async fn a_backend_that_is_left_alone_passes_in_the_saboteurs_hands() {
         "at_most_one_of_100_contenders_holds_the_lock",
         "a_dropped_guard_releases_the_lock",
         "a_waiting_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody",
+        "no_reader_is_beside_a_writer_among_8_readers_and_2_writers",
+        "a_waiting_writer_is_granted_before_a_reader_that_came_later",
+        "a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in",
+        "never_more_holders_than_permits_among_many_contenders",
+        "a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost",
+        "an_observer_sees_the_present_leader_and_then_each_next_one_in_the_order_of_their_tokens",
     ] {
         case(name).run(Arc::clone(&fixture)).await.unwrap();
     }
@@ -101,4 +107,29 @@ async fn a_backend_that_waits_when_told_not_to_is_found_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backend_whose_names_collide_is_found_out() {
     found_out(Sabotage::FoldsNames, "names_that_escape_alike_do_not_collide").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_lets_readers_in_beside_a_writer_is_found_out() {
+    let why = found_out(Sabotage::ReadsBesideWriters, "a_writer_excludes_readers_and_other_writers").await;
+    assert!(why.contains("a reader was granted beside a writer"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_grants_one_permit_too_many_is_found_out() {
+    let why = found_out(Sabotage::OnePermitTooMany, "an_attempt_at_a_permit_takes_what_is_free_and_no_more").await;
+    assert!(why.contains("one permit too many was granted"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_whose_readers_overtake_a_waiting_writer_is_found_out() {
+    let why = found_out(Sabotage::ReadersOvertake, "a_waiting_writer_is_granted_before_a_reader_that_came_later").await;
+    assert!(why.contains("although a writer waited before it came") || why.contains("granted were"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_ignores_a_lock_delay_is_found_out() {
+    let why =
+        found_out(Sabotage::IgnoresLockDelays, "a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost").await;
+    assert!(why.contains("the next was granted at"), "{why}");
 }

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Capabilities, Clock, Error, Lease, LockName, Locks, Loss, Request, Snapshot, Validity, Wait,
+    Backend, Capabilities, Clock, Error, Lease, LockName, Locks, Loss, Mode, Request, Snapshot, Validity, Wait,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, MemoryFixture, Severable},
     memory::Memory,
 };
@@ -37,6 +37,14 @@ pub(crate) enum Sabotage {
     AlwaysWaits,
     /// Names that differ only in case are one lock.
     FoldsNames,
+    /// Readers and writers take no notice of each other.
+    ReadsBesideWriters,
+    /// There is one permit more than was said.
+    OnePermitTooMany,
+    /// A reader that waits comes in beside readers, whether a writer waits or not.
+    ReadersOvertake,
+    /// A lock is free at the end of a lease, whatever delay was asked for.
+    IgnoresLockDelays,
 }
 
 /// A memory fixture whose connections are sabotaged.
@@ -121,11 +129,15 @@ impl Backend for Saboteur {
     async fn acquire(self: Arc<Self>, mut request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         let turn = self.acquisitions.fetch_add(1, Ordering::Relaxed);
         match self.sabotage {
-            Sabotage::GrantsTwice if turn % 10 == 9 => {
-                request.name = LockName::new(format!("{}#{turn}", request.name)).unwrap_or(request.name);
-            }
+            Sabotage::GrantsTwice if turn % 10 == 9 => request.name = beside(&request.name)?,
             Sabotage::AlwaysWaits => request.wait = Wait::UntilStopped,
             Sabotage::FoldsNames => request.name = LockName::new(request.name.as_str().to_lowercase())?,
+            Sabotage::ReadsBesideWriters if request.mode == Mode::Read => request.name = beside(&request.name)?,
+            Sabotage::OnePermitTooMany => request.mode = one_more(request.mode),
+            Sabotage::ReadersOvertake if request.mode == Mode::Read && self.only_a_waiting_writer(&request).await? => {
+                request.name = beside(&request.name)?;
+            }
+            Sabotage::IgnoresLockDelays => request.delay = None,
             Sabotage::LeavesTheQueue => return self.acquire_deaf(request, stop).await,
             _ => {}
         }
@@ -145,7 +157,26 @@ impl Backend for Saboteur {
     }
 }
 
+/// Another name, so that whoever holds the right one does not matter.
+fn beside(name: &LockName) -> Result<LockName, Error> {
+    LockName::new(format!("{name}#{:x}", fastrand::u64(..)))
+}
+
+fn one_more(mode: Mode) -> Mode {
+    match mode {
+        Mode::Permit { of } => Mode::Permit { of: of.saturating_add(1) },
+        other => other,
+    }
+}
+
 impl Saboteur {
+    /// Whether the request waits, and all that keeps it out is a writer that waits.
+    async fn only_a_waiting_writer(&self, request: &Request) -> Result<bool, Error> {
+        let seen = self.memory.inspect(&request.name).await?;
+        let read = seen.holders.iter().all(|holder| holder.mode == Some(Mode::Read));
+        Ok(request.wait == Wait::UntilStopped && read && !seen.queue.is_empty())
+    }
+
     /// Answers a stop, and leaves the attempt itself as it is.
     async fn acquire_deaf(&self, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         let never = CancellationToken::new();
