@@ -32,6 +32,13 @@ pub(crate) fn tests(rest: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Has the test of docs/capabilities.md write it instead.
+pub(crate) fn write_capabilities() -> Result<()> {
+    let mut test = cargo();
+    test.args(["test", "--quiet", "--package", "lock", "--all-features", "--test", "capabilities"]);
+    run(test.env("LOCK_WRITE_CAPABILITIES", "1"))
+}
+
 /// The vocabulary and what is written once must not know the wire.
 fn core_has_no_network() -> Result<()> {
     let mut tree: Command = cargo();

@@ -53,6 +53,8 @@ enum Job {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
+    Capabilities,
     /// Breaks one safeguard after another in a copy of the workspace, and checks that a test notices.
     Safeguards {
         /// Only those whose name contains this.
@@ -94,6 +96,10 @@ fn work(job: Job) -> Result<()> {
         Job::ReadWrite { rest } => {
             setup::try_servers();
             run_lock(["read-write"], &rest)
+        }
+        Job::Capabilities => {
+            setup::require_servers()?;
+            checks::write_capabilities()
         }
         Job::Safeguards { only } => {
             setup::require_servers()?;
