@@ -6,6 +6,7 @@ use lock_core::Clock;
 use lock_lab::{
     compare, demo,
     holder::Holder,
+    readwrite,
     report::{Outcome, Report},
     topology::Topology,
 };
@@ -95,4 +96,15 @@ async fn the_demonstration_says_which_backend_it_cannot_reach() {
     options.url = Some("redis://127.0.0.1:1".into());
     let error = demo::run(&options).await.unwrap_err();
     assert!(error.to_string().contains("connecting"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_share_a_lock_as_promised() {
+    let mut options = readwrite::Options::default();
+    options.time = Duration::from_secs(2);
+    options.topologies = vec![Topology::Memory, Topology::ZooKeeper1, Topology::Redis];
+    // It fails when a promise is broken, and when the run was such that it could not have shown.
+    for (backend, outcome) in readwrite::run(&options).await.unwrap() {
+        assert!(outcome.measured().is_some_and(|summary| summary.reads > 0), "{backend}: {outcome:?}");
+    }
 }

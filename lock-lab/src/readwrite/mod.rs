@@ -95,6 +95,10 @@ impl Summary {
     }
 }
 
+const LEGEND: &str = "Waits are p50 / p99 / longest. At once: the most readers that held together. Beside a writer: holds that
+overlapped a writer's. Came behind: readers that asked after a writer was seen waiting and before it was granted; overtook:
+those of them that were granted before it.";
+
 /// Runs the load on each backend in turn and prints a table. A backend without read-write locks is a row that says so, as
 /// is one whose servers are not installed.
 ///
@@ -124,7 +128,7 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
         progress.done(1);
     }
     progress.finish();
-    println!("{}", table(&results));
+    println!("{}\n{LEGEND}", table(&results));
     failure.map_or(Ok(results), Err)
 }
 
@@ -166,13 +170,13 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
         columns: vec![
             "backend",
             "reads",
-            "wait ms p50 / p99 / max",
-            "readers at once",
+            "waits (ms)",
+            "at once",
             "writes",
-            "wait ms p50 / p99 / max",
+            "waits (ms)",
             "beside a writer",
-            "came behind a waiting writer",
-            "overtook it",
+            "came behind",
+            "overtook",
         ],
         rows: results.iter().map(row).collect(),
     })
