@@ -73,7 +73,7 @@ impl Case {
     async fn steps_or_refusals(&self, run: &Arc<Run>) -> Outcome {
         let missing = run.missing(self.needs).await?;
         for feature in &missing {
-            refusal::is_honest(run, *feature).await?;
+            Box::pin(refusal::is_honest(run, *feature)).await?;
         }
         if missing.is_empty() { (self.steps)(Arc::clone(run)).await } else { Ok(()) }
     }

@@ -99,10 +99,7 @@ async fn downgrading(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> 
     if !client.supports(Feature::ReadWrite) {
         return Ok(Vec::new());
     }
-    let refused = match client.locks().rwlock(name.as_str()).write().await?.downgrade().await {
-        Ok(_) => None,
-        Err(failed) => Some(failed),
-    };
+    let refused = client.locks().rwlock(name.as_str()).write().await?.downgrade().await.err();
     let Some(failed) = refused else { return Ok(vec![("WriteGuard::downgrade", None)]) };
     let Some(guard) = failed.guard else {
         return Err(Failure::new("a refused downgrade did not give the guard back"));

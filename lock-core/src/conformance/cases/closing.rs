@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::{
     Failure,
     failure::{Outcome, ensure},
+    held::{Checked, Held},
     limits::{LIMIT, within},
     run::Run,
 };
@@ -17,9 +18,7 @@ pub(super) async fn close_releases_what_is_held_and_what_was_dropped(run: Arc<Ru
     let guard = first.lock(&held).await?;
     drop(first.lock(&dropped).await?);
     first.close(LIMIT).await??;
-    ensure!(!guard.is_valid(), "{guard:?} is valid after its connection was closed");
-    let loss = within("the news of the end", guard.lost()).await?;
-    ensure!(loss == Loss::Closed, "a guard of a closed connection ended because {loss}");
+    ended_by_closing(&guard).await?;
     // Not only in the end: by the time that close has come back.
     for name in [&held, &dropped] {
         let Some(next) = second.try_lock(name).await? else {
@@ -51,4 +50,41 @@ pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: A
     ensure!(matches!(refused, Err(Error::Closed)), "a look on a closed connection ended with {refused:?}");
     guard.release().await?;
     run.nothing_left(&name).await
+}
+
+pub(super) async fn close_releases_what_readers_hold(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let [closing, staying] = [first.read(&name).await?, second.read(&name).await?];
+    first.close(LIMIT).await??;
+    ended_by_closing(&closing).await?;
+    run.is_kept(&staying).await?;
+    staying.release().await?;
+    let Some(writer) = second.try_write(&name).await? else {
+        return Err(Failure::new(format!("{closing:?} is still in the way after its connection was closed")));
+    };
+    writer.release().await?;
+    Ok(())
+}
+
+pub(super) async fn close_gives_permits_back(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let [closing, staying] = [first.permit(&name, 2).await?, second.permit(&name, 2).await?];
+    first.close(LIMIT).await??;
+    ended_by_closing(&closing).await?;
+    run.is_kept(&staying).await?;
+    let Some(next) = second.try_permit(&name, 2).await? else {
+        return Err(Failure::new(format!("{closing:?} is still in the way after its connection was closed")));
+    };
+    staying.release().await?;
+    next.release().await?;
+    Ok(())
+}
+
+async fn ended_by_closing<G: Held>(guard: &Checked<G>) -> Outcome {
+    ensure!(!guard.is_valid(), "{guard:?} is valid after its connection was closed");
+    let loss = within("the news of the end", guard.lost()).await?;
+    ensure!(loss == Loss::Closed, "a guard of a closed connection ended because {loss}");
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Elections: one leader after the other, and those who watch.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
@@ -12,7 +12,8 @@ use super::super::{
     limits::within,
     run::Run,
 };
-use crate::{Leader, Leaders, LockName, Term};
+use super::waiting::in_line;
+use crate::{Clock, Error, Leader, Leaders, LockName, Term};
 
 /// The next leader that an observer sees; errors on the way fail.
 async fn next_leader(leaders: &mut Leaders) -> Outcome<Leader> {
@@ -114,7 +115,7 @@ pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<Run>) -> Ou
     tokio::select! {
         biased;
         leader = idle.next() => return Err(Failure::new(format!("nobody leads, and an observer sees {leader:?}"))),
-        () = crate::Clock::boot().sleep(std::time::Duration::from_millis(50)) => drop(idle),
+        () = Clock::boot().sleep(Duration::from_millis(50)) => drop(idle),
     }
     run.nothing_left(&name).await?;
     let term = within("a campaign", second.election(&name).campaign(b"second")).await??;
@@ -123,4 +124,72 @@ pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<Run>) -> Ou
     drop(watching);
     term.release().await?;
     run.nothing_left(&name).await
+}
+
+pub(super) async fn a_leader_that_died_is_succeeded_and_its_term_ends(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [dying, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
+    let dead = within("a campaign", dying.election(&name).campaign(b"first")).await??;
+    let mut leaders = third.election(&name).observe()?;
+    is_led_by(&next_leader(&mut leaders).await?, &dead, b"first")?;
+    dying.hold().await?;
+    let next = within("a campaign", second.election(&name).campaign(b"second")).await??;
+    ensure!(!dead.is_valid(), "{dead:?} goes on beside {next:?}");
+    ensure!(next.token() > dead.token(), "the token {} came after {}", next.token(), dead.token());
+    within("the end of the term", dead.lost()).await?;
+    is_led_by(&next_leader(&mut leaders).await?, &next, b"second")?;
+    drop(dead);
+    dying.heal().await;
+    next.release().await?;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn candidates_lead_in_the_order_in_which_they_came(run: Arc<Run>) -> Outcome {
+    const CANDIDATES: usize = 5;
+    let name = run.name();
+    let clients = run.connect_several(2).await?;
+    let term = within("a campaign", clients[0].election(&name).campaign(b"first")).await??;
+    let mut candidates = Vec::new();
+    for candidate in 0..CANDIDATES {
+        candidates.push(campaign(&clients[candidate % clients.len()], &name, format!("candidate {candidate}")));
+        in_line(&clients[0], &name, candidate + 1).await?;
+    }
+    let mut newest = term.token();
+    term.release().await?;
+    for candidate in candidates {
+        // Had a later one been elected before, this one would wait for it.
+        let term = candidate.await??;
+        ensure!(term.token() > newest, "the token {} came after {newest}", term.token());
+        newest = term.token();
+        term.release().await?;
+    }
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn an_observer_that_was_out_of_reach_sees_errors_and_then_the_next_leader(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [observing, second] = [run.connect_severable().await?, run.connect().await?];
+    let first = within("a campaign", second.election(&name).campaign(b"first")).await??;
+    let mut leaders = observing.election(&name).observe()?;
+    is_led_by(&next_leader(&mut leaders).await?, &first, b"first")?;
+    observing.cut().await?;
+    match within("news of the outage", leaders.next()).await? {
+        Some(Err(Error::Unavailable { .. })) => {}
+        other => return Err(Failure::new(format!("an observer out of reach was told {other:?}"))),
+    }
+    first.release().await?;
+    let next = within("a campaign", second.election(&name).campaign(b"second")).await??;
+    observing.heal().await;
+    let seen = within("the next leader", async {
+        loop {
+            match leaders.next().await {
+                Some(Ok(leader)) => return Ok(leader),
+                Some(Err(_)) => {}
+                None => return Err(Failure::new("the observation ended with an outage")),
+            }
+        }
+    });
+    is_led_by(&seen.await??, &next, b"second")?;
+    next.release().await?;
+    Ok(())
 }

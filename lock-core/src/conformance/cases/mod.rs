@@ -7,14 +7,18 @@ mod downgrade;
 mod election;
 mod exclusion;
 mod holding;
+mod looking;
 mod loss;
 mod names;
 mod outage;
+mod permits;
+mod readers;
 mod release;
 mod rwlock;
 mod semaphore;
 mod tokens;
 mod waiting;
+mod ways;
 
 use super::Case;
 use crate::Feature;
@@ -53,6 +57,12 @@ cases! {
         an_attempt_without_waiting_dropped_after_any_poll_leaves_nothing_and_blocks_nobody,
         a_waiting_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody,
         a_release_dropped_after_any_poll_releases_all_the_same,
+        an_acquisition_for_reading_dropped_after_any_poll_leaves_nothing_and_blocks_nobody [ReadWrite],
+        an_acquisition_for_writing_dropped_after_any_poll_leaves_nothing_and_blocks_nobody [ReadWrite],
+        the_acquisition_of_a_permit_dropped_after_any_poll_leaves_nothing_and_blocks_nobody [Semaphore],
+        a_release_by_a_reader_dropped_after_any_poll_releases_all_the_same [ReadWrite],
+        a_release_of_a_permit_dropped_after_any_poll_releases_all_the_same [Semaphore],
+        a_downgrade_dropped_after_any_poll_releases_the_lock [ReadWrite, Downgrade],
     }
     release::{
         a_released_lock_goes_to_a_waiter,
@@ -88,6 +98,14 @@ cases! {
         an_attempt_to_read_behind_a_waiting_writer_is_refused_and_leaves_nothing [ReadWrite],
         a_readers_token_lies_between_those_of_the_writers_around_it [ReadWrite],
     }
+    readers::{
+        a_writer_that_gives_up_lets_the_readers_behind_it_in [ReadWrite],
+        writers_are_granted_although_readers_never_stop_coming [ReadWrite],
+        a_reader_that_died_holds_up_a_writer_no_longer_than_its_lease [ReadWrite, Expiry],
+        each_readers_lease_is_its_own [ReadWrite, Expiry],
+        a_writer_that_died_while_it_waited_does_not_keep_readers_out [ReadWrite, Expiry],
+        a_deleted_reader_is_noticed_as_lost [ReadWrite],
+    }
     downgrade::{
         a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in [ReadWrite, Downgrade],
         no_writer_comes_in_at_a_downgrade_also_none_that_waited_before [ReadWrite, Downgrade],
@@ -104,6 +122,15 @@ cases! {
         contenders_that_name_different_numbers_of_permits_are_refused_with_both [Semaphore],
         a_semaphore_of_no_permits_is_refused [Semaphore],
     }
+    permits::{
+        as_many_waiters_are_granted_as_permits_are_given_back [Semaphore],
+        a_permit_that_is_freed_while_the_first_waiter_gives_up_goes_to_the_next [Semaphore],
+        permits_go_to_waiters_in_the_order_of_their_arrival [Semaphore, Fifo, Queue],
+        the_semaphore_and_the_lock_of_one_name_have_nothing_to_do_with_each_other [Semaphore],
+        the_permit_of_a_dead_holder_comes_back_and_only_that [Semaphore, Expiry],
+        a_contender_that_died_does_not_hold_up_those_who_wait_for_a_permit_behind_it [Semaphore, Expiry],
+        a_deleted_permit_is_noticed_as_lost [Semaphore],
+    }
     holding::{
         a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost [LockDelay, Expiry],
         a_release_in_order_ends_a_lock_delay_at_once [LockDelay],
@@ -115,6 +142,17 @@ cases! {
         a_leader_that_resigns_hands_over_to_a_candidate,
         an_attempt_to_lead_beside_a_leader_is_refused_and_leaves_nothing,
         an_observer_that_stopped_leaves_nothing,
+        a_leader_that_died_is_succeeded_and_its_term_ends [Expiry],
+        candidates_lead_in_the_order_in_which_they_came [Fifo, Queue],
+        an_observer_that_was_out_of_reach_sees_errors_and_then_the_next_leader [Expiry],
+    }
+    looking::{
+        a_look_shows_how_and_since_when_a_lock_is_held_as_far_as_the_servers_tell,
+        a_look_shows_all_readers_and_that_they_read [ReadWrite],
+        a_look_shows_all_who_hold_a_permit [Semaphore],
+        a_look_shows_those_who_wait_in_the_order_of_their_arrival [Queue],
+        who_follows_a_lock_sees_its_holders_come_and_go,
+        who_follows_a_lock_is_told_the_end_when_the_connection_is_closed,
     }
     names::{
         any_name_can_be_locked_and_excludes_only_itself,
@@ -131,6 +169,8 @@ cases! {
     closing::{
         close_releases_what_is_held_and_what_was_dropped,
         close_ends_a_waiting_acquisition_and_refuses_new_ones,
+        close_releases_what_readers_hold [ReadWrite],
+        close_gives_permits_back [Semaphore],
     }
     arguments::{
         a_name_that_is_not_allowed_is_refused,

@@ -84,21 +84,22 @@ pub(super) async fn the_mutex_and_the_write_side_of_one_name_are_the_same_lock(r
 }
 
 pub(super) async fn no_reader_is_beside_a_writer_among_8_readers_and_2_writers(run: Arc<Run>) -> Outcome {
+    const READERS: usize = 8;
+    const WRITERS: usize = 2;
     const ROUNDS: usize = 25;
     let name = run.name();
     let clients = run.connect_several(3).await?;
     // Readers inside, or -1 for a writer: the servers' promise, seen without them.
     let inside = Arc::new(AtomicI64::new(0));
     let mut contenders = JoinSet::new();
-    for contender in 0..10 {
+    for contender in 0..READERS + WRITERS {
         let (client, name, inside) = (clients[contender % clients.len()].clone(), name.clone(), Arc::clone(&inside));
         contenders.spawn(async move {
             for _ in 0..ROUNDS {
-                if contender < 8 {
-                    read_once(&client, &name, &inside).await?
-                } else {
-                    write_once(&client, &name, &inside).await?
-                }
+                let reads = contender < READERS;
+                let held =
+                    if reads { read(&client, &name, &inside).await } else { write(&client, &name, &inside).await };
+                held?;
                 for _ in 0..fastrand::usize(..4) {
                     tokio::task::yield_now().await;
                 }
@@ -112,7 +113,7 @@ pub(super) async fn no_reader_is_beside_a_writer_among_8_readers_and_2_writers(r
     Ok(())
 }
 
-async fn read_once(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
+async fn read(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
     // Without the limit of a single wait: among many it may take its time.
     let reader = client.rwlock(name).read().await?;
     let before = inside.fetch_add(1, Ordering::SeqCst);
@@ -122,7 +123,7 @@ async fn read_once(client: &Client, name: &LockName, inside: &AtomicI64) -> Outc
     Ok(reader.release().await?)
 }
 
-async fn write_once(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
+async fn write(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
     let writer = client.rwlock(name).write().await?;
     let before = inside.fetch_sub(1, Ordering::SeqCst);
     tokio::task::yield_now().await;

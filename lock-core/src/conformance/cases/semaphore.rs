@@ -142,7 +142,7 @@ pub(super) async fn contenders_that_name_different_numbers_of_permits_are_refuse
             within("an acquisition", first.semaphore(&name, asked).acquire()).await?.err(),
         ];
         for error in refused {
-            names_both(error, there, asked)?;
+            names_both(error.as_ref(), there, asked)?;
         }
         run.is_kept(&permit).await?;
         // Who agrees is let in.
@@ -154,8 +154,8 @@ pub(super) async fn contenders_that_name_different_numbers_of_permits_are_refuse
     Ok(())
 }
 
-fn names_both(error: Option<Error>, there: u32, asked: u32) -> Outcome {
-    let said = error.as_ref().map(ToString::to_string).unwrap_or_default();
+fn names_both(error: Option<&Error>, there: u32, asked: u32) -> Outcome {
+    let said = error.map(ToString::to_string).unwrap_or_default();
     ensure!(
         matches!(error, Some(Error::Config { .. }))
             && [there, asked].iter().all(|number| said.contains(&number.to_string())),
