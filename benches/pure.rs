@@ -27,8 +27,10 @@ fn validity(criterion: &mut Criterion) {
 fn queue_order(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("queue order");
     for contenders in [1_u32, 16, 1000] {
-        let children: Vec<String> =
-            (0..contenders).rev().map(|n| format!("{}{n:010}", queue::prefix(&format!("{n:032x}"), 7))).collect();
+        let children: Vec<String> = (0..contenders)
+            .rev()
+            .map(|n| format!("{}{n:010}", queue::prefix(&format!("{n:032x}"), 7, queue::Kind::Exclusive)))
+            .collect();
         let last = children[0].clone();
         group.bench_function(format!("find the predecessor among {contenders}"), |bencher| {
             bencher.iter(|| black_box(queue::standing(black_box(&children), black_box(&last))));

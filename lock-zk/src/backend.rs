@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Mode, Request, Snapshot};
+use futures::stream::BoxStream;
+use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, connection::Connection, contend::contend};
+use crate::{Config, Strategy, changes, connection::Connection, contend::contend, look};
 
 /// A connection to a ZooKeeper ensemble: one session for all its locks, on a thread of its own.
 ///
@@ -41,19 +42,26 @@ impl Drop for ZooKeeper {
 #[async_trait]
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("zk")
-            .with(Feature::Fifo)
-            .with(Feature::Queue)
-            .with(Feature::Expiry)
-            .with(Feature::ClocklessToken)
+        let strategy = self.connection.config().strategy;
+        let any = Capabilities::new(strategy.backend()).with(Feature::Expiry).with(Feature::ClocklessToken);
+        match strategy {
+            Strategy::Queue => any
+                .with(Feature::Fifo)
+                .with(Feature::Queue)
+                .with(Feature::ReadWrite)
+                .with(Feature::Downgrade)
+                .with(Feature::Semaphore),
+            Strategy::Herd => any,
+        }
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        if request.mode != Mode::Exclusive {
-            return Err(Error::Unsupported { feature: "this mode", backend: "zk" });
+        let capabilities = self.capabilities();
+        if let Some(feature) = request.mode.needs() {
+            capabilities.require(feature)?;
         }
         if request.ttl.is_some() {
-            return Err(Error::Unsupported { feature: "a ttl for a single lock", backend: "zk" });
+            capabilities.require(Feature::Ttl)?;
         }
         // Stops the contender should this future be dropped against the rule, as by a runtime that shuts down.
         let stop = stop.child_token();
@@ -64,7 +72,12 @@ impl Backend for ZooKeeper {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         let name = name.clone();
-        self.connection.run(|zk| async move { zk.inspect(&name).await }).await
+        self.connection.run(|zk| async move { look::inspect(&zk, &name).await }).await
+    }
+
+    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        // Not of `self`: a stream that somebody keeps must not keep the connection.
+        changes::follow(Arc::clone(&self.connection), name)
     }
 
     async fn close(&self, limit: Duration) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! What a connection needs to know.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use lock_core::{Error, Settings};
 
@@ -10,6 +10,40 @@ const PORT: u16 = 2181;
 const SESSION_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 const TICK_TIME: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
 const CONNECT_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+
+/// How contenders of one name take turns. All who use a name have to use the same strategy: whoever comes with the other
+/// one gets an [`Error::Config`] while the name is in use, and for as long as the servers keep its empty directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// A fair queue: each contender waits for the one before it.
+    #[default]
+    Queue,
+    /// One node that all try to create: unfair, and everybody wakes at each release. For comparison with the queue. Only the
+    /// exclusive lock.
+    Herd,
+}
+
+impl Strategy {
+    const ALL: &[(&'static str, Self)] = &[("queue", Self::Queue), ("herd", Self::Herd)];
+
+    /// What the backend is called in errors and tables.
+    pub(crate) const fn backend(self) -> &'static str {
+        match self {
+            Self::Queue => "zk",
+            Self::Herd => "zk?strategy=herd",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queue => "queue",
+            Self::Herd => "herd",
+        })
+    }
+}
 
 /// Settings of a [`ZooKeeper`](crate::ZooKeeper) connection.
 ///
@@ -33,6 +67,8 @@ pub struct Config {
     pub tick_time: Duration,
     /// How long a connection may take, and how long an outage is bridged.
     pub connect_timeout: Duration,
+    /// How contenders of one name take turns.
+    pub strategy: Strategy,
 }
 
 impl Config {
@@ -48,6 +84,7 @@ impl Config {
             session_timeout: Duration::from_secs(10),
             tick_time: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(5),
+            strategy: Strategy::Queue,
         }
     }
 
@@ -79,6 +116,13 @@ impl Config {
         self
     }
 
+    /// Sets how contenders of one name take turns.
+    #[must_use]
+    pub const fn with_strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
     /// Reads the settings of a URL such as `zk://10.0.0.1,10.0.0.2/app?session_timeout=10s`.
     ///
     /// # Errors
@@ -96,6 +140,7 @@ impl Config {
         config.session_timeout = settings.duration("session_timeout", config.session_timeout, SESSION_TIMEOUT)?;
         config.tick_time = settings.duration("tick_time", config.tick_time, TICK_TIME)?;
         config.connect_timeout = settings.duration("connect_timeout", config.connect_timeout, CONNECT_TIMEOUT)?;
+        config.strategy = settings.choice("strategy", Strategy::ALL)?;
         settings.finish()?;
         config.checked()
     }
@@ -179,13 +224,15 @@ mod tests {
 
     #[test]
     fn what_is_set_is_taken() {
-        let values = [("session_timeout", "4s"), ("tick_time", "100ms"), ("connect_timeout", "1s")];
+        let values =
+            [("session_timeout", "4s"), ("tick_time", "100ms"), ("connect_timeout", "1s"), ("strategy", "herd")];
         let config = Config::from_settings(settings("/app/locks", &values)).unwrap();
         let expected = Config::new([("h1", 2181), ("::1", 2182)])
             .with_root("/app/locks")
             .with_session_timeout(Duration::from_secs(4))
             .with_tick_time(Duration::from_millis(100))
-            .with_connect_timeout(Duration::from_secs(1));
+            .with_connect_timeout(Duration::from_secs(1))
+            .with_strategy(Strategy::Herd);
         assert_eq!(config, expected);
     }
 
@@ -201,6 +248,7 @@ mod tests {
         assert_eq!(refusal("", &[("session_timeout", "3s")]), "tick_time");
         assert_eq!(refusal("", &[("session_timeout", "1ms")]), "session_timeout");
         assert_eq!(refusal("", &[("ttl", "3s")]), "ttl");
+        assert_eq!(refusal("", &[("strategy", "flock")]), "strategy");
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Clock, Contender, Error, Janitor, LockName, Snapshot};
+use lock_core::{Clock, Error, Janitor, LockName};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::Error as ClientError;
 
-use crate::{Config, queue, runtime::Thread, session::Session, sweep::Keeping};
+use crate::{Config, runtime::Thread, session::Session, sweep::Keeping};
 
 /// How long a session may take to end in the background before its thread is ended.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -37,6 +36,11 @@ impl Connection {
 
     pub(crate) fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The path of what is called `name`: its directory, or in the strategy `herd` its one node.
+    pub(crate) fn directory(&self, name: &LockName) -> String {
+        format!("{}/{}", self.config.root, name.to_component())
     }
 
     pub(crate) const fn clock(&self) -> Clock {
@@ -76,42 +80,6 @@ impl Connection {
         }
         let session = Session::open(Arc::clone(&self.config), self.clock).await?;
         Ok(Arc::clone(present.insert(session)))
-    }
-
-    /// Who holds `name`, and who waits. On the thread only.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        let session = self.session().await?;
-        let look = async {
-            session.connected().await;
-            self.look(&session, name).await
-        };
-        tokio::select! {
-            biased;
-            snapshot = look => snapshot.map_err(|error| Error::unavailable(self.config.url(), "inspect", error)),
-            _ = session.failed(self.config.connect_timeout) => Err(Error::no_answer(self.config.url(), "inspect")),
-        }
-    }
-
-    async fn look(&self, session: &Session, name: &LockName) -> Result<Snapshot, ClientError> {
-        let directory = format!("{}/{}", self.config.root, name.to_component());
-        let children = match session.list_synced(&directory).await {
-            Err(ClientError::NoNode) => return Ok(Snapshot::default()),
-            other => other?,
-        };
-        let line = queue::line(&children);
-        let paths: Vec<_> = line.iter().map(|node| format!("{directory}/{node}")).collect();
-        let answers = futures::future::join_all(paths.iter().map(|path| session.read(path))).await;
-        let mut contenders = Vec::with_capacity(line.len());
-        for (node, answer) in line.into_iter().zip(answers) {
-            match answer {
-                Ok((payload, stat)) => contenders.push((Contender::new(node).with_payload(payload), stat.czxid)),
-                Err(ClientError::NoNode) => {} // It left meanwhile.
-                Err(error) => return Err(error),
-            }
-        }
-        let mut contenders = contenders.into_iter();
-        let holder = contenders.next().map(|(holder, czxid)| holder.with_token(czxid.unsigned_abs()));
-        Ok(Snapshot::new(holder.into_iter().collect(), contenders.map(|(waiter, _)| waiter).collect()))
     }
 
     /// Ends the session, and all nodes with it, within `limit`.

@@ -1,47 +1,45 @@
-//! One acquisition: a contender's way through the queue.
+//! One acquisition: a contender's way to its lease.
 //!
 //! It runs on the session's own thread and owns what it has on the server at each moment, so that however it ends, it
 //! leaves a lease or nothing.
 
+mod line;
+
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, Error, Request, Wait};
+use lock_core::{Backoff, Error, Request};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use zookeeper_client::{Error as ClientError, EventType};
+use zookeeper_client::Error as ClientError;
 
 use crate::{
+    Strategy,
     connection::Connection,
-    lease::{Watch, ZkLease},
-    queue::{self, Standing},
+    lease::ZkLease,
+    queue::{self, Kind},
     session::{Failure, Session},
     sweep::{Entering, Keeping, ONE_TRY, Trace, withdraw},
     wire::{Entered, Outcome, Spot, outcome},
 };
 
 /// How often a contender starts over because its node or its directory vanished, before it reports that.
-const FRESH_STARTS: u32 = 16;
+pub(crate) const FRESH_STARTS: u32 = 16;
 
 /// How often a contender looks again because its session is not certain to live, at most, per tick.
-const LOOKS_PER_TICK: u32 = 4;
+pub(crate) const LOOKS_PER_TICK: u32 = 4;
 
 /// Why an attempt did not end in a grant.
-enum Setback {
+pub(crate) enum Setback {
     /// Its place in the queue is gone for sure, or ended with its session: start over.
     Again,
     Failed(Error),
 }
 
-/// What a wait for the predecessor ended with.
-enum Turn {
-    /// The predecessor held the lock and handed it on.
-    HandedOn,
-    /// Something changed: look again.
-    Look,
-}
-
 /// Acquires, for as long as it is not told to stop and the servers are not out of reach for too long.
 pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &CancellationToken) -> Result<ZkLease, Error> {
+    let Some(kind) = Kind::of(request.mode) else {
+        return Err(Error::Unsupported { feature: "this mode", backend: zk.config().strategy.backend() });
+    };
     for _ in 0..FRESH_STARTS {
         let session = tokio::select! {
             biased;
@@ -49,7 +47,7 @@ pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &Cancellat
             () = stop.cancelled() => return Err(Error::Cancelled),
             session = zk.session() => session?,
         };
-        match Attempt::new(zk, session, request, stop).run().await {
+        match Attempt::new(zk, session, request, kind, stop).run().await {
             Ok(lease) => return Ok(lease),
             Err(Setback::Again) => {}
             Err(Setback::Failed(error)) => return Err(error),
@@ -59,21 +57,27 @@ pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &Cancellat
 }
 
 /// One attempt, in one session.
-struct Attempt<'a> {
-    zk: &'a Connection,
-    keeping: Keeping,
-    session: Arc<Session>,
-    request: &'a Request,
+pub(crate) struct Attempt<'a> {
+    pub(crate) zk: &'a Connection,
+    pub(crate) keeping: Keeping,
+    pub(crate) session: Arc<Session>,
+    pub(crate) request: &'a Request,
     stop: &'a CancellationToken,
-    spot: Spot,
+    pub(crate) spot: Spot,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(zk: &'a Connection, session: Arc<Session>, request: &'a Request, stop: &'a CancellationToken) -> Self {
+    fn new(
+        zk: &'a Connection,
+        session: Arc<Session>,
+        request: &'a Request,
+        kind: Kind,
+        stop: &'a CancellationToken,
+    ) -> Self {
         let unique = Uuid::new_v4().simple().to_string();
         let spot = Spot {
-            directory: format!("{}/{}", zk.config().root, request.name.to_component()).into(),
-            prefix: queue::prefix(&unique, session.id()).into(),
+            directory: zk.directory(&request.name).into(),
+            prefix: queue::prefix(&unique, session.id(), kind).into(),
             unique: unique.into(),
         };
         Self { zk, keeping: zk.keeping(&session), session, request, stop, spot }
@@ -81,6 +85,9 @@ impl<'a> Attempt<'a> {
 
     async fn run(&self) -> Result<ZkLease, Setback> {
         let _active = self.session.activate();
+        if self.zk.config().strategy == Strategy::Herd {
+            return self.take().await;
+        }
         let (entered, children) = self.enter().await?;
         self.queue(&entered, children).await
     }
@@ -157,111 +164,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Waits until the contender is first in line.
-    async fn queue(&self, entered: &Entered, mut children: Vec<String>) -> Result<ZkLease, Setback> {
-        let mut own: Option<Watch> = None;
-        loop {
-            match queue::standing(&children, &entered.name) {
-                Standing::Gone => return Err(Setback::Again),
-                Standing::First => {
-                    if let Some(lease) = self.grant(entered, &mut own) {
-                        return Ok(lease);
-                    }
-                    // First, but the session may have ended on the servers: only its heartbeat can tell.
-                    let pause = self.zk.clock().sleep(self.zk.config().tick_time / LOOKS_PER_TICK);
-                    if let Err(setback) = self.unless_interrupted(pause).await {
-                        return Err(self.give_up(setback, Some(Trace::Node(self.spot.path(&entered.name)))).await);
-                    }
-                }
-                Standing::Behind(_) if self.request.wait == Wait::No => {
-                    let denied = Setback::Failed(Error::NotAcquired { name: self.request.name.clone() });
-                    return Err(self.give_up(denied, Some(Trace::Node(self.spot.path(&entered.name)))).await);
-                }
-                Standing::Behind(ahead) => {
-                    let turn = self.unless_interrupted(self.wait_for(ahead, entered, &mut own)).await;
-                    let turn = match turn {
-                        Ok(turn) => turn?,
-                        Err(setback) => {
-                            return Err(self.give_up(setback, Some(Trace::Node(self.spot.path(&entered.name)))).await);
-                        }
-                    };
-                    // All ahead of a holder were gone before it held, numbers only grow, and the own node is there: it
-                    // is first. Without certainty about the session the list has to say it again.
-                    if let Turn::HandedOn = turn
-                        && let Some(lease) = self.grant(entered, &mut own)
-                    {
-                        return Ok(lease);
-                    }
-                }
-            }
-            children = self.list(entered).await?;
-        }
-    }
-
-    fn grant(&self, entered: &Entered, own: &mut Option<Watch>) -> Option<ZkLease> {
-        ZkLease::grant(&self.keeping, &self.request.name, self.spot.path(&entered.name), entered.token, own)
-    }
-
-    /// Waits for a change of the node ahead, or of the own node. The watch is set before the wait and its answer tells
-    /// whether the node was still there, so its going cannot be missed in between.
-    async fn wait_for(&self, ahead: &str, entered: &Entered, own: &mut Option<Watch>) -> Result<Turn, Setback> {
-        let own_path = self.spot.path(&entered.name);
-        let (ahead, mine) =
-            self.session.watch_both(&self.spot.path(ahead), own.is_none().then_some(own_path.as_str())).await;
-        match mine {
-            Some(Ok((owner, watcher))) if owner == self.session.id() => *own = Some(Box::pin(watcher.changed())),
-            // Not there, or not this session's: it will go with the old one.
-            Some(Ok(_) | Err(ClientError::NoNode)) => return Err(Setback::Again),
-            Some(Err(_)) => return Ok(Turn::Look),
-            None => {}
-        }
-        let Ok(ahead) = ahead else { return Ok(Turn::Look) };
-        let Some(watch) = own.as_mut() else { return Ok(Turn::Look) };
-        // The own node first: events come in the order of their transactions, so if it was deleted before the
-        // predecessor handed on, that is known by now.
-        tokio::select! {
-            biased;
-            event = watch => {
-                *own = None;
-                match event.event_type {
-                    EventType::NodeDeleted | EventType::Session => Err(Setback::Again),
-                    _ => Ok(Turn::Look),
-                }
-            }
-            event = ahead.changed() => match event.event_type {
-                EventType::NodeDataChanged => Ok(Turn::HandedOn),
-                EventType::Session => Err(Setback::Again),
-                _ => Ok(Turn::Look),
-            },
-        }
-    }
-
-    /// The directory's children, whatever it takes.
-    async fn list(&self, entered: &Entered) -> Result<Vec<String>, Setback> {
-        let listing = async {
-            loop {
-                self.session.connected().await;
-                match self.session.list(&self.spot.directory).await {
-                    Err(error) if outcome(&error) == Outcome::Unknown => {}
-                    other => return other,
-                }
-            }
-        };
-        match self.unless_interrupted(listing).await {
-            Ok(Ok(children)) => Ok(children),
-            // No directory, no node in it.
-            Ok(Err(ClientError::NoNode)) => Err(Setback::Again),
-            Ok(Err(error)) if outcome(&error) == Outcome::SessionEnded => Err(Setback::Again),
-            Ok(Err(error)) => {
-                let refused = self.refused(error);
-                Err(self.give_up(refused, Some(Trace::Node(self.spot.path(&entered.name)))).await)
-            }
-            Err(setback) => Err(self.give_up(setback, Some(Trace::Node(self.spot.path(&entered.name)))).await),
-        }
-    }
-
     /// Runs `future`, unless the caller stops, the connection is closed, or the session fails before it is ready.
-    async fn unless_interrupted<F: Future>(&self, future: F) -> Result<F::Output, Setback> {
+    pub(crate) async fn unless_interrupted<F: Future>(&self, future: F) -> Result<F::Output, Setback> {
         let limit = self.zk.config().connect_timeout;
         tokio::select! {
             biased;
@@ -278,12 +182,23 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn refused(&self, error: ClientError) -> Setback {
+    pub(crate) fn refused(&self, error: ClientError) -> Setback {
+        if error == ClientError::NoChildrenForEphemerals {
+            return self.wrong_strategy(Strategy::Herd);
+        }
         Setback::Failed(Error::unavailable(self.zk.config().url(), "the request was refused", error))
     }
 
+    /// The other strategy is in use for this name. The server itself keeps the two apart: what is a directory for one
+    /// is a node without children for the other, so they never grant the same lock side by side.
+    pub(crate) fn wrong_strategy(&self, there: Strategy) -> Setback {
+        let (asked, name) = (self.zk.config().strategy, &self.request.name);
+        let allowed = format!("{there}, with which the lock {name:?} is in use now: one strategy for all who use it");
+        Setback::Failed(Error::config("strategy", asked.to_string(), allowed))
+    }
+
     /// Withdraws what the attempt has on the server: waits for one try, and leaves the rest to the janitor.
-    async fn give_up(&self, setback: Setback, trace: Option<Trace>) -> Setback {
+    pub(crate) async fn give_up(&self, setback: Setback, trace: Option<Trace>) -> Setback {
         let (Some(trace), Setback::Failed(_)) = (trace, &setback) else { return setback };
         let gone = withdraw(&self.keeping, &self.spot, trace);
         tokio::select! {
@@ -332,7 +247,7 @@ mod tests {
         let spot = Spot {
             directory: "/locks/own".into(),
             unique: "me".into(),
-            prefix: queue::prefix("me", session.id()).into(),
+            prefix: queue::prefix("me", session.id(), Kind::Exclusive).into(),
         };
         session.make_directory(&spot.directory).await.unwrap();
         let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();

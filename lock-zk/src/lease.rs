@@ -1,97 +1,151 @@
 //! A grant: the node that holds the lock, its validity, and how it is given back.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+mod downgrade;
+mod guarding;
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Error, Lease, LockName, Loss, Validity};
+use lock_core::{Error, Lease, LockName, Loss, Request, Validity};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{EventType, WatchedEvent};
+use zookeeper_client::Error as ClientError;
 
+pub(crate) use self::guarding::Watch;
+use self::guarding::{Guarding, guard};
 use crate::{
     session::{Active, Failure, Session},
-    sweep::{Keeping, ONE_TRY, withdraw_node},
-    wire::{Outcome, outcome},
+    sweep::{Keeping, ONE_TRY, withdraw_node, withdraw_sole},
+    wire::{Outcome, Spot, outcome, token},
 };
 
-/// A one-shot watch that was set, as the future of its event.
-pub(crate) type Watch = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
+/// What kind of node a holder has, which decides how it gives it back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Footing {
+    /// In the queue, alone: its release is marked.
+    Exclusive,
+    /// In the queue, beside others.
+    Shared,
+    /// The one node that all contenders of the name want: other contenders' nodes are called the same.
+    Sole,
+}
 
-/// A holder whose hold ends sooner is not told that somebody deleted its node: that would be one more request in each
-/// uncontended acquisition, for a hold that is over before anybody could act on the news.
-const WATCH_AFTER: Duration = Duration::from_millis(20);
+/// A holder's node.
+#[derive(Debug, Clone)]
+pub(crate) struct Hold {
+    pub(crate) keeping: Keeping,
+    pub(crate) spot: Spot,
+    /// The path of the node.
+    pub(crate) node: String,
+    /// The number of the fencing token.
+    pub(crate) token: u64,
+    pub(crate) footing: Footing,
+}
 
-/// A granted exclusive lock.
+impl Hold {
+    /// Removes the node in the background.
+    fn withdraw(&self) -> CancellationToken {
+        match self.footing {
+            Footing::Exclusive | Footing::Shared => withdraw_node(&self.keeping, self.node.clone()),
+            Footing::Sole => withdraw_sole(&self.keeping, self.spot.clone()),
+        }
+    }
+
+    /// Removes the node, once. `certain`: a watch says that the node is there and is the holder's own.
+    async fn remove(&self, certain: bool) -> Result<(), ClientError> {
+        let session = &self.keeping.session;
+        match self.footing {
+            Footing::Exclusive => session.delete_marked(&self.node).await,
+            Footing::Shared => session.delete_present(&self.node).await,
+            Footing::Sole => {
+                // Should somebody have deleted the own node, another holder's may be there under the same name.
+                if !certain && token(&session.read(&self.node).await?.1) != self.token {
+                    return Err(ClientError::NoNode);
+                }
+                session.delete_present(&self.node).await
+            }
+        }
+    }
+}
+
+/// A grant.
 #[derive(Debug)]
 pub(crate) struct ZkLease {
     name: LockName,
-    /// The path of the contender's node.
-    node: String,
-    token: u64,
+    payload: Arc<[u8]>,
+    hold: Hold,
     number: u64,
     validity: Validity,
-    keeping: Keeping,
-    /// Ends the wait before the own node is watched.
-    released: CancellationToken,
+    /// Cancelled when the grant was lost although the session lived on.
+    lapsed: CancellationToken,
+    guarding: Guarding,
     /// `None` once given back.
     active: Option<Active>,
 }
 
 impl ZkLease {
-    /// Grants the lock to the owner of `node`, which is known to be first in line. `None` when the session has ended,
-    /// or is not certain to live right now. A watch on the node is taken over only if the lock is granted.
+    /// Grants what was asked for to the owner of `hold`, which is known to stand first. `None` when the session has ended,
+    /// or is not certain to live right now. A watch on the node is taken over only if it is granted.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub(crate) fn grant(
-        keeping: &Keeping,
-        name: &LockName,
-        node: String,
-        token: u64,
-        watch: &mut Option<Watch>,
-    ) -> Option<Self> {
-        let (number, validity, lapsed) = keeping.session.admit()?;
-        let released = CancellationToken::new();
-        let watching =
-            watch_own(Arc::clone(&keeping.session), node.clone(), validity.clone(), released.clone(), watch.take());
-        tokio::spawn({
-            let (keeping, node) = (keeping.clone(), node.clone());
-            async move {
-                tokio::select! {
-                    () = watching => {}
-                    // Lost is final, so this node stands for nobody any more; but its session keeps it, and with it
-                    // everybody else from the lock, for as long as the program does not let go of its guard.
-                    () = lapsed.cancelled() => drop(withdraw_node(&keeping, node)),
-                }
-            }
-        });
-        let active = Some(keeping.session.activate());
-        Some(Self { name: name.clone(), node, token, number, validity, keeping: keeping.clone(), released, active })
+    pub(crate) fn grant(hold: Hold, request: &Request, watch: &mut Option<Watch>) -> Option<Self> {
+        let (number, validity, lapsed) = hold.keeping.session.admit()?;
+        let guarding = guard(&hold, &validity, &lapsed, watch.take());
+        let active = Some(hold.keeping.session.activate());
+        let (name, payload) = (request.name.clone(), Arc::clone(&request.payload));
+        Some(Self { name, payload, hold, number, validity, lapsed, guarding, active })
+    }
+
+    fn session(&self) -> &Arc<Session> {
+        &self.hold.keeping.session
+    }
+
+    /// Ends the validity and the guarding; what is left is the node.
+    fn end(&mut self) -> Option<Active> {
+        let active = self.active.take()?;
+        // Before the request is sent: a successor may hold the lock before the answer is here.
+        self.validity.end(Loss::Released);
+        self.guarding.ended.cancel();
+        self.session().dismiss(self.number);
+        Some(active)
     }
 
     /// Ends the validity and starts to remove the node; the answer tells how the one try went.
     fn give_back(&mut self) -> Option<oneshot::Receiver<Result<(), Error>>> {
-        let active = self.active.take()?;
         let before = self.validity.loss();
-        // Before the request is sent: a successor may hold the lock before the answer is here.
-        self.validity.end(Loss::Released);
-        self.released.cancel();
-        self.keeping.session.dismiss(self.number);
+        let active = self.end()?;
         let (answer, answered) = oneshot::channel();
-        let (keeping, node, name) = (self.keeping.clone(), self.node.clone(), self.name.clone());
-        self.keeping.janitor.spawn(async move {
-            let result = release(&keeping, &node, name, before).await;
+        let (hold, name, certain) = (self.hold.clone(), self.name.clone(), self.guarding.is_certain());
+        self.hold.keeping.janitor.spawn(async move {
+            let result = release(&hold, certain, name, before).await;
             drop(active);
             let _ = answer.send(result);
         });
         Some(answered)
+    }
+
+    fn no_answer(&self, reason: &str) -> Error {
+        Error::no_answer(self.session().config().url(), reason)
+    }
+
+    /// Resolves with an error when there is no hope for an answer any more, for something that was sent.
+    async fn unanswered(&self, what: &str) -> Error {
+        let session = self.session();
+        tokio::select! {
+            failure = session.failed(std::time::Duration::ZERO) => match failure {
+                Failure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
+                Failure::Outage => self.no_answer(&format!("disconnected during a {what}")),
+            },
+            () = session.clock().sleep(ONE_TRY) => self.no_answer(&format!("a {what} was not answered yet")),
+        }
     }
 }
 
 #[async_trait]
 impl Lease for ZkLease {
     fn token(&self) -> u64 {
-        self.token
+        self.hold.token
     }
 
     fn validity(&self) -> &Validity {
@@ -100,17 +154,17 @@ impl Lease for ZkLease {
 
     async fn release(mut self: Box<Self>) -> Result<(), Error> {
         let Some(answered) = self.give_back() else { return Ok(()) };
-        let session = &self.keeping.session;
-        let no_answer = |reason: &str| Error::no_answer(session.config().url(), reason);
         tokio::select! {
             biased;
-            answer = answered => answer.unwrap_or_else(|_| Err(no_answer("the connection was closed during a release"))),
-            failure = session.failed(Duration::ZERO) => Err(match failure {
-                Failure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
-                Failure::Outage => no_answer("disconnected during a release"),
-            }),
-            () = session.clock().sleep(ONE_TRY) => Err(no_answer("a release was not answered yet")),
+            answer = answered => {
+                answer.unwrap_or_else(|_| Err(self.no_answer("the connection was closed during a release")))
+            }
+            error = self.unanswered("release") => Err(error),
         }
+    }
+
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        self.go_on_as_reader().await
     }
 }
 
@@ -123,54 +177,18 @@ impl Drop for ZkLease {
 
 /// Removes a holder's node. Where the outcome is unknown, the janitor goes on until the node is gone or its session has
 /// ended; a node that was removed twice is gone.
-async fn release(keeping: &Keeping, node: &str, name: LockName, before: Option<Loss>) -> Result<(), Error> {
-    let session = &keeping.session;
+async fn release(hold: &Hold, certain: bool, name: LockName, before: Option<Loss>) -> Result<(), Error> {
     let lost = |loss| Error::Lost { name, loss: before.unwrap_or(loss) };
-    let Err(error) = session.delete_marked(node).await else {
+    let Err(error) = hold.remove(certain).await else {
         return before.map_or(Ok(()), |_| Err(lost(Loss::Released)));
     };
     match outcome(&error) {
         Outcome::SessionEnded => Err(lost(Loss::SessionEnded)),
-        Outcome::Refused if error == zookeeper_client::Error::NoNode => Err(lost(Loss::TakenAway)),
+        Outcome::Refused if error == ClientError::NoNode => Err(lost(Loss::TakenAway)),
         Outcome::Refused | Outcome::Unknown => {
-            withdraw_node(keeping, node.to_owned());
-            Err(Error::unavailable(session.config().url(), "a release has no known outcome", error))
-        }
-    }
-}
-
-/// Ends the validity when somebody else deletes the holder's node.
-async fn watch_own(
-    session: Arc<Session>,
-    node: String,
-    validity: Validity,
-    released: CancellationToken,
-    mut watch: Option<Watch>,
-) {
-    if watch.is_none() && session.clock().timeout(WATCH_AFTER, released.cancelled()).await.is_some() {
-        return;
-    }
-    while !released.is_cancelled() && !session.is_ended() {
-        let event = match watch.take() {
-            // Not ended at the release: the release itself fires the watch, and dropping it earlier costs a request.
-            Some(watch) => watch.await.event_type,
-            None => match session.watch(&node).await {
-                Ok((_, watcher)) => {
-                    watch = Some(Box::pin(watcher.changed()));
-                    continue;
-                }
-                Err(zookeeper_client::Error::NoNode) => EventType::NodeDeleted,
-                Err(error) if outcome(&error) == Outcome::Unknown => {
-                    session.connected().await;
-                    continue;
-                }
-                Err(_) => return,
-            },
-        };
-        // A change is the own release, or a third party's write, after which to look again.
-        if event == EventType::NodeDeleted {
-            validity.end(Loss::TakenAway);
-            return;
+            hold.withdraw();
+            let url = hold.keeping.session.config().url();
+            Err(Error::unavailable(url, "a release has no known outcome", error))
         }
     }
 }

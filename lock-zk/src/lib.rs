@@ -43,11 +43,14 @@
 //! ```
 
 mod backend;
+mod changes;
 mod config;
 mod connection;
 mod contend;
 mod heartbeat;
+mod herd;
 mod lease;
+mod look;
 mod nodelay;
 pub mod queue;
 mod runtime;
@@ -55,4 +58,7 @@ mod session;
 mod sweep;
 mod wire;
 
-pub use crate::{backend::ZooKeeper, config::Config};
+pub use crate::{
+    backend::ZooKeeper,
+    config::{Config, Strategy},
+};

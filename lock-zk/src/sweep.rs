@@ -4,10 +4,10 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use lock_core::{BootInstant, Error, Janitor};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::Error as ClientError;
+use zookeeper_client::{Error as ClientError, Stat};
 
 use crate::{
-    queue,
+    herd, queue,
     session::Session,
     wire::{Entered, Outcome, Spot, outcome},
 };
@@ -34,7 +34,14 @@ pub(crate) enum Trace {
     Unknown,
     /// A create is under way, or waits in a disconnected client and will run on its next connection.
     UnderWay(Entering),
+    /// The spot itself, if this attempt took it: strategy `herd`.
+    Sole,
+    /// The same, with the create still under way.
+    SoleUnderWay(Taking),
 }
+
+/// The create of the one node that all contenders of a name want, in the strategy `herd`.
+pub(crate) type Taking = Pin<Box<dyn Future<Output = Result<Stat, ClientError>> + Send>>;
 
 /// Removes a trace in the background. The returned token is cancelled when it is gone.
 pub(crate) fn withdraw(keeping: &Keeping, spot: &Spot, trace: Trace) -> CancellationToken {
@@ -42,6 +49,8 @@ pub(crate) fn withdraw(keeping: &Keeping, spot: &Spot, trace: Trace) -> Cancella
         Trace::Node(path) => withdraw_node(keeping, path),
         Trace::Unknown => withdraw_by_id(keeping, spot.clone()),
         Trace::UnderWay(entering) => withdraw_entering(keeping.clone(), spot.clone(), entering),
+        Trace::Sole => withdraw_sole(keeping, spot.clone()),
+        Trace::SoleUnderWay(taking) => withdraw_taking(keeping.clone(), spot.clone(), taking),
     }
 }
 
@@ -53,8 +62,32 @@ pub(crate) fn withdraw_node(keeping: &Keeping, path: String) -> CancellationToke
     })
 }
 
+/// Deletes the one node of a name if this attempt made it, which its data tell: another's is none of our business.
+pub(crate) fn withdraw_sole(keeping: &Keeping, spot: Spot) -> CancellationToken {
+    repeat(keeping, move |session| {
+        let spot = spot.clone();
+        async move {
+            match session.read_synced(&spot.directory).await {
+                Ok((data, stat)) if herd::is_made_by(&data, &stat, &spot, session.id()) => {
+                    session.delete(&spot.directory).await
+                }
+                Ok(_) | Err(ClientError::NoNode) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+    })
+}
+
+/// Writes a holder's data anew in the background, until those who watch it have certainly heard.
+pub(crate) fn announce(keeping: &Keeping, path: String, payload: Arc<[u8]>) {
+    drop(repeat(keeping, move |session| {
+        let (path, payload) = (path.clone(), Arc::clone(&payload));
+        async move { session.write(&path, &payload).await }
+    }));
+}
+
 /// Deletes whatever this attempt made, which only its unique id tells.
-fn withdraw_by_id(keeping: &Keeping, spot: Spot) -> CancellationToken {
+pub(crate) fn withdraw_by_id(keeping: &Keeping, spot: Spot) -> CancellationToken {
     repeat(keeping, move |session| {
         let spot = spot.clone();
         async move {
@@ -81,6 +114,19 @@ fn withdraw_entering(keeping: Keeping, spot: Spot, entering: Entering) -> Cancel
             Err(_) => return done.cancel(),
         };
         withdraw(&keeping, &spot, trace).cancelled().await;
+        done.cancel();
+    });
+    gone
+}
+
+fn withdraw_taking(keeping: Keeping, spot: Spot, taking: Taking) -> CancellationToken {
+    let gone = CancellationToken::new();
+    let done = gone.clone();
+    keeping.janitor.clone().spawn(async move {
+        match taking.await {
+            Err(error) if outcome(&error) != Outcome::Unknown => {}
+            _ => withdraw_sole(&keeping, spot).cancelled().await,
+        }
         done.cancel();
     });
     gone

@@ -15,7 +15,7 @@ use crate::{heartbeat::Request, session::Session};
 const MARK: &[u8] = b"released";
 
 const CONTENDER: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-const BEAT: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 const CONTAINER: CreateOptions<'static> = CreateMode::Container.with_acls(Acls::anyone_all());
 const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
@@ -62,8 +62,13 @@ pub(crate) struct Entered {
 
 impl Entered {
     pub(crate) fn new(name: String, stat: &Stat) -> Self {
-        Self { name, token: stat.czxid.unsigned_abs(), owner: stat.ephemeral_owner }
+        Self { name, token: token(stat), owner: stat.ephemeral_owner }
     }
+}
+
+/// The number of the fencing token of whoever made that node: the transaction that created it.
+pub(crate) const fn token(stat: &Stat) -> u64 {
+    stat.czxid.unsigned_abs()
 }
 
 /// Where a contender goes: its lock's directory, and its node's name but for the server's digits.
@@ -171,12 +176,37 @@ impl Session {
         self.timed(Request::Touch, sent, client.get_data(path)).await
     }
 
+    /// What a node holds and who owns it, not older than now: first the server catches up with its leader.
+    pub(crate) async fn read_synced(&self, path: &str) -> Result<(Vec<u8>, Stat), Error> {
+        let client = self.client()?;
+        let sent = self.clock().now();
+        let (synced, read) = (client.sync(path), client.get_data(path));
+        let (synced, read) =
+            tokio::join!(self.timed(Request::Touch, sent, synced), self.timed(Request::Touch, sent, read));
+        synced.and(read)
+    }
+
     /// Watches a node's data, once. A data watch leaves nothing on the server when the node is not there.
-    pub(crate) async fn watch(&self, path: &str) -> Result<(i64, OneshotWatcher), Error> {
+    pub(crate) async fn watch(&self, path: &str) -> Result<(Stat, OneshotWatcher), Error> {
         let client = self.client()?;
         let sent = self.clock().now();
         let (_, stat, watcher) = self.timed(Request::Touch, sent, client.get_and_watch_data(path)).await?;
-        Ok((stat.ephemeral_owner, watcher))
+        Ok((stat, watcher))
+    }
+
+    /// Watches for a node that comes, goes or changes, once; with it, whether it is there.
+    pub(crate) async fn watch_for(&self, path: &str) -> Result<(Option<Stat>, OneshotWatcher), Error> {
+        let client = self.client()?;
+        let sent = self.clock().now();
+        self.timed(Request::Touch, sent, client.check_and_watch_stat(path)).await
+    }
+
+    /// The directory's children, and a watch that was set in the same moment: it fires on the first change of what is
+    /// listed.
+    pub(crate) async fn list_and_watch(&self, directory: &str) -> Result<(Vec<String>, OneshotWatcher), Error> {
+        let client = self.client()?;
+        let sent = self.clock().now();
+        self.timed(Request::Touch, sent, client.list_and_watch_children(directory)).await
     }
 
     /// Watches the node ahead, and the own one where `own` names it, in one round trip.
@@ -184,7 +214,7 @@ impl Session {
         &self,
         ahead: &str,
         own: Option<&str>,
-    ) -> (Result<OneshotWatcher, Error>, Option<Result<(i64, OneshotWatcher), Error>>) {
+    ) -> (Result<OneshotWatcher, Error>, Option<Result<(Stat, OneshotWatcher), Error>>) {
         // Each half sends its request when it is first polled, and `join` polls them one after the other.
         let own = async {
             match own {
@@ -198,12 +228,55 @@ impl Session {
 
     /// Deletes a node; that it is gone already is as good.
     pub(crate) async fn delete(&self, path: &str) -> Result<(), Error> {
+        match self.delete_present(path).await {
+            Err(Error::NoNode) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Deletes a node that should be there.
+    pub(crate) async fn delete_present(&self, path: &str) -> Result<(), Error> {
         let client = self.client()?;
         let sent = self.clock().now();
-        match self.timed(Request::Write, sent, client.delete(path, None)).await {
-            Ok(()) | Err(Error::NoNode) => Ok(()),
+        self.timed(Request::Write, sent, client.delete(path, None)).await
+    }
+
+    /// Writes a node's data anew, for those who watch it; that it is gone is as good, since they heard of that.
+    pub(crate) async fn write(&self, path: &str, payload: &[u8]) -> Result<(), Error> {
+        let client = self.client()?;
+        let sent = self.clock().now();
+        match self.timed(Request::Write, sent, client.set_data(path, payload, None)).await {
+            Ok(_) | Err(Error::NoNode) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Puts a reader's node in the place of a writer's, in one transaction: at no moment is neither there, so nobody
+    /// comes in between.
+    pub(crate) async fn replace(&self, writer: &str, reader: &str, payload: &[u8]) -> Result<(), Error> {
+        let client = self.client()?;
+        let sent = self.clock().now();
+        let mut transaction = client.new_multi_writer();
+        transaction.add_create(reader, payload, &EPHEMERAL)?;
+        transaction.add_delete(writer, None)?;
+        let committed = transaction.commit();
+        self.timed(Request::Write, sent, async { committed.await.map_err(Error::from) }).await.map(drop)
+    }
+
+    /// Creates the one node that all contenders of a name want to create.
+    pub(crate) async fn create_sole(&self, path: &str, data: &[u8]) -> Result<Stat, Error> {
+        let client = self.client()?;
+        let sent = self.clock().now();
+        self.timed(Request::Write, sent, client.create(path, data, &EPHEMERAL)).await.map(|(stat, _)| stat)
+    }
+
+    /// Makes a node and what is above it, all of them to stay.
+    pub(crate) async fn make_root(&self, path: &str) -> Result<(), Error> {
+        let client = self.client()?;
+        for (end, _) in path.match_indices('/').skip(1) {
+            self.make(&client, &path[..end], &PERSISTENT).await?;
+        }
+        self.make(&client, path, &PERSISTENT).await
     }
 
     /// Marks and deletes the node of a granted holder, in one transaction. Only a holder marks: with that its successor
@@ -226,13 +299,13 @@ impl Session {
             Err(Error::NoNode) => {}
             other => return other.map(drop),
         }
-        match self.make(&client, path, &BEAT).await {
+        match self.make(&client, path, &EPHEMERAL).await {
             Err(Error::NoNode) => {}
             other => return other,
         }
         let (directory, _) = path.rsplit_once('/').unwrap_or_default();
         self.make_directory(directory).await?;
-        self.make(&client, path, &BEAT).await
+        self.make(&client, path, &EPHEMERAL).await
     }
 
     /// A cheap request that passes through the leader, unlike a read: a paused leader shows by a late answer.

@@ -24,8 +24,9 @@ pub(crate) const FIXTURES: &[Arrangement] = &[
     Arrangement { name: "redis", scheme: "redis", start: || fixture(RedisNodesFixture::single()) },
     Arrangement { name: "redlock_3", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(3)) },
     Arrangement { name: "redlock_5", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(5)) },
-    Arrangement { name: "zookeeper_1", scheme: "zk", start: || fixture(ZooKeeperFixture::start(1)) },
-    Arrangement { name: "zookeeper_3", scheme: "zk", start: || fixture(ZooKeeperFixture::start(3)) },
+    Arrangement { name: "zookeeper_1", scheme: "zk", start: || fixture(ZooKeeperFixture::queue(1)) },
+    Arrangement { name: "zookeeper_3", scheme: "zk", start: || fixture(ZooKeeperFixture::queue(3)) },
+    Arrangement { name: "zookeeper_herd", scheme: "zk", start: || fixture(ZooKeeperFixture::herd(1)) },
 ];
 
 fn fixture<F: Fixture>(start: impl Future<Output = Result<F, String>> + Send + 'static) -> Starting {

@@ -29,6 +29,8 @@ const MARKER: &str = "/conformance";
 pub(crate) struct ZooKeeperFixture {
     ports: Vec<u16>,
     control: Client,
+    /// What the URL says besides: the strategy.
+    strategy: &'static str,
     /// The node of each grant that was looked at: found once by listing, then looked at directly.
     nodes: Mutex<HashMap<(LockName, u64), String>>,
     /// Proxies to servers that are down: they live as long as what was connected through them.
@@ -37,19 +39,28 @@ pub(crate) struct ZooKeeperFixture {
 }
 
 impl ZooKeeperFixture {
-    pub(crate) async fn start(count: usize) -> Result<Self, String> {
+    pub(crate) async fn queue(count: usize) -> Result<Self, String> {
+        Self::start(count, "queue").await
+    }
+
+    pub(crate) async fn herd(count: usize) -> Result<Self, String> {
+        Self::start(count, "herd").await
+    }
+
+    async fn start(count: usize, strategy: &'static str) -> Result<Self, String> {
         let servers = ZooKeeper::start(count).await.map_err(|error| error.to_string())?;
         let ports = servers.ports();
         let connector = Client::connector().with_session_timeout(LONG_TTL);
         let control = connector.connect(&hosts(&ports)).await.map_err(|error| error.to_string())?;
         let marker = CreateMode::Persistent.with_acls(Acls::anyone_all());
         control.create(MARKER, b"", &marker).await.map_err(|error| error.to_string())?;
-        Ok(Self { ports, control, nodes: Mutex::default(), down: Mutex::default(), _servers: servers })
+        Ok(Self { ports, control, strategy, nodes: Mutex::default(), down: Mutex::default(), _servers: servers })
     }
 
     async fn locks(&self, hosts: &str, session: Duration) -> Result<Locks, Error> {
         let tick = ZooKeeper::TICK.as_millis();
-        let url = format!("zk://{hosts}/?session_timeout={}ms&tick_time={tick}ms", session.as_millis());
+        let (session, strategy) = (session.as_millis(), self.strategy);
+        let url = format!("zk://{hosts}/?session_timeout={session}ms&tick_time={tick}ms&strategy={strategy}");
         let locks = lock::Locks::connect(&url).await?;
         Ok((*locks).clone())
     }
@@ -60,6 +71,15 @@ impl ZooKeeperFixture {
     async fn catch_up(&self) -> Result<(), Failure> {
         self.control.set_data(MARKER, b"", None).await?;
         Ok(())
+    }
+
+    /// The paths of all nodes that stand for a contender of `name`, oldest first.
+    async fn contenders(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        let path = directory(name);
+        if self.strategy == "herd" {
+            return Ok(self.stat(&path).await?.map(|_| path).into_iter().collect());
+        }
+        Ok(self.children(name).await?.into_iter().map(|child| format!("{path}/{child}")).collect())
     }
 
     /// The children of the lock's directory. On a follower the read waits for the `sync` before it.
@@ -81,25 +101,17 @@ impl ZooKeeperFixture {
 
     /// Whether the node of that grant is there.
     async fn is_there(&self, name: &LockName, token: u64) -> Result<bool, Failure> {
-        let Some(path) = self.node_of(name, token).await? else { return Ok(false) };
-        Ok(self.stat(&path).await?.is_some())
-    }
-
-    /// The node whose creation gave this token.
-    async fn node_of(&self, name: &LockName, token: u64) -> Result<Option<String>, Failure> {
         let key = (name.clone(), token);
-        if let Some(known) = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(Some(known.clone()));
-        }
-        for child in self.children(name).await? {
-            let path = format!("{}/{child}", directory(name));
-            let stat = self.stat(&path).await?;
-            if stat.is_some_and(|stat| stat.czxid.cast_unsigned() == token) {
-                self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(key, path.clone());
-                return Ok(Some(path));
+        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        // A writer that became a reader goes on by another node: look for that when the first one is gone.
+        for path in known.into_iter().chain(self.contenders(name).await?) {
+            let Some(stat) = self.stat(&path).await? else { continue };
+            if number(&path).unwrap_or(stat.czxid.cast_unsigned()) == token {
+                self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(key, path);
+                return Ok(true);
             }
         }
-        Ok(None)
+        Ok(false)
     }
 }
 
@@ -124,13 +136,13 @@ impl Fixture for ZooKeeperFixture {
 
     async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
         self.catch_up().await?;
-        Ok(self.children(name).await?.into_iter().map(|child| format!("the node {child}")).collect())
+        Ok(self.contenders(name).await?.into_iter().map(|path| format!("the node {path}")).collect())
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {
         self.catch_up().await?;
-        let Some(first) = self.children(name).await?.into_iter().next() else { return Ok(()) };
-        Ok(self.control.delete(&format!("{}/{first}", directory(name)), None).await?)
+        let Some(first) = self.contenders(name).await?.into_iter().next() else { return Ok(()) };
+        Ok(self.control.delete(&first, None).await?)
     }
 
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
@@ -146,6 +158,12 @@ impl Fixture for ZooKeeperFixture {
 
 fn directory(name: &LockName) -> String {
     format!("{ROOT}/{}", name.to_component())
+}
+
+/// The fencing token's number in the name of a node that took a writer's place: its own creation says nothing.
+fn number(path: &str) -> Option<u64> {
+    let kind = path.rsplit('/').next()?.split('-').nth(2)?;
+    kind.strip_prefix('r')?.parse().ok()
 }
 
 /// Arrival by the server's digits; those of one run never wrap.

@@ -1,0 +1,133 @@
+//! Following a lock: by one watch on its directory, set anew with each look.
+//!
+//! Nothing is kept for a consumer that is slow: the next look is taken when it asks for the next item, and one-shot watches
+//! tell that something changed since the last one, however often. So several changes may become one item, and no change
+//! is missed altogether: the watch is set by the same request that lists the directory.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::stream::{self, BoxStream};
+use lock_core::{Backoff, Error, LockName, Snapshot};
+use zookeeper_client::{Error as ClientError, OneshotWatcher};
+
+use crate::{
+    Strategy,
+    connection::Connection,
+    lease::Watch,
+    look::{self, Known},
+    session::{Failure, Session},
+};
+
+/// What a stream keeps between two items.
+struct Following {
+    zk: Arc<Connection>,
+    name: LockName,
+    /// What is watched in which session, from the look before.
+    watching: Option<(Arc<Session>, Watch)>,
+    known: Known,
+    backoff: Backoff,
+    /// Nothing new was learned since that failure: wait a little before the next try.
+    failed: bool,
+}
+
+/// A look, what it knows for the next one, and the watch that was set with it.
+type Looked = (Snapshot, Known, Arc<Session>, Watch);
+
+/// How `name` is now, and again whenever something changed. Ends when the connection is closed.
+pub(crate) fn follow(zk: Arc<Connection>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+    let following = Following { zk, name, watching: None, known: Known::new(), backoff, failed: false };
+    Box::pin(stream::unfold(following, |mut following| async move {
+        let closed = following.zk.closed().clone();
+        let item = closed.run_until_cancelled(following.next()).await?;
+        Some((item, following))
+    }))
+}
+
+impl Following {
+    async fn next(&mut self) -> Result<Snapshot, Error> {
+        if self.failed {
+            self.zk.clock().sleep(self.backoff.pause()).await;
+        }
+        let looked = match self.changed().await {
+            Ok(()) => self.look().await,
+            Err(error) => Err(error),
+        };
+        self.failed = looked.is_err();
+        let (snapshot, known, session, watch) = looked?;
+        (self.known, self.watching) = (known, Some((session, watch)));
+        self.backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        Ok(snapshot)
+    }
+
+    /// Resolves when something changed since the last look, or might have; an error when that cannot be known. The watch
+    /// outlives an outage: the servers tell what was missed when the session is connected again.
+    async fn changed(&mut self) -> Result<(), Error> {
+        let Some((session, watch)) = self.watching.as_mut() else { return Ok(()) };
+        let limit = self.zk.config().connect_timeout;
+        tokio::select! {
+            biased;
+            _ = watch => {}
+            failure = session.failed(limit) => {
+                if failure == Failure::Outage {
+                    return Err(Error::no_answer(self.zk.config().url(), format!("disconnected for {limit:?}")));
+                }
+            }
+        }
+        self.watching = None;
+        Ok(())
+    }
+
+    /// Looks, on the connection's thread and to the end: should the stream be dropped meanwhile, the watch goes with the
+    /// answer.
+    async fn look(&mut self) -> Result<Looked, Error> {
+        let (name, known) = (self.name.clone(), std::mem::take(&mut self.known));
+        self.zk.run(|zk| async move { look(&zk, &name, known).await }).await
+    }
+}
+
+async fn look(zk: &Connection, name: &LockName, mut known: Known) -> Result<Looked, Error> {
+    let session = zk.session().await?;
+    let directory = zk.directory(name);
+    let looking = async {
+        session.connected().await;
+        match zk.config().strategy {
+            Strategy::Queue => watch_queue(&session, &directory, &mut known).await,
+            Strategy::Herd => watch_sole(&session, &directory).await,
+        }
+    };
+    let (snapshot, watcher) = tokio::select! {
+        biased;
+        looked = looking => looked.map_err(|error| Error::unavailable(zk.config().url(), "a look at a lock", error))?,
+        _ = session.failed(zk.config().connect_timeout) => {
+            return Err(Error::no_answer(zk.config().url(), "a look at a lock"));
+        }
+    };
+    Ok((snapshot, known, session, Box::pin(watcher.changed())))
+}
+
+async fn watch_queue(
+    session: &Session,
+    directory: &str,
+    known: &mut Known,
+) -> Result<(Snapshot, OneshotWatcher), ClientError> {
+    loop {
+        match session.list_and_watch(directory).await {
+            Ok((children, watcher)) => {
+                return Ok((look::at_queue(session, directory, &children, known).await?, watcher));
+            }
+            Err(ClientError::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        // Nobody was here yet, or the servers reaped the empty directory: its making is what to wait for.
+        let (there, watcher) = session.watch_for(directory).await?;
+        if there.is_none() {
+            return Ok((Snapshot::default(), watcher));
+        }
+    }
+}
+
+async fn watch_sole(session: &Session, path: &str) -> Result<(Snapshot, OneshotWatcher), ClientError> {
+    let (_, watcher) = session.watch_for(path).await?;
+    Ok((look::at_sole(session, path).await?, watcher))
+}

@@ -1,0 +1,101 @@
+//! A look at a lock: who holds it and who waits.
+
+use std::collections::HashMap;
+
+use lock_core::{Contender, Error, LockName, Mode, Snapshot};
+use zookeeper_client::{Error as ClientError, Stat};
+
+use crate::{
+    Strategy,
+    connection::Connection,
+    herd,
+    queue::{self, Kind, Node},
+    session::Session,
+    wire,
+};
+
+/// Contenders that were seen, by their nodes' names. What a node says never changes.
+pub(crate) type Known = HashMap<String, Contender>;
+
+/// Who holds `name`, and who waits. On the thread only.
+pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot, Error> {
+    let session = zk.session().await?;
+    let directory = zk.directory(name);
+    let look = async {
+        session.connected().await;
+        match zk.config().strategy {
+            Strategy::Queue => match session.list_synced(&directory).await {
+                Err(ClientError::NoNode) => Ok(Snapshot::default()),
+                children => at_queue(&session, &directory, &children?, &mut Known::new()).await,
+            },
+            Strategy::Herd => at_sole(&session, &directory).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        snapshot = look => snapshot.map_err(|error| Error::unavailable(zk.config().url(), "inspect", error)),
+        _ = session.failed(zk.config().connect_timeout) => Err(Error::no_answer(zk.config().url(), "inspect")),
+    }
+}
+
+/// Reads the nodes of all contenders among `children` that are not known yet.
+pub(crate) async fn at_queue(
+    session: &Session,
+    directory: &str,
+    children: &[String],
+    known: &mut Known,
+) -> Result<Snapshot, ClientError> {
+    let places = queue::places(children);
+    known.retain(|name, _| places.holders.iter().chain(&places.queue).any(|node| node.name == name));
+    let new: Vec<_> =
+        places.holders.iter().chain(&places.queue).filter(|node| !known.contains_key(node.name)).collect();
+    let paths: Vec<_> = new.iter().map(|node| format!("{directory}/{}", node.name)).collect();
+    let answers = futures::future::join_all(paths.iter().map(|path| session.read(path))).await;
+    for (node, answer) in new.into_iter().zip(answers) {
+        match answer {
+            Ok((payload, stat)) => {
+                known.insert(node.name.to_owned(), contender(node, payload, &stat));
+            }
+            Err(ClientError::NoNode) => {} // It left meanwhile.
+            Err(error) => return Err(error),
+        }
+    }
+    let seen = |node: &Node<'_>| known.get(node.name).cloned();
+    let waits = |mut waiter: Contender| {
+        waiter.token = None;
+        waiter
+    };
+    let holders = places.holders.iter().filter_map(seen).collect();
+    Ok(Snapshot::new(holders, places.queue.iter().filter_map(seen).map(waits).collect()))
+}
+
+fn contender(node: &Node<'_>, payload: Vec<u8>, stat: &Stat) -> Contender {
+    let token = match node.kind {
+        Kind::Read { was: Some(number) } => number,
+        Kind::Exclusive | Kind::Read { was: None } | Kind::Permit { .. } => wire::token(stat),
+    };
+    let contender = Contender::new(node.name).with_payload(payload).with_token(token).with_mode(node.kind.mode());
+    contender.with_since_micros(micros(stat))
+}
+
+/// The holder by the strategy `herd`. Those who wait leave nothing that could be seen.
+pub(crate) async fn at_sole(session: &Session, path: &str) -> Result<Snapshot, ClientError> {
+    match session.read_synced(path).await {
+        Ok((data, stat)) if stat.ephemeral_owner != 0 => {
+            let (unique, payload) = herd::parts(&data);
+            let holder = Contender::new(String::from_utf8_lossy(unique))
+                .with_payload(payload)
+                .with_token(wire::token(&stat))
+                .with_mode(Mode::Exclusive)
+                .with_since_micros(micros(&stat));
+            Ok(Snapshot::new(vec![holder], Vec::new()))
+        }
+        Ok(_) | Err(ClientError::NoNode) => Ok(Snapshot::default()),
+        Err(error) => Err(error),
+    }
+}
+
+/// When a node was made, by the servers' wall clock.
+fn micros(stat: &Stat) -> u64 {
+    stat.ctime.unsigned_abs().saturating_mul(1000)
+}
