@@ -105,9 +105,10 @@ use std::{ops::Deref, path::Path};
 
 #[doc(no_inline)]
 pub use lock_core::{
-    BootInstant, Capabilities, Clock, Contender, DowngradeFailed, Election, Error, Feature, FencingToken, Guard,
-    Leader, Leaders, LockName, LocksOptions, Loss, Mode, MultiGuard, MultiLock, Mutex, Owner, Permit, Reentrant,
-    ReentrantGuard, RwLock, Semaphore, Snapshot, Term, Tokens, Validity, WriteGuard,
+    Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, DowngradeFailed, Election, Error,
+    Feature, Fence, FencingToken, Guard, Leader, Leaders, LockName, LocksOptions, Loss, Mode, MultiGuard, MultiLock,
+    Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, RwLock, Semaphore, Snapshot, StaleToken, StateAfter,
+    Term, Tokens, Validity, WriteGuard, fence,
 };
 
 pub use crate::{

@@ -2,11 +2,16 @@
 
 use std::{
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
-use crate::{BootInstant, Error, FencingToken, Lease, LockName, Locks, Loss, Validity};
+use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
+
+use crate::{
+    Abandoned, BootInstant, Committed, Error, FencingToken, Lease, LockName, Locks, Loss, Operation, Validity,
+    operation::{self, Tenure},
+};
 
 /// A held lock. Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports.
 ///
@@ -21,6 +26,8 @@ pub struct Guard {
     validity: Validity,
     /// `None` once released.
     lease: Option<Slot>,
+    /// Operations that began under this guard; its release waits for them. Made by the first of them.
+    operations: OnceLock<TaskTracker>,
 }
 
 /// Where the lease of a guard is, for whoever takes it first: the guard itself, or the end of its maximum time.
@@ -46,7 +53,7 @@ impl Guard {
         let token = locks.fencing_token(lease.token());
         let validity = lease.validity().clone();
         tracing::debug!(%name, %token, "granted");
-        Self { locks, name, token, validity, lease: Some(Slot::new(lease)) }
+        Self { locks, name, token, validity, lease: Some(Slot::new(lease)), operations: OnceLock::new() }
     }
 
     /// Ends the hold after `limit`: the deadline by the clock alone, the release in the background.
@@ -148,6 +155,37 @@ impl Guard {
         done.ok_or_else(|| self.lost_error(Loss::Expired))
     }
 
+    /// Runs `operation` so that it takes hold only while the lock is held: it is not begun when the lock is lost already,
+    /// cut off when it is lost meanwhile, not committed when it was lost by the time that the work was done, and what was
+    /// changed is restored then, and also when a step fails or panics. See [`Operation`] for an example, and for what its
+    /// steps may rely on.
+    ///
+    /// # Errors
+    /// [`Abandoned`]: the operation does not count. It says why, and whether the state was restored.
+    ///
+    /// # Panics
+    /// With what `apply` or `commit` panicked with, after the state was restored.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped before the commit began, the work is cut off and the state restored; when it is dropped in
+    /// the commit, that is brought to its end. Both are done in the background, and the lock stays held until then: a guard
+    /// that is dropped or released meanwhile waits for it. The operation is taken by value for this sake.
+    /// [`Locks::close`] waits for it, too, within its limit.
+    ///
+    /// # Unknown outcomes
+    /// None, where its `commit` leaves none. When the process ends in the middle, or the runtime is shut down, nothing is
+    /// restored: what has to survive that is the business of the store's own transactions.
+    pub async fn transact<O: Operation>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>> {
+        let tenure = Tenure::new([self.tenure()]);
+        operation::transact(&self.locks, tenure, self.token, operation).await
+    }
+
+    /// What an operation under this guard needs of it. The lock is not released before it is dropped.
+    pub(crate) fn tenure(&self) -> (LockName, Validity, TaskTrackerToken) {
+        let using = self.operations.get_or_init(TaskTracker::new).token();
+        (self.name.clone(), self.validity.clone(), using)
+    }
+
     /// Releases the lock and reports.
     ///
     /// # Errors
@@ -162,6 +200,11 @@ impl Guard {
     /// After [`Error::Unavailable`] the lock may still stand on the server, until the background release or the ttl ends
     /// it. This program does not hold it in either case.
     pub async fn release(mut self) -> Result<(), Error> {
+        if let Some(operations) = self.operations.take() {
+            // The guard goes with it: should the caller go away, it is released there.
+            let locks = self.locks.clone();
+            return locks.in_order(async move { self.release_after(operations).await }).await;
+        }
         let lost = self.validity.loss();
         let released = match self.lease.take().and_then(|slot| slot.take()) {
             Some(lease) => self.locks.release(lease).await,
@@ -171,6 +214,18 @@ impl Guard {
             Some(loss) => Err(self.lost_error(loss)),
             None => released,
         }
+    }
+
+    /// Releases it when the operations under it have come to their end.
+    async fn release_after(mut self, operations: TaskTracker) -> Result<(), Error> {
+        operations.close();
+        operations.wait().await;
+        let lost = self.validity.loss();
+        let released = match self.lease.take().and_then(|slot| slot.take()) {
+            Some(lease) => lease.release().await,
+            None => Ok(()),
+        };
+        lost.map_or(released, |loss| Err(self.lost_error(loss)))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -184,8 +239,21 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take().and_then(|slot| slot.take()) {
-            drop(self.locks.release(lease));
+        let Some(slot) = self.lease.take() else { return };
+        match self.operations.take().filter(|operations| !operations.is_empty()) {
+            None => {
+                if let Some(lease) = slot.take() {
+                    drop(self.locks.release(lease));
+                }
+            }
+            Some(operations) => drop(self.locks.in_order(async move {
+                operations.close();
+                operations.wait().await;
+                // It stays in its place until then, for the end of its maximum time.
+                if let Some(lease) = slot.take() {
+                    let _ = lease.release().await;
+                }
+            })),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod conformance;
 mod election;
 mod error;
+pub mod fence;
 mod guard;
 mod janitor;
 mod keeper;
@@ -20,6 +21,7 @@ pub mod memory;
 mod multi;
 mod mutex;
 mod name;
+mod operation;
 mod orderly;
 mod owner;
 mod rwlock;
@@ -36,6 +38,7 @@ pub use crate::{
     clock::{BootInstant, Clock},
     election::{Election, Leader, Leaders, Term},
     error::{Error, Loss, Source},
+    fence::{Fence, StaleToken},
     guard::Guard,
     janitor::Janitor,
     keeper::{Keeper, Kept, Renewer},
@@ -43,6 +46,7 @@ pub use crate::{
     multi::{MultiGuard, MultiLock, Tokens},
     mutex::Mutex,
     name::LockName,
+    operation::{Abandoned, Cause, Committed, Operation, StateAfter},
     owner::{Owner, Reentrant, ReentrantGuard},
     rwlock::{DowngradeFailed, RwLock, WriteGuard},
     semaphore::{Permit, Semaphore},

@@ -296,7 +296,8 @@ impl Locks {
         Arc::clone(&self.shared.options.payload)
     }
 
-    fn orderly<T, F>(&self, stop: CancellationToken, future: F) -> Orderly<T>
+    /// Runs `future` to its end, soon after `stop` is cancelled when its caller goes away.
+    pub(crate) fn orderly<T, F>(&self, stop: CancellationToken, future: F) -> Orderly<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,

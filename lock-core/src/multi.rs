@@ -5,9 +5,10 @@ use std::{future, sync::Arc, time::Duration};
 use futures_util::future::{join_all, select_all};
 
 use crate::{
-    BootInstant, Error, FencingToken, Guard, LockName, Locks, Loss, Mode,
+    Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Locks, Loss, Mode, Operation,
     asking::{Asking, options},
     locks::WITHDRAWAL,
+    operation::{self, Tenure},
 };
 
 /// Several exclusive locks of one connection, taken together: all of them or none.
@@ -53,6 +54,7 @@ pub struct MultiGuard {
     /// In the order of their names; at least one.
     guards: Vec<Guard>,
     tokens: Tokens,
+    locks: Locks,
 }
 
 /// The fencing tokens of several locks, in the order of their names.
@@ -152,7 +154,7 @@ impl MultiLock {
     async fn complete(&self, taken: Vec<Guard>) -> Result<MultiGuard, Error> {
         match taken.iter().find_map(lost) {
             Some((name, loss)) => Err(self.undone(taken, Error::Lost { name, loss }).await),
-            None => Ok(MultiGuard::new(taken)),
+            None => Ok(MultiGuard::new(self.asking.locks.clone(), taken)),
         }
     }
 
@@ -169,9 +171,9 @@ impl MultiLock {
 }
 
 impl MultiGuard {
-    fn new(guards: Vec<Guard>) -> Self {
+    fn new(locks: Locks, guards: Vec<Guard>) -> Self {
         let tokens = guards.iter().map(|guard| (guard.name().clone(), guard.token())).collect();
-        Self { guards, tokens: Tokens(tokens) }
+        Self { guards, tokens: Tokens(tokens), locks }
     }
 
     /// What is locked, in the order of the names.
@@ -239,6 +241,28 @@ impl MultiGuard {
             done = operation => done,
         };
         self.check().map(|()| done)
+    }
+
+    /// Runs `operation` so that it takes hold only while all of them are held; see
+    /// [`Guard::transact`]. Its steps get the fencing tokens of all.
+    ///
+    /// # Errors
+    /// Those of [`Guard::transact`].
+    ///
+    /// # Panics
+    /// As [`Guard::transact`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Guard::transact`].
+    ///
+    /// # Unknown outcomes
+    /// As those of [`Guard::transact`].
+    pub async fn transact<O>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>>
+    where
+        O: Operation<Tokens>,
+    {
+        let tenure = Tenure::new(self.guards.iter().map(Guard::tenure));
+        operation::transact(&self.locks, tenure, self.tokens.clone(), operation).await
     }
 
     /// Releases all of them and reports.

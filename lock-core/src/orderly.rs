@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use tokio::runtime::Handle;
@@ -34,10 +34,13 @@ impl<T: Send + 'static> Future for Orderly<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let running = self.running.as_mut().expect("a finished future is not polled again");
-        let done = ready!(running.as_mut().poll(cx));
-        self.running = None;
-        Poll::Ready(done)
+        // Out of its place while it is polled, so that one that panics is not polled again in the background.
+        let mut running = self.running.take().expect("a finished future is not polled again");
+        let polled = running.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.running = Some(running);
+        }
+        polled
     }
 }
 

@@ -3,8 +3,10 @@
 use std::{future::Future, num::NonZeroU32, time::Duration};
 
 use crate::{
-    BootInstant, Error, Feature, FencingToken, Guard, LockName, Locks, Loss, Mode, Validity,
+    Abandoned, BootInstant, Committed, Error, Feature, FencingToken, Guard, LockName, Locks, Loss, Mode, Operation,
+    Validity,
     asking::{Asking, options},
+    operation::{self, Tenure},
 };
 
 /// A semaphore: at most so many permits of one name are held at a time. [`Error::Unsupported`] without
@@ -126,6 +128,28 @@ impl Permit {
     /// As that of `operation`.
     pub async fn run<F: Future>(&self, operation: F) -> Result<F::Output, Error> {
         self.0.run(operation).await
+    }
+
+    /// Runs `operation` so that it takes hold only while the permit is held; see [`Guard::transact`]. Its steps get the
+    /// permit's fencing token where there is one.
+    ///
+    /// # Errors
+    /// Those of [`Guard::transact`].
+    ///
+    /// # Panics
+    /// As [`Guard::transact`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Guard::transact`].
+    ///
+    /// # Unknown outcomes
+    /// As those of [`Guard::transact`].
+    pub async fn transact<O>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>>
+    where
+        O: Operation<Option<FencingToken>>,
+    {
+        let tenure = Tenure::new([self.0.tenure()]);
+        operation::transact(self.0.locks(), tenure, self.token().ok(), operation).await
     }
 
     /// Releases the permit and reports; see [`Guard::release`].

@@ -4,7 +4,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::Poll,
     time::Duration,
@@ -93,7 +93,9 @@ pub(crate) async fn polled<F: Future>(mut future: Pin<&mut F>, times: usize) -> 
     false
 }
 
-/// As a starved runtime: the time passes within one poll, and no other task runs.
+/// As a starved runtime: the time passes within one poll of the caller, and no other task runs.
 pub(crate) async fn starve(by: Duration) {
-    tokio::time::advance(by).await;
+    let mut passing = pin!(tokio::time::advance(by));
+    // Its first poll moves the clock; what it waits for afterwards is that other tasks run.
+    poll_fn(|cx| Poll::Ready(passing.as_mut().poll(cx).is_ready())).await;
 }
