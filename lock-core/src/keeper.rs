@@ -57,6 +57,8 @@ struct Entry<L> {
     validity: Validity,
     every: Duration,
     due: BootInstant,
+    /// By when it was wanted earlier, while its renewal was under way.
+    wanted: Option<BootInstant>,
 }
 
 impl<L: Send + Sync + 'static> Keeper<L> {
@@ -75,7 +77,7 @@ impl<L: Send + Sync + 'static> Keeper<L> {
         let id = self.shared.book(|book| {
             let id = book.next_id;
             book.next_id += 1;
-            book.entries.insert(id, Entry { lease, validity, every, due });
+            book.entries.insert(id, Entry { lease, validity, every, due, wanted: None });
             book.due.insert((due, id));
             id
         });
@@ -88,6 +90,16 @@ impl<L> Drop for Keeper<L> {
     fn drop(&mut self) {
         self.shared.book(|book| book.closed = true);
         self.shared.changed.notify_one();
+    }
+}
+
+impl<L> Kept<L> {
+    /// Has the next renewal sent at `at`, unless one is due before. While a renewal is under way, that means one more
+    /// after it.
+    pub fn renew_by(&self, at: BootInstant) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        shared.book(|book| book.hasten(self.id, at));
+        shared.changed.notify_one();
     }
 }
 
@@ -120,8 +132,19 @@ impl<L> Book<L> {
 
     fn schedule(&mut self, id: u64, due: BootInstant) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.due = due;
-            self.due.insert((due, id));
+            entry.due = entry.wanted.take().map_or(due, |wanted| wanted.min(due));
+            self.due.insert((entry.due, id));
+        }
+    }
+
+    fn hasten(&mut self, id: u64, at: BootInstant) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if !self.due.contains(&(entry.due, id)) {
+            entry.wanted = Some(entry.wanted.map_or(at, |wanted| wanted.min(at)));
+        } else if at < entry.due {
+            self.due.remove(&(entry.due, id));
+            entry.due = at;
+            self.due.insert((at, id));
         }
     }
 }

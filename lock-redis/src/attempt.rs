@@ -17,6 +17,8 @@ pub(crate) enum Tried {
     Granted { attempt: Attempt, number: u64, sent_at: BootInstant },
     /// Somebody holds it, for this long; `None` without an expiry.
     Held(Option<Duration>),
+    /// It stands in line: so it was answered to a request that was sent at `sent_at`.
+    InLine { sent_at: BootInstant, ahead: u64, left: Option<Duration> },
     /// It was told to stop, and has withdrawn what it had.
     Stopped,
 }
@@ -40,7 +42,43 @@ impl Redis {
     ) -> Result<Tried, NodeError> {
         let attempt = Attempt::new(self.keys(&request.name));
         let acquire = attempt.acquire(&Ask::new(ttl, self.proposals().next(), &request.payload), None);
+        self.try_this(attempt, acquire, ttl, stop).await
+    }
+
+    /// Tries once by a call of its own, which answers as `acquire.lua` does.
+    pub(crate) async fn try_this(
+        &self,
+        attempt: Attempt,
+        acquire: ScriptCall,
+        ttl: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Tried, NodeError> {
         Try { redis: self, attempt, acquire, ttl, stop }.run().await
+    }
+
+    /// Has the janitor undo an attempt: first down its own connection, where the undo comes after it for certain; else on
+    /// another one, with a tombstone should it come later.
+    pub(crate) fn undo(&self, attempt: &Attempt, ttl: Duration, own: Option<Connection>) {
+        let (node, attempt, url) = (self.node().clone(), attempt.clone(), self.url());
+        // The request may still be on its way for as long as an answer may take.
+        let until = ttl.saturating_add(self.node().config().response_timeout);
+        let until = self.clock().now().saturating_add(until);
+        let mut own = own;
+        self.janitor().clean("an acquisition of unknown outcome", until, move || {
+            let (node, attempt, url, own) = (node.clone(), attempt.clone(), url.clone(), own.take());
+            async move {
+                if let Some(own) = own
+                    && own
+                        .call(attempt.release(Duration::ZERO))
+                        .await
+                        .is_ok_and(|answer| scripts::held(&answer).is_ok())
+                {
+                    return Ok(());
+                }
+                let undone = node.call(attempt.undo(Duration::ZERO)).await.and_then(|answer| scripts::held(&answer));
+                undone.map(drop).map_err(|error| error.into_error(&url))
+            }
+        });
     }
 }
 
@@ -62,6 +100,7 @@ impl Try<'_> {
         match answer? {
             Some(Acquired::Granted(number)) => Ok(Tried::Granted { attempt: self.attempt, number, sent_at }),
             Some(Acquired::Held(left)) => Ok(Tried::Held(left)),
+            Some(Acquired::InLine { ahead, left }) => Ok(Tried::InLine { sent_at, ahead, left }),
             Some(Acquired::Undone | Acquired::Permits(_)) => Ok(Tried::Held(Some(Duration::ZERO))),
             None => Ok(Tried::Stopped),
         }
@@ -75,8 +114,8 @@ impl Try<'_> {
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
-        let granted = matches!(answer, Ok(Some(Acquired::Granted(_))));
-        if first.is_unknown() && !granted || answer.as_ref().is_err_and(NodeError::is_unknown) {
+        let found = matches!(&answer, Ok(Some(acquired)) if acquired.left_something());
+        if first.is_unknown() && !found || answer.as_ref().is_err_and(NodeError::is_unknown) {
             // Down two connections, nothing is known about the order in which they arrive: leave a tombstone.
             self.undo(None);
         }
@@ -107,7 +146,7 @@ impl Try<'_> {
         let withdrawing = async { scripts::held(&connection.call(self.attempt.release(Duration::ZERO)).await?) };
         let (answer, withdrawn) = futures::join!(asking, withdrawing);
         let is_clean = match (&answer, &withdrawn) {
-            (Ok(Acquired::Granted(_)), withdrawn) => matches!(withdrawn, Ok(true)),
+            (Ok(acquired), withdrawn) if acquired.left_something() => matches!(withdrawn, Ok(true)),
             (Ok(_), _) => true,
             (Err(error), _) => !error.is_unknown(),
         };
@@ -117,29 +156,7 @@ impl Try<'_> {
         Ok(None)
     }
 
-    /// Has the janitor undo this attempt: first down its own connection, where the undo comes after it for certain; else
-    /// on another one, with a tombstone should it come later.
     fn undo(&self, own: Option<Connection>) {
-        let (node, attempt) = (self.redis.node().clone(), self.attempt.clone());
-        let url = self.redis.url();
-        // The request may still be on its way for as long as an answer may take.
-        let until = self.ttl.saturating_add(self.redis.node().config().response_timeout);
-        let until = self.redis.clock().now().saturating_add(until);
-        let mut own = own;
-        self.redis.janitor().clean("an acquisition of unknown outcome", until, move || {
-            let (node, attempt, url, own) = (node.clone(), attempt.clone(), url.clone(), own.take());
-            async move {
-                if let Some(own) = own
-                    && own
-                        .call(attempt.release(Duration::ZERO))
-                        .await
-                        .is_ok_and(|answer| scripts::held(&answer).is_ok())
-                {
-                    return Ok(());
-                }
-                let undone = node.call(attempt.undo(Duration::ZERO)).await.and_then(|answer| scripts::held(&answer));
-                undone.map(drop).map_err(|error| error.into_error(&url))
-            }
-        });
+        self.redis.undo(&self.attempt, self.ttl, own);
     }
 }

@@ -19,9 +19,10 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config,
+    Config, Queue,
     attempt::Tried,
     config::TTLS,
+    fifo::Fifo,
     keys::Keys,
     lease::{Held, RedisLease, Watchdog, give_back},
     lines::Lines,
@@ -45,6 +46,8 @@ pub struct Redis {
     keeper: Keeper<Held>,
     janitor: Janitor,
     lines: Lines,
+    /// The other way to wait.
+    fifo: Option<Fifo>,
     /// What is held, by the value of its attempt.
     held: Mutex<HashMap<String, Arc<Held>>>,
     closed: AtomicBool,
@@ -64,7 +67,9 @@ impl Redis {
         let (clock, runtime) = (Clock::boot(), Handle::current());
         let node = Node::new(config.node.clone(), clock, runtime.clone());
         node.connection().await.map_err(|error| error.into_error(&config.node.url()))?;
+        let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&node, &config.prefix, &runtime));
         let redis = Self {
+            fifo,
             keeper: Keeper::new(clock, &runtime, Arc::new(Watchdog { node: node.clone() })),
             janitor: Janitor::new(clock, runtime),
             config,
@@ -119,12 +124,24 @@ impl Redis {
         ttl: Duration,
         sent_at: BootInstant,
     ) -> Box<dyn Lease> {
-        self.proposals.seen(number);
         let validity = Validity::new(self.clock, deadline(sent_at, ttl));
+        Box::new(self.lease(request, attempt, number, ttl, validity))
+    }
+
+    /// Makes a lease of a grant that is valid as `validity` says.
+    pub(crate) fn lease(
+        self: &Arc<Self>,
+        request: &Request,
+        attempt: Attempt,
+        number: u64,
+        ttl: Duration,
+        validity: Validity,
+    ) -> RedisLease {
+        self.proposals.seen(number);
         let held = Arc::new(Held { name: request.name.clone(), attempt, ttl, number, validity: validity.clone() });
         self.holding(|all| all.insert(held.attempt.value.clone(), Arc::clone(&held)));
         let kept = self.keeper.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
-        Box::new(RedisLease { held, kept, redis: Arc::clone(self) })
+        RedisLease { held, kept, redis: Arc::clone(self) }
     }
 
     pub(crate) fn forget(&self, held: &Held) {
@@ -163,7 +180,11 @@ impl Redis {
 #[async_trait]
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("redis").with_ttl(TTLS).with(Feature::Expiry)
+        let capabilities = Capabilities::new("redis").with_ttl(TTLS).with(Feature::Expiry);
+        match &self.fifo {
+            Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue),
+            None => capabilities,
+        }
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
@@ -174,13 +195,16 @@ impl Backend for Redis {
             return Err(Error::Unsupported { feature: "a lock that is shared", backend: "redis" });
         }
         let ttl = request.ttl.unwrap_or(self.config.ttl);
+        if let Some(fifo) = &self.fifo {
+            return self.acquire_in_turn(fifo, &request, ttl, &stop).await;
+        }
         match request.wait {
             Wait::UntilStopped => self.wait(&request, ttl, &stop).await,
             Wait::No => match self.try_once(&request, ttl, &stop).await {
                 Ok(Tried::Granted { attempt, number, sent_at }) => {
                     Ok(self.grant(&request, attempt, number, ttl, sent_at))
                 }
-                Ok(Tried::Held(_)) => Err(Error::NotAcquired { name: request.name }),
+                Ok(Tried::Held(_) | Tried::InLine { .. }) => Err(Error::NotAcquired { name: request.name }),
                 Ok(Tried::Stopped) => Err(Error::Cancelled),
                 Err(error) => Err(self.unavailable(error)),
             },
@@ -188,6 +212,9 @@ impl Backend for Redis {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
+        if self.fifo.is_some() {
+            return self.look_at_the_line(name).await;
+        }
         let call = || scripts::inspect(&self.keys(name));
         let answer = match self.node.call(call()).await {
             Err(error) if error.kind() == FailureKind::Connection => self.node.call(call()).await,

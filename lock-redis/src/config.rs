@@ -22,6 +22,30 @@ pub struct Config {
     pub ttl: Duration,
     /// What the keys of all locks begin with.
     pub prefix: String,
+    /// How those who wait stand to each other.
+    pub queue: Queue,
+}
+
+/// Who is next, of those who wait for a lock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Queue {
+    /// Whoever comes first after a release (`queue=none`): nothing is kept on the server about those who wait.
+    #[default]
+    None,
+    /// Whoever has waited the longest (`queue=fifo`): those who wait stand in line on the server, and a release hands the
+    /// lock over.
+    Fifo,
+}
+
+impl Queue {
+    fn of(text: &str) -> Result<Self, Error> {
+        match text {
+            "none" => Ok(Self::None),
+            "fifo" => Ok(Self::Fifo),
+            _ => Err(Error::config("queue", text, "none or fifo")),
+        }
+    }
 }
 
 impl Config {
@@ -31,10 +55,15 @@ impl Config {
     /// The server at `host` and `port`, everything else as it is by default.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { node: NodeConfig::new(host, port), ttl: Duration::from_secs(30), prefix: "lock".to_owned() }
+        Self {
+            node: NodeConfig::new(host, port),
+            ttl: Duration::from_secs(30),
+            prefix: "lock".to_owned(),
+            queue: Queue::None,
+        }
     }
 
-    /// Reads a URL's settings: `redis://[user[:password]@]host[:port][/db]` with the keys `ttl`, `prefix`,
+    /// Reads a URL's settings: `redis://[user[:password]@]host[:port][/db]` with the keys `ttl`, `prefix`, `queue`,
     /// `connect_timeout` and `response_timeout`.
     ///
     /// # Errors
@@ -54,6 +83,9 @@ impl Config {
         if let Some(prefix) = settings.text("prefix") {
             config.prefix = prefix;
         }
+        if let Some(queue) = settings.text("queue") {
+            config.queue = Queue::of(&queue)?;
+        }
         settings.finish()?;
         config.check()?;
         Ok(config)
@@ -70,6 +102,13 @@ impl Config {
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// With another order among those who wait.
+    #[must_use]
+    pub const fn with_queue(mut self, queue: Queue) -> Self {
+        self.queue = queue;
         self
     }
 

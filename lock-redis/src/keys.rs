@@ -53,6 +53,13 @@ impl Keys {
         format!("{}:undone:{value}", self.lock)
     }
 
+    /// With `queue=fifo`, those who stand in line: a sorted set of the values of their attempts by their places; beside it,
+    /// with the same expiry, until when each counts as alive, and who each is.
+    #[must_use]
+    pub fn queue(&self) -> [String; 3] {
+        ["queue", "queue:fresh", "queue:waiters"].map(|part| format!("{}:{part}", self.lock))
+    }
+
     /// The value of a holder that asked for a lock delay, until that delay would be over.
     #[must_use]
     pub fn delay(&self) -> String {
@@ -127,8 +134,9 @@ mod tests {
         &after[..after.find('}').unwrap()]
     }
 
-    fn all(prefix: &str, name: &LockName) -> [String; 13] {
+    fn all(prefix: &str, name: &LockName) -> [String; 16] {
         let keys = Keys::new(prefix, name);
+        let [queue, fresh, waiters] = keys.queue();
         [
             keys.lock().to_owned(),
             keys.token(),
@@ -143,6 +151,9 @@ mod tests {
             keys.channel(),
             keys.permit_channel(),
             keys.changes(),
+            queue,
+            fresh,
+            waiters,
         ]
     }
 

@@ -44,6 +44,7 @@
 mod attempt;
 mod backend;
 mod config;
+mod fifo;
 pub mod keys;
 mod lease;
 mod lines;
@@ -52,4 +53,7 @@ pub mod scripts;
 pub mod token;
 mod waiting;
 
-pub use crate::{backend::Redis, config::Config};
+pub use crate::{
+    backend::Redis,
+    config::{Config, Queue},
+};

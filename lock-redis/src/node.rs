@@ -226,7 +226,13 @@ impl Node {
     /// the last listener left, so that a busy lock does not subscribe over and over.
     #[must_use]
     pub fn subscribe(&self, channel: &str) -> Subscription {
-        self.shared.channels.subscribe(channel)
+        self.shared.channels.subscribe(channel, None)
+    }
+
+    /// Listens to a channel, as [`Node::subscribe`] does, on which every message counts: each is given to `listener`, in
+    /// their order. A channel that somebody listens to keeps its first listener.
+    pub(crate) fn subscribe_each(&self, channel: &str, listener: subscription::Listener) -> Subscription {
+        self.shared.channels.subscribe(channel, Some(listener))
     }
 
     /// Listens to a channel if there is a confirmed subscription to it already, without asking the server for one.

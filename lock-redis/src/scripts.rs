@@ -10,6 +10,7 @@ use redis::Value;
 
 pub use self::look::{Holder, Look, holder, inspect, look};
 use crate::{
+    fifo,
     keys::Keys,
     node::{NodeError, Script, ScriptCall},
 };
@@ -31,6 +32,8 @@ pub struct Attempt {
     pub keys: Keys,
     /// The unique value that is written into the lock key, or that stands among the readers or permits.
     pub value: String,
+    /// Whether it stands in line for the lock on the server (`queue=fifo`).
+    pub(crate) in_line: bool,
 }
 
 /// What an attempt asks for.
@@ -94,15 +97,40 @@ pub enum Acquired {
     Held(Option<Duration>),
     /// Those who hold a permit named another number of permits: this one.
     Permits(u64),
+    /// Somebody else holds it or goes first, and this attempt stands in line (`queue=fifo`).
+    InLine {
+        /// How many stand before it.
+        ahead: u64,
+        /// How long the holder still has it unless it is renewed; `None` where it has no expiry.
+        left: Option<Duration>,
+    },
     /// This attempt was undone before.
     Undone,
+}
+
+impl Acquired {
+    /// Whether the attempt has something on the server now.
+    pub(crate) const fn left_something(&self) -> bool {
+        matches!(self, Self::Granted(_) | Self::InLine { .. })
+    }
 }
 
 impl Attempt {
     /// A new attempt on the lock of `keys`.
     #[must_use]
     pub fn new(keys: Keys) -> Self {
-        Self { keys, value: uuid::Uuid::new_v4().simple().to_string() }
+        Self::known(keys, uuid::Uuid::new_v4().simple().to_string())
+    }
+
+    /// A new attempt on the lock of `keys` that stands in line for it.
+    pub(crate) fn in_line(keys: Keys) -> Self {
+        Self { in_line: true, ..Self::new(keys) }
+    }
+
+    /// The attempt with this value.
+    #[must_use]
+    pub const fn known(keys: Keys, value: String) -> Self {
+        Self { keys, value, in_line: false }
     }
 
     /// Takes the lock, to hold it alone, or says how long others still have it. May be sent again: the same attempt is
@@ -154,6 +182,9 @@ impl Attempt {
     }
 
     fn give_back(&self, delay: Duration, tombstone: Duration) -> ScriptCall {
+        if self.in_line {
+            return fifo::scripts::leave(self, tombstone);
+        }
         ScriptCall::new(&RELEASE)
             .key(self.keys.lock())
             .key(self.keys.token())
@@ -193,6 +224,12 @@ pub fn acquired(answer: &Value) -> Result<Acquired, NodeError> {
         }
         (Some("held"), Some(Value::Int(left))) => Ok(Acquired::Held(remaining(*left))),
         (Some("permits"), Some(Value::Int(of))) => u64::try_from(*of).map(Acquired::Permits).map_err(|_| nonsense()),
+        (Some("in line"), Some(Value::Int(ahead))) => match parts.get(2) {
+            Some(Value::Int(left)) => {
+                Ok(Acquired::InLine { ahead: u64::try_from(*ahead).unwrap_or(0), left: remaining(*left) })
+            }
+            _ => Err(nonsense()),
+        },
         (Some("undone"), None) => Ok(Acquired::Undone),
         _ => Err(nonsense()),
     }
@@ -218,7 +255,7 @@ pub fn released(answer: &Value) -> Result<Option<u64>, NodeError> {
     }
 }
 
-fn text(value: &Value) -> Option<&str> {
+pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -227,6 +264,6 @@ fn text(value: &Value) -> Option<&str> {
 }
 
 /// What `PTTL` says: -1 without an expiry.
-fn remaining(millis: i64) -> Option<Duration> {
+pub(crate) fn remaining(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, Error, Lease, LockName, Request};
+use lock_core::{Backoff, BootInstant, Error, Lease, LockName, Request};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -61,7 +61,7 @@ impl Redis {
                     front.failing_since = None;
                     return Ok(self.grant(request, attempt, number, ttl, sent_at));
                 }
-                Ok(Tried::Held(left)) => {
+                Ok(Tried::Held(left) | Tried::InLine { left, .. }) => {
                     front.failing_since = None;
                     let look_again = left.map_or(WITHOUT_EXPIRY, |left| left.saturating_add(GRAIN));
                     let look_again = self.clock().now().saturating_add(look_again);
@@ -72,7 +72,7 @@ impl Redis {
                     }
                 }
                 Ok(Tried::Stopped) => return Err(Error::Cancelled),
-                Err(error) => self.bridge(&mut front, error, stop).await?,
+                Err(error) => self.bridge(&mut front.failing_since, error, stop).await?,
             }
         }
     }
@@ -119,9 +119,14 @@ impl Redis {
     }
 
     /// Waits a moment after a failed try, unless it has failed for too long.
-    async fn bridge(&self, front: &mut Front, error: NodeError, stop: &CancellationToken) -> Result<(), Error> {
+    pub(crate) async fn bridge(
+        &self,
+        failing_since: &mut Option<BootInstant>,
+        error: NodeError,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
         let now = self.clock().now();
-        let since = *front.failing_since.get_or_insert(now);
+        let since = *failing_since.get_or_insert(now);
         let limit = self.node().config().connect_timeout;
         if !error.is_temporary() || now.saturating_since(since) >= limit {
             return Err(self.unavailable(error));
@@ -145,7 +150,7 @@ impl Redis {
         }
     }
 
-    fn out(&self) -> Error {
+    pub(crate) fn out(&self) -> Error {
         let limit = self.node().config().connect_timeout;
         Error::no_answer(self.url(), format!("nothing has succeeded on it for {limit:?}"))
     }

@@ -164,7 +164,7 @@ pub(crate) fn write_back(keys: &LockKeys, value: &str, number: u64, token: u64) 
 
 /// Extends the holding to which a node gave `number`.
 pub(crate) fn extend(keys: &LockKeys, value: &str, ttl: Duration, number: u64) -> ScriptCall {
-    Attempt { keys: keys.0.clone(), value: value.to_owned() }.renew(ttl, Duration::ZERO, Some(number))
+    Attempt::known(keys.0.clone(), value.to_owned()).renew(ttl, Duration::ZERO, Some(number))
 }
 
 /// Joins a node to the lease whose token is `token`.

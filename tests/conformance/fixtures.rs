@@ -22,6 +22,7 @@ pub(crate) struct Arrangement {
 pub(crate) const FIXTURES: &[Arrangement] = &[
     Arrangement { name: "memory", scheme: "memory", start: || fixture(async { Ok(MemoryFixture::default()) }) },
     Arrangement { name: "redis", scheme: "redis", start: || fixture(RedisNodesFixture::single()) },
+    Arrangement { name: "redis_fifo", scheme: "redis", start: || fixture(RedisNodesFixture::fifo()) },
     Arrangement { name: "redlock_3", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(3)) },
     Arrangement { name: "redlock_5", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(5)) },
     Arrangement { name: "zookeeper_1", scheme: "zk", start: || fixture(ZooKeeperFixture::queue(1)) },

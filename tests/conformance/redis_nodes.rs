@@ -31,6 +31,8 @@ const LONGEST_TOMBSTONE: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(crate) struct RedisNodesFixture {
     scheme: &'static str,
+    /// What the URL says beside the times.
+    settings: &'static str,
     ports: Vec<u16>,
     control: Vec<MultiplexedConnection>,
     /// Proxies to servers that are down: they live as long as what was connected through them.
@@ -58,6 +60,11 @@ impl RedisNodesFixture {
         Self::of("redis", vec![server.port()], Servers::One(server)).await
     }
 
+    /// One server, where those who wait stand in line.
+    pub(crate) async fn fifo() -> Result<Self, String> {
+        Ok(Self { settings: "&queue=fifo", ..Self::single().await? })
+    }
+
     pub(crate) async fn redlock(count: usize) -> Result<Self, String> {
         let nodes = RedisNodes::start(count).await.map_err(|error| error.to_string())?;
         Self::of("redlock", nodes.ports(), Servers::Nodes(nodes)).await
@@ -68,7 +75,7 @@ impl RedisNodesFixture {
         for port in &ports {
             control.push(connection(*port).await.map_err(|error| error.to_string())?);
         }
-        Ok(Self { scheme, ports, control, down: Mutex::default(), _servers: servers })
+        Ok(Self { scheme, settings: "", ports, control, down: Mutex::default(), _servers: servers })
     }
 
     fn majority(&self) -> usize {
@@ -78,7 +85,8 @@ impl RedisNodesFixture {
     async fn locks(&self, hosts: &str, ttl: Duration) -> Result<Locks, Error> {
         let limit = (ttl / LIMITS_PER_TTL).min(LONGEST_LIMIT).as_millis();
         let limit_key = if self.scheme == "redlock" { "node_timeout" } else { "response_timeout" };
-        let url = format!("{}://{hosts}/?ttl={}ms&{limit_key}={limit}ms", self.scheme, ttl.as_millis());
+        let (scheme, settings) = (self.scheme, self.settings);
+        let url = format!("{scheme}://{hosts}/?ttl={}ms&{limit_key}={limit}ms{settings}", ttl.as_millis());
         let locks = lock::Locks::connect(&url).await?;
         Ok((*locks).clone())
     }

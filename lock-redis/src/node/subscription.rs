@@ -34,6 +34,8 @@ const LINGER: Duration = Duration::from_millis(100);
 struct Heard {
     /// The server has confirmed the subscription, and the connection stands.
     confirmed: bool,
+    /// How often it was confirmed.
+    confirmations: u64,
     /// Counts the messages, and the times when messages may have been missed.
     changes: u64,
     /// The number in the latest message; 0 when messages may have been missed after it.
@@ -80,6 +82,21 @@ impl Subscription {
         (heard.changes, heard.number)
     }
 
+    /// Which confirmation this is, from 1 on: another number means that messages may have been missed in between. `None`
+    /// while no message would come.
+    pub(crate) fn confirmation(&self) -> Option<u64> {
+        let heard = self.heard.borrow();
+        heard.confirmed.then_some(heard.confirmations)
+    }
+
+    /// Resolves when it is confirmed, and that is another confirmation than `known`.
+    pub(crate) async fn confirmed_anew(&mut self, known: Option<u64>) {
+        let is_news = |heard: &Heard| heard.confirmed && known != Some(heard.confirmations);
+        if self.heard.wait_for(is_news).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Resolves when there was a change since `changes` was read.
     ///
     /// # Cancel safety
@@ -109,9 +126,13 @@ struct Pages {
     wanted: Vec<String>,
 }
 
+/// Is told each message of a channel as it comes.
+pub(crate) type Listener = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
 #[derive(Default)]
 struct Channel {
     heard: watch::Sender<Heard>,
+    listener: Option<Listener>,
     /// Nobody listened at the last look.
     idle: bool,
 }
@@ -123,14 +144,16 @@ impl Channels {
         Self { book, task }
     }
 
-    pub(super) fn subscribe(&self, channel: &str) -> Subscription {
+    pub(super) fn subscribe(&self, channel: &str, listener: Option<Listener>) -> Subscription {
         let heard = self.book.open(|pages| {
             if let Some(known) = pages.channels.get_mut(channel) {
                 known.idle = false;
                 return known.heard.subscribe();
             }
             pages.wanted.push(channel.to_owned());
-            pages.channels.entry(channel.to_owned()).or_default().heard.subscribe()
+            let added = pages.channels.entry(channel.to_owned()).or_default();
+            added.listener = listener;
+            added.heard.subscribe()
         });
         self.book.changed.notify_one();
         Subscription { heard }
@@ -164,14 +187,21 @@ impl Book {
     fn confirm(&self, channels: &[String]) {
         self.open(|pages| {
             for channel in channels.iter().filter_map(|name| pages.channels.get(name)) {
-                channel.heard.send_modify(|heard| heard.confirmed = true);
+                channel.heard.send_modify(|heard| {
+                    heard.confirmed = true;
+                    heard.confirmations += 1;
+                });
             }
         });
     }
 
-    fn message(&self, channel: &str, number: u64) {
+    fn message(&self, channel: &str, payload: &[u8]) {
+        let number = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         self.open(|pages| {
             if let Some(channel) = pages.channels.get(channel) {
+                if let Some(listener) = &channel.listener {
+                    listener(payload);
+                }
                 channel.heard.send_modify(|heard| {
                     heard.changes += 1;
                     heard.number = number;
@@ -276,10 +306,7 @@ impl Session<'_> {
             }
             tokio::select! {
                 message = messages.next() => match message {
-                    Some(message) => {
-                        let number = std::str::from_utf8(message.get_payload_bytes()).ok().and_then(|text| text.parse().ok());
-                        self.book.message(message.get_channel_name(), number.unwrap_or(0));
-                    }
+                    Some(message) => self.book.message(message.get_channel_name(), message.get_payload_bytes()),
                     None => return "it was closed",
                 },
                 Some(answer) = self.pending.next() => match answer {

@@ -1,0 +1,232 @@
+//! The places of this client: what is known of each, from its heartbeats and from the messages about grants.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{BootInstant, Clock, Renewer, Validity};
+use tokio::sync::watch;
+
+use super::scripts::{self, Standing};
+use crate::{
+    node::{Node, NodeError},
+    scripts::Attempt,
+};
+
+/// A key with `n` ms left is gone after `n + 1`.
+const GRAIN: Duration = Duration::from_millis(1);
+
+/// Only the server ends a place. The keeper of heartbeats wants an end; this one does not come.
+const NO_END: Duration = Duration::from_secs(1 << 30);
+
+/// One that waits, as its client knows it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) attempt: Attempt,
+    pub(super) ttl: Duration,
+    /// Its lock delay.
+    pub(super) delay: Duration,
+    /// Its heartbeats go on for as long as this is valid.
+    pub(super) beating: Validity,
+    news: watch::Sender<News>,
+}
+
+/// How it stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct News {
+    /// When the newest request was sent that was answered *still in line*. A grant that comes by message was made after
+    /// the server worked on that request, so validity may count from here.
+    pub(super) in_line_at: Option<BootInstant>,
+    /// When the holder's lease ends unless it is renewed, for the one who is next.
+    pub(super) look_again: Option<BootInstant>,
+    pub(super) end: Option<End>,
+}
+
+/// What comes after standing in line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// A release or another's script handed the lock over, with this number.
+    HandedOver(u64),
+    /// A heartbeat that was sent then found that it holds the lock, and armed the whole ttl.
+    Found { number: u64, sent_at: BootInstant },
+    /// The server does not know it any more.
+    Gone,
+}
+
+impl Place {
+    pub(super) fn new(clock: Clock, attempt: Attempt, ttl: Duration, delay: Option<Duration>) -> Self {
+        let beating = Validity::new(clock, clock.now().saturating_add(NO_END));
+        Self { attempt, ttl, delay: delay.unwrap_or_default(), beating, news: watch::Sender::default() }
+    }
+
+    pub(super) fn follow(&self) -> watch::Receiver<News> {
+        self.news.subscribe()
+    }
+
+    /// Notes the answer to a request that was sent at `sent_at`.
+    pub(super) fn answered(&self, sent_at: BootInstant, standing: Standing) {
+        let now = self.beating.clock().now();
+        self.news.send_modify(|news| match standing {
+            Standing::InLine { ahead, left } => {
+                news.in_line_at = news.in_line_at.max(Some(sent_at));
+                // Whoever is further back is woken by those before it.
+                let left = left.filter(|_| ahead == 0);
+                news.look_again = left.map(|left| now.saturating_add(left).saturating_add(GRAIN));
+            }
+            Standing::Granted(number) => news.end = Some(End::Found { number, sent_at }),
+            Standing::Gone => news.end = Some(End::Gone),
+        });
+    }
+
+    fn handed_over(&self, number: u64) {
+        self.news.send_modify(|news| {
+            // What a heartbeat found is newer, and counts from later.
+            news.end.get_or_insert(End::HandedOver(number));
+        });
+    }
+}
+
+/// All places of this client, by the values of their attempts.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    places: Mutex<HashMap<String, Arc<Place>>>,
+}
+
+impl Board {
+    pub(super) fn add(self: &Arc<Self>, place: Place) -> OnBoard {
+        let place = Arc::new(place);
+        self.open(|places| places.insert(place.attempt.value.clone(), Arc::clone(&place)));
+        OnBoard { board: Arc::clone(self), place }
+    }
+
+    /// Takes a message: whose place, and the number of its grant. One about a place that was given up is of no interest:
+    /// giving it up hands the lock on.
+    pub(super) fn granted(&self, message: &[u8]) {
+        let parsed = std::str::from_utf8(message).ok().and_then(|text| {
+            let (value, number) = text.split_once(' ')?;
+            Some((value, number.parse().ok()?))
+        });
+        let Some((value, number)) = parsed else { return };
+        if let Some(place) = self.open(|places| places.get(value).cloned()) {
+            place.handed_over(number);
+        }
+    }
+
+    fn open<T>(&self, work: impl FnOnce(&mut HashMap<String, Arc<Place>>) -> T) -> T {
+        work(&mut self.places.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A place that messages find, for as long as this is kept.
+#[derive(Debug)]
+pub(super) struct OnBoard {
+    board: Arc<Board>,
+    pub(super) place: Arc<Place>,
+}
+
+impl Drop for OnBoard {
+    fn drop(&mut self) {
+        self.board.open(|places| places.remove(&self.place.attempt.value));
+    }
+}
+
+/// Sends the heartbeats of all places of one client, in bursts.
+pub(super) struct Beats {
+    pub(super) node: Node,
+}
+
+#[async_trait]
+impl Renewer for Beats {
+    type Lease = Place;
+
+    async fn renew(&self, batch: &[Arc<Place>]) {
+        let connection = match self.node.connection().await {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::debug!(%error, "heartbeats were not sent");
+                return;
+            }
+        };
+        let due: Vec<_> = batch.iter().filter_map(|place| Some((place, place.beating.observe()?))).collect();
+        let calls: Vec<_> =
+            due.iter().map(|(place, _)| scripts::beat(&place.attempt, place.ttl, place.delay)).collect();
+        // Before the sending: the server counts from later on.
+        let sent_at = self.node.clock().now();
+        let answers = connection.run(&calls).await;
+        for ((place, seen), answer) in due.into_iter().zip(answers) {
+            match answer.and_then(|answer| scripts::standing(&answer)) {
+                Ok(standing) => {
+                    place.answered(sent_at, standing);
+                    place.beating.advance(seen, sent_at.saturating_add(NO_END));
+                }
+                Err(error) => missed(place, sent_at, &error),
+            }
+        }
+    }
+}
+
+/// A heartbeat without an answer is repeated. One that was refused for good sends its waiter back to the start, which
+/// gets the same refusal and reports it.
+fn missed(place: &Place, sent_at: BootInstant, error: &NodeError) {
+    tracing::debug!(%error, "a heartbeat was not acknowledged");
+    if !error.is_temporary() {
+        place.answered(sent_at, Standing::Gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::LockName;
+
+    use super::*;
+    use crate::keys::Keys;
+
+    fn board() -> (Arc<Board>, OnBoard) {
+        let board = Arc::new(Board::default());
+        let keys = Keys::new("lock", &LockName::new("a").unwrap());
+        let place = Place::new(Clock::boot(), Attempt::known(keys, "v".to_owned()), Duration::from_secs(1), None);
+        let on_board = board.add(place);
+        (board, on_board)
+    }
+
+    fn news(on_board: &OnBoard) -> News {
+        *on_board.place.follow().borrow()
+    }
+
+    #[test]
+    fn a_message_finds_its_place_and_no_other() {
+        let (board, on_board) = board();
+        for message in ["", "v", "v x", "w 7", "v -1"] {
+            board.granted(message.as_bytes());
+            assert_eq!(news(&on_board).end, None, "{message:?}");
+        }
+        board.granted(b"v 7");
+        assert_eq!(news(&on_board).end, Some(End::HandedOver(7)));
+        drop(on_board);
+        assert!(board.open(|places| places.is_empty()));
+    }
+
+    #[test]
+    fn a_late_answer_of_an_earlier_heartbeat_takes_no_grant_back() {
+        let (board, on_board) = board();
+        let at = BootInstant::from_nanos;
+        on_board.place.answered(at(5), Standing::InLine { ahead: 1, left: None });
+        board.granted(b"v 7");
+        on_board.place.answered(at(9), Standing::InLine { ahead: 0, left: Some(Duration::ZERO) });
+        on_board.place.answered(at(8), Standing::InLine { ahead: 0, left: None });
+        let News { in_line_at, end, .. } = news(&on_board);
+        assert_eq!((in_line_at, end), (Some(at(9)), Some(End::HandedOver(7))));
+    }
+
+    #[test]
+    fn what_a_heartbeat_says_of_the_end_is_newer_than_a_message() {
+        let (board, on_board) = board();
+        board.granted(b"v 7");
+        on_board.place.answered(BootInstant::from_nanos(5), Standing::Gone);
+        board.granted(b"v 7");
+        assert_eq!(news(&on_board).end, Some(End::Gone));
+    }
+}

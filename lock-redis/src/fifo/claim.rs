@@ -1,0 +1,83 @@
+//! What a grant that was handed over is worth: the new holder has sent nothing for it.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{BootInstant, Lease, Request, Validity, validity::deadline};
+
+use super::{
+    board::{End, News, Place},
+    rhythm::Rhythm,
+};
+use crate::{Redis, node::NodeError, scripts::held};
+
+/// How long a lock that was handed over is held before its first renewal. One that is given back before spares it.
+const FIRST_RENEWAL: Duration = Duration::from_millis(20);
+
+/// Until when a lock that was handed over is its new holder's, and whether that is enough to go on with.
+fn claimed_until(in_line_at: BootInstant, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
+    // Handed over after the server worked on that heartbeat, so it keeps the lock for longer than this.
+    let until = deadline(in_line_at, rhythm.claim);
+    (until.saturating_since(now) >= rhythm.beat / 2).then_some(until)
+}
+
+impl Redis {
+    /// Makes a lease of what came at the end of a wait; `None` when there is nothing (any more).
+    pub(super) async fn take_turn(
+        self: &Arc<Self>,
+        request: &Request,
+        place: &Place,
+        news: News,
+        end: End,
+    ) -> Result<Option<Box<dyn Lease>>, NodeError> {
+        let (attempt, ttl) = (&place.attempt, place.ttl);
+        let number = match end {
+            End::HandedOver(number) => number,
+            End::Found { number, sent_at } => {
+                return Ok(Some(self.grant(request, attempt.clone(), number, ttl, sent_at)));
+            }
+            End::Gone => return Ok(None),
+        };
+        let now = self.clock().now();
+        let until = news.in_line_at.and_then(|at| claimed_until(at, Rhythm::of(ttl), now));
+        if let Some(until) = until {
+            let validity = Validity::new(self.clock(), until);
+            let lease = self.lease(request, attempt.clone(), number, ttl, validity);
+            lease.kept.renew_by(now.saturating_add(FIRST_RENEWAL.min(Rhythm::of(ttl).beat / 8)));
+            return Ok(Some(Box::new(lease)));
+        }
+        // Too little is left of it: it is delivered once it is renewed, and counts from that.
+        let renewed = self.node().call(attempt.renew(ttl, place.delay, None)).await.and_then(|answer| held(&answer));
+        match renewed {
+            Ok(true) => Ok(Some(self.grant(request, attempt.clone(), number, ttl, now))),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.undo(attempt, ttl, None);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_claim_never_counts_beyond_what_the_server_keeps(
+            ttl in 100..86_400_000_u64, sent in 0..1_000_000_u64, travelled in 0..10_000_u64, waited in 0..10_000_u64,
+            read in 0..10_000_u64,
+        ) {
+            let rhythm = Rhythm::of(Duration::from_millis(ttl));
+            let ms = |ms| BootInstant::from_nanos(1 << 40).saturating_add(Duration::from_millis(ms));
+            // The heartbeat was worked on after its sending, and the grant came after that.
+            let granted = sent + travelled + waited;
+            if let Some(until) = claimed_until(ms(sent), rhythm, ms(granted + read)) {
+                prop_assert!(until < ms(granted).saturating_add(rhythm.claim));
+                prop_assert!(until.saturating_since(ms(granted + read)) >= rhythm.beat / 2);
+            }
+        }
+    }
+}

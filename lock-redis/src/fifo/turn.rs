@@ -1,0 +1,192 @@
+//! Acquiring in turn: entering, and standing in line until it is one's turn.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{Contender, Error, Kept, Lease, LockName, Mode, Request, Snapshot, Wait};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Fifo,
+    board::{End, News, OnBoard, Place},
+    rhythm::Rhythm,
+    scripts::{self, Standing},
+};
+use crate::{
+    Redis,
+    attempt::Tried,
+    node::{FailureKind, NodeError, Subscription},
+    scripts::{Ask, Attempt, Holder, held},
+};
+
+/// How a wait in line ended.
+enum Ended {
+    /// The lock was handed over or found.
+    Turn(News, End),
+    /// It was told to stop.
+    Stopped,
+    /// Nothing has succeeded on the server for too long.
+    Out,
+}
+
+impl Redis {
+    /// Acquires in the order of arrival.
+    pub(crate) async fn acquire_in_turn(
+        self: &Arc<Self>,
+        fifo: &Fifo,
+        request: &Request,
+        ttl: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Box<dyn Lease>, Error> {
+        let mut failing_since = None;
+        loop {
+            // An attempt of its own each time: what is still on its way about an earlier one is not about this.
+            let attempt = Attempt::in_line(self.keys(&request.name));
+            let waiting = fifo.board.add(Place::new(self.clock(), attempt.clone(), ttl, request.delay));
+            let subscription = (request.wait == Wait::UntilStopped).then(|| fifo.known_subscription(self)).flatten();
+            match self.enter(fifo, attempt, request, ttl, stop).await {
+                Ok(Tried::Granted { attempt, number, sent_at }) => {
+                    return Ok(self.grant(request, attempt, number, ttl, sent_at));
+                }
+                Ok(Tried::InLine { sent_at, ahead, left }) => {
+                    failing_since = None;
+                    waiting.place.answered(sent_at, Standing::InLine { ahead, left });
+                    match self.wait_in_line(fifo, &waiting, subscription, stop).await {
+                        Ended::Turn(news, end) => match self.take_turn(request, &waiting.place, news, end).await {
+                            Ok(Some(lease)) => return Ok(lease),
+                            // It was passed over: it starts again, at the end.
+                            Ok(None) => {}
+                            Err(error) => self.bridge(&mut failing_since, error, stop).await?,
+                        },
+                        Ended::Stopped => return Err(Error::Cancelled),
+                        Ended::Out => return Err(self.out()),
+                    }
+                }
+                Ok(Tried::Held(_)) if request.wait == Wait::No => {
+                    return Err(Error::NotAcquired { name: request.name.clone() });
+                }
+                // Undone by itself: only a request that was repeated in vain is.
+                Ok(Tried::Held(_)) => {}
+                Ok(Tried::Stopped) => return Err(Error::Cancelled),
+                Err(error) if request.wait == Wait::No => return Err(self.unavailable(error)),
+                Err(error) => self.bridge(&mut failing_since, error, stop).await?,
+            }
+        }
+    }
+
+    async fn enter(
+        &self,
+        fifo: &Fifo,
+        attempt: Attempt,
+        request: &Request,
+        ttl: Duration,
+        stop: &CancellationToken,
+    ) -> Result<Tried, NodeError> {
+        let mut ask = Ask::new(ttl, self.proposals().next(), &request.payload);
+        ask.delay = request.delay.unwrap_or_default();
+        let enter = scripts::enter(&attempt, &ask, request.wait == Wait::UntilStopped, &fifo.channel);
+        self.try_this(attempt, enter, ttl, stop).await
+    }
+
+    /// Waits for its turn, heartbeat after heartbeat. Whoever does not wait for it any more gives its place up.
+    async fn wait_in_line(
+        &self,
+        fifo: &Fifo,
+        waiting: &OnBoard,
+        known: Option<(Subscription, u64)>,
+        stop: &CancellationToken,
+    ) -> Ended {
+        let place = &waiting.place;
+        let beats = fifo.places.keep(Arc::clone(place), place.beating.clone(), Rhythm::of(place.ttl).beat);
+        let ended = self.until_its_turn(fifo, place, &beats, known, stop).await;
+        drop(beats);
+        match ended {
+            Ended::Turn(..) => {}
+            Ended::Stopped => self.give_up(place).await,
+            Ended::Out => self.undo(&place.attempt, place.ttl, None),
+        }
+        ended
+    }
+
+    async fn until_its_turn(
+        &self,
+        fifo: &Fifo,
+        place: &Place,
+        beats: &Kept<Place>,
+        known: Option<(Subscription, u64)>,
+        stop: &CancellationToken,
+    ) -> Ended {
+        let (mut subscription, mut looked_under) = match known {
+            Some((subscription, confirmation)) => (subscription, Some(confirmation)),
+            None => (fifo.listen(self.node()), None),
+        };
+        let since = self.clock().now();
+        let mut following = place.follow();
+        loop {
+            let news = *following.borrow_and_update();
+            if let Some(end) = news.end {
+                return Ended::Turn(news, end);
+            }
+            if let Some(at) = news.look_again {
+                beats.renew_by(at);
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ended::Stopped,
+                () = changed(&mut following) => {}
+                () = subscription.confirmed_anew(looked_under) => {
+                    // Messages may have been missed before: look, now that none is missed any more.
+                    looked_under = subscription.confirmation();
+                    beats.renew_by(self.clock().now());
+                }
+                () = self.node().out(since) => return Ended::Out,
+            }
+        }
+    }
+
+    /// Gives a place up, and the lock if that was handed over meanwhile.
+    async fn give_up(&self, place: &Place) {
+        let limit = self.node().config().response_timeout;
+        let left = self.clock().timeout(limit, self.node().call(place.attempt.release(Duration::ZERO))).await;
+        if !left.is_some_and(|answer| answer.and_then(|answer| held(&answer)).is_ok()) {
+            self.undo(&place.attempt, place.ttl, None);
+        }
+    }
+
+    pub(crate) async fn look_at_the_line(&self, name: &LockName) -> Result<Snapshot, Error> {
+        let look = || scripts::look(&self.keys(name));
+        let answer = match self.node().call(look()).await {
+            Err(error) if error.kind() == FailureKind::Connection => self.node().call(look()).await,
+            answer => answer,
+        };
+        let (look, queue) =
+            answer.and_then(|answer| scripts::seen(&answer)).map_err(|error| self.unavailable(error))?;
+        let alone = look.alone.map(|holder| as_contender(holder, Mode::Exclusive));
+        let readers = look.readers.into_iter().map(|holder| as_contender(holder, Mode::Read));
+        Ok(Snapshot::new(alone.into_iter().chain(readers).collect(), queue))
+    }
+}
+
+impl Fifo {
+    /// A confirmed subscription, and which confirmation it is: a request that is sent after this misses no message.
+    fn known_subscription(&self, redis: &Redis) -> Option<(Subscription, u64)> {
+        let subscription = redis.node().listening(&self.channel)?;
+        let confirmation = subscription.confirmation()?;
+        Some((subscription, confirmation))
+    }
+}
+
+fn as_contender(holder: Holder, mode: Mode) -> Contender {
+    let mut contender =
+        Contender::new(String::from_utf8_lossy(&holder.value)).with_payload(holder.payload).with_mode(mode);
+    (contender.token, contender.remaining) = (holder.number, holder.remaining);
+    match holder.since {
+        Some(since) => contender.with_since_micros(since),
+        None => contender,
+    }
+}
+
+async fn changed(following: &mut watch::Receiver<News>) {
+    // The sender is the place's own, so it is there.
+    let _ = following.changed().await;
+}
