@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{BootInstant, Contender, LockName, Mode};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Step {
     Enters {
         mode: Mode,
