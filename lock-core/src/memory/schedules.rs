@@ -260,7 +260,7 @@ impl Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn holders_and_queue_are_as_the_order_of_arrival_says(schedule in prop::collection::vec(steps(), 1..80)) {
