@@ -1,6 +1,7 @@
 //! The conformance suite on every backend of the facade, on real servers: one test for each case and each arrangement of
 //! servers, `redis::a_dropped_guard_releases_the_lock` and so on. Servers are started when the first test needs them, and
-//! end with this program. Nothing is skipped: where a server is missing, its tests fail.
+//! end with this program. Nothing is skipped: where a server is missing, its tests fail, and where a backend does not have
+//! what a case needs, the case tries out that it is refused by its name.
 
 #[path = "conformance/fixtures.rs"]
 mod fixtures;
@@ -11,7 +12,7 @@ mod redis_nodes;
 #[path = "conformance/zookeeper.rs"]
 mod zookeeper;
 
-use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
+use std::{collections::BTreeSet, process::ExitCode, sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use lock_core::conformance::{CASES, Case};
@@ -21,6 +22,9 @@ use self::fixtures::{Arrangement, FIXTURES, Started};
 
 /// Most of a test's time is spent on waiting for servers and for leases to end.
 const TESTS_AT_ONCE: usize = 6;
+
+/// How long a connection without locks may take to close.
+const CLOSING: Duration = Duration::from_secs(30);
 
 /// What all tests share. Servers are in it, so that they end with it.
 struct World {
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     let world = Arc::new(World { runtime, started: FIXTURES.iter().map(|_| Started::default()).collect() });
     let mut trials = trials(&world);
     trials.extend(drift(&trials));
+    trials.extend(names(&world));
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Not `Conclusion::exit`: the servers end when the world is dropped.
     drop(world);
@@ -69,6 +74,26 @@ fn run(world: &World, index: usize, case: &Case) -> Result<(), Failed> {
         let fixture = world.started[index].get(&FIXTURES[index]).await?;
         case.run(fixture).await.map_err(Failed::from)
     })
+}
+
+/// One test for each arrangement: what refusals and reports call the backend is what its URL calls it.
+fn names(world: &Arc<World>) -> Vec<Trial> {
+    let trial = |index: usize, arrangement: &'static Arrangement| {
+        let world = Arc::clone(world);
+        Trial::test(format!("{}::the_backend_is_called_as_in_its_url", arrangement.name), move || {
+            let called = world.runtime.block_on(async {
+                let locks = world.started[index].get(arrangement).await?.connect().await.map_err(Failed::from)?;
+                let called = locks.capabilities().backend;
+                locks.close(CLOSING).await.map_err(Failed::from)?;
+                Ok::<_, Failed>(called)
+            })?;
+            if called == arrangement.scheme {
+                return Ok(());
+            }
+            Err(format!("{} calls itself {called}", arrangement.scheme).into())
+        })
+    };
+    FIXTURES.iter().enumerate().map(|(index, arrangement)| trial(index, arrangement)).collect()
 }
 
 /// Tests that fail when the suite no longer covers what there is.

@@ -133,3 +133,16 @@ async fn a_backend_that_ignores_a_lock_delay_is_found_out() {
         found_out(Sabotage::IgnoresLockDelays, "a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost").await;
     assert!(why.contains("the next was granted at"), "{why}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_refuses_in_anothers_name_is_found_out() {
+    let why = found_out(Sabotage::RefusesInAnothersName, "a_permit_given_back_goes_to_a_waiter").await;
+    assert!(why.contains("was refused without the names of a semaphore and"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_pretends_to_have_a_feature_is_found_out() {
+    let by = "a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in";
+    let why = found_out(Sabotage::PretendsToDowngrade, by).await;
+    assert!(why.contains("is not supported by the backend memory"), "{why}");
+}

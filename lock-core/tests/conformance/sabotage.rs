@@ -11,7 +11,8 @@ use std::{
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Capabilities, Clock, Error, Lease, LockName, Locks, Loss, Mode, Request, Snapshot, Validity, Wait,
+    Backend, Capabilities, Clock, Error, Feature, Lease, LockName, Locks, Loss, Mode, Request, Snapshot, Validity,
+    Wait,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, MemoryFixture, Severable},
     memory::Memory,
 };
@@ -45,6 +46,10 @@ pub(crate) enum Sabotage {
     ReadersOvertake,
     /// A lock is free at the end of a lease, whatever delay was asked for.
     IgnoresLockDelays,
+    /// It has no semaphores, and refuses them in another backend's name.
+    RefusesInAnothersName,
+    /// It says that a writer may become a reader, and refuses it when it comes to that.
+    PretendsToDowngrade,
 }
 
 /// A memory fixture whose connections are sabotaged.
@@ -60,7 +65,12 @@ impl Sabotaged {
     }
 
     fn locks(&self, memory: Arc<Memory>) -> Locks {
-        Locks::new(Arc::new(Saboteur { memory, sabotage: self.sabotage, acquisitions: AtomicU64::new(0) }))
+        Locks::new(Arc::new(Saboteur {
+            memory,
+            sabotage: self.sabotage,
+            acquisitions: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+        }))
     }
 }
 
@@ -118,12 +128,18 @@ struct Saboteur {
     memory: Arc<Memory>,
     sabotage: Sabotage,
     acquisitions: AtomicU64,
+    looks: AtomicU64,
 }
 
 #[async_trait]
 impl Backend for Saboteur {
     fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+        let turn = self.looks.fetch_add(1, Ordering::Relaxed);
+        match self.sabotage {
+            Sabotage::RefusesInAnothersName if turn % 2 == 0 => Capabilities::new("chalk"),
+            Sabotage::RefusesInAnothersName => Capabilities::new("memory"),
+            _ => self.memory.capabilities(),
+        }
     }
 
     async fn acquire(self: Arc<Self>, mut request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
@@ -249,6 +265,10 @@ impl Lease for SabotagedLease {
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
         let Self { lease, validity, sabotage } = *self;
+        if sabotage == Sabotage::PretendsToDowngrade {
+            lease.release().await?;
+            return Err(Error::unsupported(Feature::Downgrade, "memory"));
+        }
         Ok(Box::new(Self { lease: lease.downgrade().await?, validity, sabotage }))
     }
 }

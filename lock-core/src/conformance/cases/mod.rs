@@ -3,6 +3,7 @@
 mod arguments;
 mod cancellation;
 mod closing;
+mod composed;
 mod downgrade;
 mod election;
 mod exclusion;
@@ -145,6 +146,12 @@ cases! {
         a_leader_that_died_is_succeeded_and_its_term_ends [Expiry],
         candidates_lead_in_the_order_in_which_they_came [Fifo, Queue],
         an_observer_that_was_out_of_reach_sees_errors_and_then_the_next_leader [Expiry],
+    }
+    composed::{
+        an_owner_takes_its_lock_again_and_the_last_of_its_guards_releases_it,
+        several_locks_are_taken_all_or_none,
+        contenders_for_the_same_locks_in_any_order_do_not_wait_for_each_other,
+        an_operation_counts_under_a_lock_and_is_undone_when_the_lock_is_lost,
     }
     looking::{
         a_look_shows_how_and_since_when_a_lock_is_held_as_far_as_the_servers_tell,
