@@ -14,7 +14,7 @@ use super::super::{
     limits::within,
     run::Run,
 };
-use crate::{Cause, Error, FencingToken, Operation, Owner};
+use crate::{Cause, Error, FencingToken, Guard, LockName, Operation, Owner};
 
 pub(super) async fn an_owner_takes_its_lock_again_and_the_last_of_its_guards_releases_it(run: Arc<Run>) -> Outcome {
     let name = run.name();
@@ -43,7 +43,7 @@ pub(super) async fn several_locks_are_taken_all_or_none(run: Arc<Run>) -> Outcom
     let [first, second] = [run.connect().await?, run.connect().await?];
     names.iter().for_each(|name| first.uses(name));
     // Given in no order.
-    let all = first.locks().all([&names[2], &names[0], &names[1]].map(|name| name.as_str()));
+    let all = first.locks().all([&names[2], &names[0], &names[1]].map(LockName::as_str));
     // The last one is held: those before it are given back.
     let held = second.lock(&names[2]).await?;
     ensure!(within("an attempt", all.try_lock()).await??.is_none(), "all were granted, and one is held by another");
@@ -64,8 +64,7 @@ pub(super) async fn several_locks_are_taken_all_or_none(run: Arc<Run>) -> Outcom
     }
     // Read in this order: what is read later can only be later.
     let whole = guard.valid_until();
-    let each: Vec<_> =
-        names.iter().filter_map(|name| guard.guard(name.as_str())).map(|one| one.valid_until()).collect();
+    let each: Vec<_> = names.iter().filter_map(|name| guard.guard(name.as_str())).map(Guard::valid_until).collect();
     ensure!(
         each.len() == 3 && each.iter().all(|one| *one >= whole),
         "valid until {whole:?} in all, until {each:?} each"
@@ -88,7 +87,7 @@ pub(super) async fn contenders_for_the_same_locks_in_any_order_do_not_wait_for_e
         names.rotate_left(contender % 3);
         contenders.spawn(async move {
             names.iter().for_each(|name| client.uses(name));
-            let two = client.locks().all(names[..2].iter().map(|name| name.as_str()));
+            let two = client.locks().all(names[..2].iter().map(LockName::as_str));
             for _ in 0..ROUNDS {
                 within("two locks", two.lock()).await??.release().await?;
             }
