@@ -123,3 +123,6 @@ fn waiter(answer: &Value) -> Option<Contender> {
     let since = text(since)?.parse().ok()?;
     Some(Contender::new(text(value)?).with_payload(payload.clone()).with_mode(Mode::Exclusive).with_since_micros(since))
 }
+
+#[cfg(test)]
+mod tests;

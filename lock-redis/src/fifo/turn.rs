@@ -148,7 +148,7 @@ impl Redis {
     async fn give_up(&self, place: &Place) {
         let limit = self.node().config().response_timeout;
         let left = self.clock().timeout(limit, self.node().call(place.attempt.release(Duration::ZERO))).await;
-        if !left.is_some_and(|answer| answer.and_then(|answer| held(&answer)).is_ok()) {
+        if left.is_none_or(|answer| answer.and_then(|answer| held(&answer)).is_err()) {
             self.undo(&place.attempt, place.ttl, None);
         }
     }

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use lock_core::{BootInstant, Clock, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
-use lock_redis::{Config, Redis, keys::Keys};
+use lock_redis::{Config, Queue, Redis, keys::Keys};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 
 /// Longer than anything that is waited for; only a promise that is broken takes so long.
@@ -39,6 +39,11 @@ impl Server {
 
     pub(crate) async fn locks(&self) -> Locks {
         connect(self.config()).await
+    }
+
+    /// A client whose waiters stand in line on the server.
+    pub(crate) async fn fifo(&self) -> Locks {
+        connect(self.config().with_queue(Queue::Fifo)).await
     }
 
     pub(crate) async fn named(&self, payload: &str) -> Locks {
@@ -124,6 +129,11 @@ impl Server {
         let keys = keys(name);
         self.ask(&["GET", keys.lock()]).await
     }
+}
+
+/// Waits until so many stand in line, as `locks` sees it.
+pub(crate) async fn in_line(locks: &Locks, name: &str, waiters: usize) {
+    soon(async { while locks.inspect(name).await.unwrap().queue.len() != waiters {} }).await;
 }
 
 pub(crate) fn keys(name: &str) -> Keys {
