@@ -8,11 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Redlock,
+    kind::Kind,
     lease::{Held, RedlockLease},
     panel::unavailable,
     quorum::Verdict,
     round::{Attempt, Lost, Round, Won, minimum_remainder},
-    scripts::{Line, LockKeys, undo},
+    scripts::LockKeys,
 };
 
 /// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
@@ -48,10 +49,11 @@ enum Ended {
 }
 
 impl Acquisition {
-    pub(crate) fn new(redlock: Arc<Redlock>, request: Request, stop: CancellationToken) -> Self {
+    pub(crate) fn new(redlock: Arc<Redlock>, kind: Kind, request: Request, stop: CancellationToken) -> Self {
         let keys = LockKeys::new(&redlock.panel.config.prefix, &request.name);
         let waiter = (request.wait != Wait::No).then(|| Arc::new(redlock.waiters.enter(keys.common().lock())));
         let attempt = Attempt {
+            kind,
             keys,
             value: String::new(),
             ttl: request.ttl.unwrap_or(redlock.panel.config.ttl),
@@ -187,8 +189,7 @@ impl Acquisition {
     async fn leave(&self) {
         let Some(waiter) = self.attempt.waiter.clone().filter(|_| self.rounds > 0) else { return };
         let panel = Arc::clone(&self.redlock.panel);
-        let call = undo(&self.attempt.keys, &self.attempt.value, false, Line::Leave(&waiter.place));
-        let mut left = panel.ask(|_| Some(call.clone().into()), held);
+        let mut left = panel.ask(|_| Some(self.attempt.undo(false, false).into()), held);
         left.settle_down(&panel, panel.majority()).await;
         panel.janitor.spawn(async move {
             while left.next_of_all().await.is_some() {}
@@ -198,7 +199,7 @@ impl Acquisition {
     }
 
     fn hold(self, round: Round, won: Won) -> RedlockLease {
-        let redlock = &self.redlock;
+        let redlock = self.redlock;
         redlock.proposals.seen(won.token);
         let validity = Validity::new(redlock.panel.clock(), won.until);
         let unanimous = round.is_unanimous();
@@ -210,7 +211,7 @@ impl Acquisition {
         }
         redlock.leases.add(&lock);
         let kept = redlock.keeper.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
-        RedlockLease::new(lock, kept, Arc::downgrade(&redlock.leases))
+        RedlockLease::new(lock, kept, redlock)
     }
 }
 

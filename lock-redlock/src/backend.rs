@@ -1,39 +1,40 @@
 //! The backend: connecting, looking, closing.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     fmt,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures::future::join_all;
-use lock_core::{Backend, Capabilities, Contender, Error, Feature, Keeper, Lease, LockName, Mode, Request, Snapshot};
-use lock_redis::{
-    scripts::{Holder, holder, inspect},
-    token::Proposals,
-};
+use futures::{future::join_all, stream::BoxStream};
+use lock_core::{Backend, Capabilities, Error, Feature, Keeper, Lease, LockName, Request, Snapshot};
+use lock_redis::token::Proposals;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
     acquisition::Acquisition,
+    changes,
+    kind::Kind,
     lease::Held,
-    member,
-    panel::{Panel, unavailable},
+    look, member,
+    panel::Panel,
     renewal::Renewals,
-    scripts::LockKeys,
     waiting::Waiters,
 };
+
+/// The name of this backend.
+const BACKEND: &str = "redlock";
 
 /// One connection to a deployment of independent Redis servers.
 pub struct Redlock {
     pub(crate) panel: Arc<Panel>,
     pub(crate) proposals: Proposals,
     pub(crate) waiters: Arc<Waiters>,
-    pub(crate) leases: Arc<Leases>,
+    pub(crate) leases: Leases,
     pub(crate) keeper: Keeper<Held>,
 }
 
@@ -64,7 +65,7 @@ impl Redlock {
             panel,
             proposals: Proposals::default(),
             waiters: Waiters::new(uuid::Uuid::new_v4().simple().to_string(), clock),
-            leases: Arc::default(),
+            leases: Leases::default(),
             keeper: Keeper::new(clock, &runtime, renewals),
         }))
     }
@@ -73,34 +74,26 @@ impl Redlock {
 #[async_trait]
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("redlock").with_ttl(self.panel.config.ttls()).with(Feature::Expiry)
+        Capabilities::new(BACKEND)
+            .with_ttl(self.panel.config.ttls())
+            .with(Feature::Expiry)
+            .with(Feature::ReadWrite)
+            .with(Feature::Downgrade)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        if request.mode != Mode::Exclusive {
-            return Err(Error::Unsupported { feature: "a shared lock", backend: "redlock" });
-        }
-        let lease = Acquisition::new(self, request, stop).run().await?;
+        let unsupported = || Error::unsupported(request.mode.needs().unwrap_or(Feature::Semaphore), BACKEND);
+        let kind = Kind::of(request.mode).ok_or_else(unsupported)?;
+        let lease = Acquisition::new(self, kind, request, stop).run().await?;
         Ok(Box::new(lease))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        let keys = LockKeys::new(&self.panel.config.prefix, name);
-        let mut replies = self.panel.ask(|_| Some(inspect(keys.common()).into()), holder);
-        let (mut seen, mut failed, mut answered) = (Vec::new(), Vec::new(), 0);
-        while let Some((node, answer)) = replies.next(&self.panel).await {
-            match answer {
-                Ok(holder) => {
-                    answered += 1;
-                    seen.extend(holder);
-                }
-                Err(silence) => failed.push((node, silence.reason())),
-            }
-        }
-        if answered < self.panel.majority() {
-            return Err(unavailable(&self.panel, "answers", failed));
-        }
-        Ok(Snapshot::new(majority_holder(&seen, self.panel.majority()).into_iter().collect(), Vec::new()))
+        look::look(&self.panel, name).await
+    }
+
+    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        changes::follow(Arc::clone(&self.panel), name)
     }
 
     async fn close(&self, limit: Duration) -> Result<(), Error> {
@@ -117,33 +110,6 @@ impl Backend for Redlock {
         }
         Err(Error::no_answer(self.panel.config.url(), "something was left to its ttl"))
     }
-}
-
-/// The holder that a majority of the nodes shows, if any. What a minority shows is a vote that is being lost, or the rest
-/// of a lease that is over.
-fn majority_holder(seen: &[Holder], majority: usize) -> Option<Contender> {
-    let values: HashSet<&[u8]> = seen.iter().map(|holder| holder.value.as_slice()).collect();
-    let shown_by = |value: &[u8]| seen.iter().filter(|holder| holder.value == value).collect::<Vec<_>>();
-    let holders = values.into_iter().map(shown_by).find(|nodes| nodes.len() >= majority)?;
-    let first = holders.first()?;
-    let mut contender = Contender::new(String::from_utf8_lossy(&first.value)).with_payload(first.payload.clone());
-    if let Some(token) = shown_token(&holders, majority) {
-        contender = contender.with_token(token);
-    }
-    // For so long a majority keeps it: the majority-th largest.
-    let remaining = holders.iter().map(|holder| holder.remaining.unwrap_or(Duration::MAX));
-    match crate::quorum::largest(remaining, majority) {
-        Some(remaining) if remaining < Duration::MAX => Some(contender.with_remaining(remaining)),
-        _ => Some(contender),
-    }
-}
-
-/// The token of a holder, as far as the nodes can tell: the number that a majority agrees on; else the greatest, to which
-/// the others were raised. (A node that granted late may have given a greater one.)
-fn shown_token(holders: &[&Holder], majority: usize) -> Option<u64> {
-    let numbers: Vec<u64> = holders.iter().filter_map(|holder| holder.number).collect();
-    let agreed = |number: &&u64| numbers.iter().filter(|other| other == number).count() >= majority;
-    numbers.iter().find(agreed).or(numbers.iter().max()).copied()
 }
 
 impl Leases {

@@ -42,12 +42,22 @@ pub(crate) struct Holdings {
     nodes: Vec<Holding>,
     /// Whether a renewal has begun: from then on each node may have been asked to join.
     renewed: bool,
+    /// Whether they are another lease's by now: what is still answered about this one does not count.
+    handed_over: bool,
+}
+
+/// How a node went on with a downgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Downgraded {
+    pub(crate) node: usize,
+    /// Until when it certainly keeps the reader.
+    pub(crate) until: BootInstant,
 }
 
 impl Holdings {
     /// On `nodes` nodes, of none of which anything is known.
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { nodes: vec![Holding::Absent; nodes], renewed: false }
+        Self { nodes: vec![Holding::Absent; nodes], renewed: false, handed_over: false }
     }
 
     /// `node` granted, and counts for the grant.
@@ -107,6 +117,28 @@ impl Holdings {
     /// renewal does not count: it may have been another's while the nodes that are gone by now were another's, too.
     pub(crate) fn is_kept(&self) -> bool {
         self.nodes.iter().filter(|holding| matches!(holding, Holding::Held(_))).count() >= majority(self.nodes.len())
+    }
+
+    /// Ends what is kept here, for a downgrade: gives what each node is to be sent, as for a renewal. Nothing that is
+    /// answered to an earlier request counts any more: a node that the writer does not hold by then is the reader's.
+    pub(crate) fn hand_over(&mut self) -> Vec<Renewal> {
+        self.handed_over = true;
+        self.renew()
+    }
+
+    /// Whether they were handed over to another lease.
+    pub(crate) const fn is_handed_over(&self) -> bool {
+        self.handed_over
+    }
+
+    /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. They have
+    /// kept the lease without a gap. Of the others nobody knows; they are asked to join again.
+    pub(crate) fn of_a_downgrade(nodes: usize, confirmed: &[Downgraded], token: u64) -> Self {
+        let mut holdings = Self { renewed: true, ..Self::new(nodes) };
+        for Downgraded { node, until } in confirmed {
+            holdings.grant(*node, token, *until);
+        }
+        holdings
     }
 
     /// Until when a majority certainly keeps the lease: the majority-th largest of the nodes' own deadlines.
@@ -191,6 +223,22 @@ mod tests {
         assert!(!holdings.may_be_on(2) && holdings.may_be_on(1));
         holdings.renew();
         assert!(holdings.may_be_on(2));
+    }
+
+    #[test]
+    fn a_downgrade_goes_to_every_node_that_keeps_the_lease_and_only_those_that_confirm_it_count() {
+        let mut holdings = granted(5);
+        holdings.join(3, 4, at(100));
+        let plan = holdings.hand_over();
+        assert_eq!(plan[3..], [Renewal::Extend(4), Renewal::Rejoin]);
+        assert!(holdings.is_handed_over());
+        let confirmed = |nodes: &[usize]| -> Vec<Downgraded> {
+            nodes.iter().map(|node| Downgraded { node: *node, until: at(200) }).collect()
+        };
+        assert!(!Holdings::of_a_downgrade(5, &confirmed(&[0, 3]), 7).is_kept());
+        let mut reader = Holdings::of_a_downgrade(5, &confirmed(&[0, 1, 3]), 7);
+        assert!(reader.is_kept() && reader.may_be_on(2));
+        assert_eq!(reader.renew()[2..], [Renewal::Rejoin, Renewal::Extend(7), Renewal::Rejoin]);
     }
 
     proptest! {

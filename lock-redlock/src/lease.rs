@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -11,10 +11,12 @@ use lock_core::{Error, Kept, Lease, LockName, Loss, Validity};
 use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
-    backend::Leases,
+    backend::Redlock,
+    downgrade::downgrade,
     holdings::Holdings,
-    panel::{Answer, PATIENCE, Panel, Replies, unavailable},
+    panel::{Panel, unavailable},
     quorum::{Verdict, Vote, Votes, majority},
+    replies::{Answer, PATIENCE, Replies},
     round::Attempt,
     scripts::{Line, undo},
 };
@@ -33,11 +35,11 @@ pub(crate) struct Held {
 pub(crate) struct RedlockLease {
     held: Arc<Held>,
     kept: Kept<Held>,
-    leases: Weak<Leases>,
+    redlock: Arc<Redlock>,
 }
 
 /// How a release went.
-enum Released {
+pub(crate) enum Released {
     /// A majority had it and does not have it any more.
     Done,
     /// It was not there any more on so many nodes that no majority had it.
@@ -68,7 +70,7 @@ impl Held {
 
     /// Gives it back on all nodes, the silent ones included. Answers with the majority; the rest goes on in the
     /// background, and what fails there is the janitor's.
-    async fn give_back(&self) -> Released {
+    pub(crate) async fn give_back(&self) -> Released {
         let panel = &self.panel;
         let calls: Vec<Option<ScriptCall>> = self.holdings(|holdings| {
             // With a tombstone where nothing is found: a late grant or a request to join may be on its way.
@@ -143,8 +145,26 @@ async fn clean_the_rest(
 }
 
 impl RedlockLease {
-    pub(crate) const fn new(held: Arc<Held>, kept: Kept<Held>, leases: Weak<Leases>) -> Self {
-        Self { held, kept, leases }
+    pub(crate) const fn new(held: Arc<Held>, kept: Kept<Held>, redlock: Arc<Redlock>) -> Self {
+        Self { held, kept, redlock }
+    }
+}
+
+/// Gives a lease back and reports.
+pub(crate) async fn release(redlock: &Redlock, held: &Held) -> Result<(), Error> {
+    let lost = |loss| Err(Error::Lost { name: held.name.clone(), loss });
+    if held.validity.loss() == Some(Loss::Closed) {
+        // Closing the connection has given it back.
+        return lost(Loss::Closed);
+    }
+    // Before the request is sent: a successor may hold the lock before the answer is here.
+    held.validity.end(Loss::Released);
+    let released = held.give_back().await;
+    redlock.leases.remove(held);
+    match released {
+        Released::Done => Ok(()),
+        Released::Gone => lost(Loss::TakenAway),
+        Released::Unknown(error) => Err(error),
     }
 }
 
@@ -159,24 +179,15 @@ impl Lease for RedlockLease {
     }
 
     async fn release(self: Box<Self>) -> Result<(), Error> {
-        let Self { held, kept, leases } = *self;
+        let Self { held, kept, redlock } = *self;
         drop(kept);
-        let name = || held.name.clone();
-        if held.validity.loss() == Some(Loss::Closed) {
-            // Closing the connection has given it back.
-            return Err(Error::Lost { name: name(), loss: Loss::Closed });
-        }
-        // Before the request is sent: a successor may hold the lock before the answer is here.
-        held.validity.end(Loss::Released);
-        let released = held.give_back().await;
-        if let Some(leases) = leases.upgrade() {
-            leases.remove(&held);
-        }
-        match released {
-            Released::Done => Ok(()),
-            Released::Gone => Err(Error::Lost { name: name(), loss: Loss::TakenAway }),
-            Released::Unknown(error) => Err(error),
-        }
+        release(&redlock, &held).await
+    }
+
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        let Self { held, kept, redlock } = *self;
+        drop(kept);
+        Ok(Box::new(downgrade(redlock, held).await?))
     }
 }
 

@@ -44,13 +44,18 @@
 
 mod acquisition;
 mod backend;
+mod changes;
 mod config;
+mod downgrade;
 mod holdings;
+mod kind;
 mod lease;
+mod look;
 mod member;
 mod panel;
 pub mod quorum;
 mod renewal;
+mod replies;
 mod round;
 mod scripts;
 pub mod token;

@@ -1,4 +1,4 @@
-//! All nodes at once: what is sent to each of them, and their answers in the order in which they come.
+//! All nodes at once: what is sent to each of them.
 
 use std::{
     sync::{
@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use lock_core::{BootInstant, Clock, Error, Janitor};
+use futures::{FutureExt, stream::FuturesUnordered};
+use lock_core::{Clock, Error, Janitor};
 use lock_redis::{
     node::{Connection, Node, NodeError, ScriptCall, Value},
     scripts::held,
@@ -19,11 +19,9 @@ use tokio::runtime::Handle;
 use crate::{
     config::{Config, address},
     quorum::majority,
+    replies::{Answer, Replies, Sent, Silence},
     scripts::admit,
 };
-
-/// For how long an open vote waits for the rest once a majority has answered.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(30);
 
 /// The nodes of a deployment.
 #[derive(Debug)]
@@ -34,26 +32,6 @@ pub(crate) struct Panel {
     /// For each node, whether a request is under way that finds out whether it works again.
     probes: Vec<Arc<AtomicBool>>,
 }
-
-/// Why there is no answer of a node.
-#[derive(Debug)]
-pub(crate) enum Silence {
-    /// Nothing was sent to it.
-    NotSent(String),
-    /// The node's own failure.
-    Failed(NodeError),
-}
-
-/// Down which connection, and when, a request was sent to a node.
-#[derive(Debug)]
-pub(crate) struct Sent {
-    pub(crate) connection: Connection,
-    /// Just before it was written: what validity is counted from.
-    pub(crate) at: BootInstant,
-}
-
-/// A node's answer to one request.
-pub(crate) type Answer<T> = Result<T, Silence>;
 
 /// How an answer is read.
 pub(crate) type Read<T> = fn(&Value) -> Result<T, NodeError>;
@@ -74,14 +52,6 @@ pub(crate) enum Turn {
     Own(Probe),
     /// Another request's.
     Other,
-}
-
-/// The answers of the nodes that were asked.
-pub(crate) struct Replies<T> {
-    pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
-    /// The nodes that have not answered yet.
-    open: Vec<bool>,
-    sent: Arc<[OnceLock<Sent>]>,
 }
 
 impl Panel {
@@ -119,12 +89,12 @@ impl Panel {
         address(&self.config.nodes[node])
     }
 
-    fn is_failing(&self, node: usize) -> bool {
+    pub(crate) fn is_failing(&self, node: usize) -> bool {
         self.nodes[node].failing_since().is_some()
     }
 
     /// Whether nothing can be decided without a node that has been failing.
-    fn needs_all(&self) -> bool {
+    pub(crate) fn needs_all(&self) -> bool {
         (0..self.len()).filter(|&node| !self.is_failing(node)).count() < self.majority()
     }
 
@@ -217,79 +187,13 @@ impl Panel {
                 pending.push(asked.map(move |answer| (node, answer)).boxed());
             }
         }
-        Replies { pending, open, sent }
+        Replies::new(pending, open, sent)
     }
 }
 
 impl From<ScriptCall> for Ask {
     fn from(call: ScriptCall) -> Self {
         Self { call, connection: None, probe: Turn::None }
-    }
-}
-
-impl<T: Send + 'static> Replies<T> {
-    /// The next answer; `None` when no more is to be waited for: all have answered, or only nodes are left that have not
-    /// answered of late and are not needed.
-    pub(crate) async fn next(&mut self, panel: &Panel) -> Option<(usize, T)> {
-        // Polling also sends: what is ready comes first, whoever it is from.
-        if let Some(next) = self.pending.next().now_or_never() {
-            return self.answered(next);
-        }
-        if !panel.needs_all() && self.open().all(|node| panel.is_failing(node)) {
-            return None;
-        }
-        let next = self.pending.next().await;
-        self.answered(next)
-    }
-
-    /// Waits for `needed` answers, and a moment for the others. Nodes that have been failing are not waited for.
-    pub(crate) async fn settle_down(&mut self, panel: &Panel, needed: usize) -> Vec<(usize, T)> {
-        let mut answers = Vec::new();
-        while self.open().any(|node| !panel.is_failing(node)) {
-            let next = self.pending.next();
-            let next = match answers.len() < needed {
-                true => next.await,
-                false => panel.clock().timeout(PATIENCE, next).await.flatten(),
-            };
-            let Some(answer) = self.answered(next) else { break };
-            answers.push(answer);
-        }
-        answers
-    }
-
-    /// The next answer of any node, within its own limit.
-    pub(crate) async fn next_of_all(&mut self) -> Option<(usize, T)> {
-        let next = self.pending.next().await;
-        self.answered(next)
-    }
-
-    /// Hands everything to the connections, in the order of this and any later sending, and keeps what is answered.
-    pub(crate) fn send(&mut self) -> Vec<(usize, T)> {
-        let mut answers = Vec::new();
-        while let Some(Some(next)) = self.pending.next().now_or_never() {
-            answers.extend(self.answered(Some(next)));
-        }
-        answers
-    }
-
-    /// The nodes that have not answered.
-    pub(crate) fn open(&self) -> impl Iterator<Item = usize> {
-        self.open.iter().enumerate().filter_map(|(node, open)| open.then_some(node))
-    }
-
-    pub(crate) fn is_open(&self, node: usize) -> bool {
-        self.open[node]
-    }
-
-    /// How it was sent to `node`; `None` when it was not.
-    pub(crate) fn sent(&self, node: usize) -> Option<&Sent> {
-        self.sent[node].get()
-    }
-
-    fn answered(&mut self, next: Option<(usize, T)>) -> Option<(usize, T)> {
-        let (node, answer) = next?;
-        self.open[node] = false;
-        Some((node, answer))
     }
 }
 
@@ -306,23 +210,6 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
-    }
-}
-
-impl Silence {
-    /// Whether the node may have done what it was asked for.
-    pub(crate) const fn is_unknown(&self) -> bool {
-        match self {
-            Self::NotSent(_) => false,
-            Self::Failed(error) => error.is_unknown(),
-        }
-    }
-
-    pub(crate) fn reason(&self) -> String {
-        match self {
-            Self::NotSent(reason) => reason.clone(),
-            Self::Failed(error) => error.to_string(),
-        }
     }
 }
 

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Loss, Renewer, validity::Observed, validity::deadline};
+use lock_core::{BootInstant, Loss, Renewer, validity::Observed, validity::deadline};
 use lock_redis::{
     node::{NodeError, ScriptCall, Value},
     scripts::held,
 };
 
 use crate::{
-    holdings::{Holdings, Renewal},
+    holdings::Renewal,
     lease::Held,
-    panel::{Answer, Panel, Replies},
-    scripts::{Ballot, ballot, extend, rejoin},
+    panel::Panel,
+    replies::{Answer, Replies},
+    scripts::{Ballot, ballot},
 };
 
 /// Renews the leases of one connection.
@@ -62,7 +63,7 @@ impl Burst {
     fn new(panel: &Arc<Panel>, batch: &[Arc<Held>]) -> Self {
         let item = |held: &Arc<Held>| {
             let observed = held.validity.observe()?;
-            let plan = held.holdings(Holdings::renew);
+            let plan = held.holdings(|holdings| (!holdings.is_handed_over()).then(|| holdings.renew()))?;
             Some(Item { held: Arc::clone(held), observed, plan, extended: 0 })
         };
         let items: Vec<Item> = batch.iter().filter_map(item).collect();
@@ -86,22 +87,7 @@ impl Burst {
         let (Ok(answers), Some(sent)) = (answer, self.replies.sent(node)) else { return };
         for (item, answer) in self.items.iter_mut().zip(answers) {
             let until = deadline(sent.at, item.held.ttl());
-            match item.plan[node] {
-                Renewal::Extend(number) => match answer.and_then(|answer| held(&answer)) {
-                    Ok(true) => {
-                        item.extended += 1;
-                        item.held.holdings(|holdings| holdings.extended(node, number, until));
-                    }
-                    Ok(false) => item.held.holdings(|holdings| holdings.denied(node, number)),
-                    Err(_) => {}
-                },
-                Renewal::Rejoin => {
-                    if let Ok(Ballot::Granted(number)) = answer.and_then(|answer| ballot(&answer)) {
-                        item.held.holdings(|holdings| holdings.join(node, number, until));
-                    }
-                }
-            }
-            item.judge();
+            item.extended += usize::from(item.take(node, answer, until));
         }
     }
 }
@@ -109,21 +95,47 @@ impl Burst {
 impl Item {
     fn call(&self, node: usize) -> ScriptCall {
         let attempt = &self.held.attempt;
+        let (kind, keys, value, ttl) = (attempt.kind, &attempt.keys, &attempt.value, attempt.ttl);
         match self.plan[node] {
             // Value and number: a holding of the same value that a resent acquisition made later is not the one that
             // was counted, and somebody else may have been granted in between.
-            Renewal::Extend(number) => extend(&attempt.keys, &attempt.value, attempt.ttl, number),
-            Renewal::Rejoin => rejoin(&attempt.keys, &attempt.value, attempt.ttl, self.held.token, &attempt.payload),
+            Renewal::Extend(number) => kind.extend(keys, value, ttl, number),
+            Renewal::Rejoin => kind.rejoin(keys, value, ttl, self.held.token, &attempt.payload),
         }
     }
 
-    fn judge(&self) {
-        let (kept, until) = self.held.holdings(|holdings| (holdings.is_kept(), holdings.valid_until()));
-        match until {
-            Some(until) if kept => {
+    /// Takes a node's answer into account. Returns whether it extended the lease.
+    fn take(&self, node: usize, answer: Result<Value, NodeError>, until: BootInstant) -> bool {
+        let mut extended = false;
+        let kept = self.held.holdings(|holdings| {
+            // It is a reader by now, and the nodes do not know the writer any more.
+            if holdings.is_handed_over() {
+                return None;
+            }
+            match self.plan[node] {
+                Renewal::Extend(number) => match answer.and_then(|answer| held(&answer)) {
+                    Ok(true) => {
+                        extended = true;
+                        holdings.extended(node, number, until);
+                    }
+                    Ok(false) => holdings.denied(node, number),
+                    Err(_) => {}
+                },
+                Renewal::Rejoin => {
+                    if let Ok(Ballot::Granted(number)) = answer.and_then(|answer| ballot(&answer)) {
+                        holdings.join(node, number, until);
+                    }
+                }
+            }
+            Some((holdings.is_kept(), holdings.valid_until()))
+        });
+        match kept {
+            None => {}
+            Some((true, Some(until))) => {
                 self.held.validity.advance(self.observed, until);
             }
-            _ => self.held.validity.end(Loss::TakenAway),
+            Some(_) => self.held.validity.end(Loss::TakenAway),
         }
+        extended
     }
 }

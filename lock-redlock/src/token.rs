@@ -10,6 +10,15 @@
 //! node's counter had reached its grant's token: the node had answered it, or had confirmed the write-back *while that
 //! very holding stood*. The other grant's answer from that node came later, so it is greater, and its token is the
 //! greatest of its answers.
+//!
+//! *Readers* hold the lock together, so two of them may be given numbers by the nodes in turns, and the greatest answer of
+//! one may be that of the other, each from another node. So a reader's token is a number that a majority has given to its
+//! very holding, and a node gives a number once: where the first answers do not agree, the reader proposes a greater one,
+//! until they do ([`Numbering`]). *Two readers have different tokens*, because their majorities share a node. *A reader's
+//! token is above that of each writer before it and below that of each writer after it*: on the node that the two
+//! majorities share, the two holdings do not overlap in time, and the counter had reached the token of the first when that
+//! one ended; what the node answered to the second came later. How often other readers raised the counter in between does
+//! not matter, because it only rises.
 
 use crate::quorum::majority;
 
@@ -45,6 +54,74 @@ pub fn settle(answers: &[Answer], nodes: usize) -> Option<Settlement> {
     Some(Settlement { token, exact: exact.iter().map(|answer| answer.node).collect(), behind })
 }
 
+/// The numbers that the nodes gave to a reader's holding, on the way to one that a majority gave.
+#[derive(Debug, Clone)]
+pub struct Numbering {
+    nodes: usize,
+    numbers: Vec<Answer>,
+    /// No number below this is worth proposing.
+    least: u64,
+}
+
+impl Numbering {
+    /// From the answers of the nodes that granted, out of `nodes` nodes.
+    #[must_use]
+    pub fn new(answers: Vec<Answer>, nodes: usize) -> Self {
+        let least = answers.iter().map(|answer| answer.number).max().unwrap_or(0);
+        Self { nodes, numbers: answers, least }
+    }
+
+    /// The number that a majority of all nodes gave to this holding: its token.
+    #[must_use]
+    pub fn agreed(&self) -> Option<u64> {
+        let given = |number: u64| self.numbers.iter().filter(|answer| answer.number == number).count();
+        self.numbers.iter().map(|answer| answer.number).find(|number| given(*number) >= majority(self.nodes))
+    }
+
+    /// What to propose next: the greatest number that is known of, and `lead` on top, so that what others propose
+    /// meanwhile stays below it.
+    #[must_use]
+    pub const fn proposal(&self, lead: u64) -> u64 {
+        self.least.saturating_add(lead)
+    }
+
+    /// The nodes that are to be asked for `proposal`, with the numbers that they gave.
+    #[must_use]
+    pub fn behind(&self, proposal: u64) -> Vec<Answer> {
+        self.numbers.iter().filter(|answer| answer.number < proposal).copied().collect()
+    }
+
+    /// `node` has given `number` to the holding instead.
+    pub fn given(&mut self, node: usize, number: u64) {
+        for answer in self.numbers.iter_mut().filter(|answer| answer.node == node) {
+            answer.number = number;
+        }
+        self.least = self.least.max(number);
+    }
+
+    /// `node`'s counter stands at `counter`: it may have given that number to another reader.
+    pub fn passed(&mut self, counter: u64) {
+        self.least = self.least.max(counter.saturating_add(1));
+    }
+
+    /// `node` does not have the holding any more, or nobody knows by which number.
+    pub fn gone(&mut self, node: usize) {
+        self.numbers.retain(|answer| answer.node != node);
+    }
+
+    /// Whether a majority can agree yet.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        self.numbers.len() >= majority(self.nodes)
+    }
+
+    /// What each node gave, as far as it is known.
+    #[must_use]
+    pub fn numbers(&self) -> &[Answer] {
+        &self.numbers
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -65,6 +142,28 @@ mod tests {
     fn an_exact_majority_of_those_that_answered_is_not_enough() {
         let settlement = settle(&answers(&[7, 7, 6]), 5).unwrap();
         assert_eq!(settlement.behind, [Answer { node: 2, number: 6 }]);
+    }
+
+    #[test]
+    fn readers_take_a_number_that_a_majority_gave_also_when_another_node_gave_a_greater_one() {
+        assert_eq!(Numbering::new(answers(&[7, 9, 7, 7]), 5).agreed(), Some(7));
+        assert_eq!(Numbering::new(answers(&[7, 9, 7]), 5).agreed(), None);
+    }
+
+    #[test]
+    fn a_reader_proposes_what_no_node_is_known_to_have_passed() {
+        let mut numbering = Numbering::new(answers(&[7, 9, 7]), 5);
+        assert_eq!(numbering.proposal(0), 9);
+        assert_eq!(numbering.behind(9), [Answer { node: 0, number: 7 }, Answer { node: 2, number: 7 }]);
+        numbering.given(0, 9);
+        numbering.passed(12);
+        assert_eq!((numbering.agreed(), numbering.proposal(5)), (None, 18));
+        for node in 0..3 {
+            numbering.given(node, 18);
+        }
+        assert_eq!(numbering.agreed(), Some(18));
+        numbering.gone(1);
+        assert!(numbering.agreed().is_none() && !numbering.is_possible());
     }
 
     proptest! {

@@ -48,8 +48,11 @@ struct Kept {
 /// One waiter; its number is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(crate) place: Place,
+    name: String,
     number: u32,
+    /// When it came, by the wall clock that its place in line is told by.
+    since: u64,
+    came: BootInstant,
     lock: String,
     /// What it listens with, between two rounds.
     ear: Mutex<Option<Ear>>,
@@ -66,8 +69,15 @@ impl Waiters {
     pub(crate) fn enter(self: &Arc<Self>, lock: &str) -> Waiter {
         let now = self.clock.now();
         let (number, ear) = self.free(|free| free.take(lock, now));
-        let place = Place { waiter: format!("{}.{number}", self.connection), since: wall_micros() };
-        Waiter { place, number, lock: lock.to_owned(), ear: Mutex::new(ear), waiters: Arc::clone(self) }
+        Waiter {
+            name: format!("{}.{number}", self.connection),
+            number,
+            since: wall_micros(),
+            came: now,
+            lock: lock.to_owned(),
+            ear: Mutex::new(ear),
+            waiters: Arc::clone(self),
+        }
     }
 
     fn free<T>(&self, work: impl FnOnce(&mut Free) -> T) -> T {
@@ -93,6 +103,12 @@ impl Free {
 }
 
 impl Waiter {
+    /// Its place, as it is sent now.
+    pub(crate) fn place(&self) -> Place {
+        let waited = self.waiters.clock.now().saturating_since(self.came);
+        Place { waiter: self.name.clone(), since: self.since, waited }
+    }
+
     /// To be called before the lock is looked at: what is heard from now on is news.
     pub(crate) fn look(&self) {
         if let Some(ear) = self.ear().as_mut() {
@@ -106,7 +122,7 @@ impl Waiter {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn news(&self, panel: &Panel, keys: &LockKeys) {
         // Taken out while it listens: the waiter has one task, and the lock is not held across an await.
-        let ear = self.ear().take().unwrap_or_else(|| Ear::new(panel, keys, &self.place));
+        let ear = self.ear().take().unwrap_or_else(|| Ear::new(panel, &keys.channel(&self.name)));
         let mut listening = Listening { waiter: self, ear: Some(ear) };
         if let Some(ear) = &mut listening.ear {
             ear.news().await;
@@ -142,7 +158,7 @@ impl Drop for Waiter {
     }
 }
 
-/// Listens for a waiter's turn on all nodes.
+/// Listens to a channel of all nodes: for a waiter's turn, or for changes.
 #[derive(Debug)]
 pub(crate) struct Ear {
     subscriptions: Vec<Subscription>,
@@ -155,9 +171,8 @@ pub(crate) struct Ear {
 }
 
 impl Ear {
-    pub(crate) fn new(panel: &Panel, keys: &LockKeys, place: &Place) -> Self {
-        let channel = keys.channel(&place.waiter);
-        let subscriptions: Vec<Subscription> = panel.nodes.iter().map(|node| node.subscribe(&channel)).collect();
+    pub(crate) fn new(panel: &Panel, channel: &str) -> Self {
+        let subscriptions: Vec<Subscription> = panel.nodes.iter().map(|node| node.subscribe(channel)).collect();
         let heard = subscriptions.iter().map(Subscription::changes).collect();
         Self { subscriptions, heard, confirmed: false, needed: panel.majority(), clock: panel.clock() }
     }
@@ -196,6 +211,11 @@ impl Ear {
         let _ = self.clock.timeout(GRACE, majority).await;
     }
 
+    /// Whether a majority had confirmed at the last look.
+    pub(crate) const fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     fn count_confirmed(&self) -> usize {
         self.subscriptions.iter().filter(|subscription| subscription.is_confirmed()).count()
     }
@@ -209,8 +229,8 @@ mod tests {
     fn two_waiters_at_a_time_have_different_channels_and_numbers_are_used_again() {
         let waiters = Waiters::new("c".to_owned(), Clock::boot());
         let (first, second) = (waiters.enter("a"), waiters.enter("a"));
-        assert_eq!((first.place.waiter.as_str(), second.place.waiter.as_str()), ("c.0", "c.1"));
+        assert_eq!((first.name.as_str(), second.name.as_str()), ("c.0", "c.1"));
         drop(first);
-        assert_eq!(waiters.enter("b").place.waiter, "c.0");
+        assert_eq!(waiters.enter("b").name, "c.0");
     }
 }

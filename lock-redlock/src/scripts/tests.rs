@@ -27,8 +27,28 @@ impl Server {
     }
 
     async fn vote(&self, value: &str, proposal: u64, place: Option<&Place>) -> Ballot {
-        let call = acquire(&self.keys, value, TTL, proposal, b"", place, None);
-        ballot(&self.node.call(call).await.unwrap()).unwrap()
+        self.vote_for(Kind::Writer, value, proposal, place).await
+    }
+
+    async fn vote_for(&self, kind: Kind, value: &str, proposal: u64, place: Option<&Place>) -> Ballot {
+        let vote =
+            Vote { kind, keys: &self.keys, value, ttl: TTL, proposal, payload: b"who", place, quarantine: None };
+        ballot(&self.node.call(vote.call()).await.unwrap()).unwrap()
+    }
+
+    async fn reads(&self, value: &str) -> u64 {
+        match self.vote_for(Kind::Reader, value, wall_micros(), None).await {
+            Ballot::Granted(number) => number,
+            other => panic!("does not read: {other:?}"),
+        }
+    }
+
+    async fn rejoin(&self, kind: Kind, value: &str, token: u64) -> Ballot {
+        ballot(&self.node.call(kind.rejoin(&self.keys, value, TTL, token, b"")).await.unwrap()).unwrap()
+    }
+
+    async fn renumber(&self, value: &str, number: u64, token: u64) -> Renumbered {
+        renumbered(&self.node.call(Kind::Reader.renumber(&self.keys, value, number, token)).await.unwrap()).unwrap()
     }
 
     async fn granted(&self, value: &str, proposal: u64) -> u64 {
@@ -50,6 +70,11 @@ impl Server {
         let mut connection = self.redis.connection().await.unwrap();
         redis::cmd("HGET").arg(self.keys.0.token()).arg("counter").query_async(&mut connection).await.unwrap()
     }
+}
+
+/// Of one that came so many milliseconds after the first, all of them long ago.
+fn place(waiter: &str, since: u64) -> Place {
+    Place { waiter: waiter.to_owned(), since, waited: Duration::from_secs(60) - Duration::from_millis(since) }
 }
 
 #[tokio::test]
@@ -83,8 +108,9 @@ async fn an_acquisition_that_comes_after_its_undo_takes_nothing() {
     let server = Server::start().await;
     assert!(!server.undo("x:1", Line::None).await);
     assert_eq!(server.vote("x:1", wall_micros(), None).await, Ballot::Undone);
-    let join = rejoin(&server.keys, "x:1", TTL, wall_micros(), b"");
-    assert_eq!(ballot(&server.node.call(join).await.unwrap()).unwrap(), Ballot::Undone);
+    assert_eq!(server.rejoin(Kind::Writer, "x:1", wall_micros()).await, Ballot::Undone);
+    assert_eq!(server.vote_for(Kind::Reader, "x:1", wall_micros(), None).await, Ballot::Undone);
+    assert_eq!(server.rejoin(Kind::Reader, "x:1", wall_micros()).await, Ballot::Undone);
 }
 
 #[tokio::test]
@@ -100,10 +126,11 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let server = Server::start().await;
     let first = server.granted("x:1", wall_micros()).await;
     let ahead = first + 5_000_000;
-    assert!(server.holds(write_back(&server.keys, "x:1", first, ahead)).await);
+    assert!(server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead)).await);
     assert_eq!(server.counter().await, ahead);
-    // It is not lowered.
-    assert!(server.holds(write_back(&server.keys, "x:1", first, first)).await);
+    // Once more, and it is not lowered.
+    assert!(server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead)).await);
+    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, first)).await);
     assert_eq!(server.counter().await, ahead);
 
     // The first holding ends, somebody else is granted, and then a resent acquisition makes a second holding of the
@@ -115,22 +142,21 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let () = redis::cmd("DEL").arg(server.keys.0.tombstone("x:1")).query_async(&mut connection).await.unwrap();
     let second = server.granted("x:1", wall_micros()).await;
     assert!(first < other && other < second);
-    assert!(!server.holds(write_back(&server.keys, "x:1", first, ahead + 1_000_000)).await);
+    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead + 1_000_000)).await);
     assert_eq!(server.counter().await, second);
-    assert!(!server.holds(extend(&server.keys, "x:1", TTL, first)).await);
-    assert!(server.holds(extend(&server.keys, "x:1", TTL, second)).await);
+    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, first)).await);
+    assert!(server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, second)).await);
 }
 
 #[tokio::test]
 async fn a_node_that_joins_learns_the_token_and_keeps_a_higher_one() {
     let server = Server::start().await;
     let token = wall_micros() + 5_000_000;
-    let join = || rejoin(&server.keys, "x:1", TTL, token, b"");
-    assert_eq!(ballot(&server.node.call(join()).await.unwrap()).unwrap(), Ballot::Granted(token));
+    assert_eq!(server.rejoin(Kind::Writer, "x:1", token).await, Ballot::Granted(token));
     assert_eq!(server.counter().await, token);
     server.undo("x:1", Line::None).await;
     let other = server.granted("y:1", token + 9).await;
-    let refused = ballot(&server.node.call(join()).await.unwrap()).unwrap();
+    let refused = server.rejoin(Kind::Writer, "x:1", token).await;
     assert!(matches!(refused, Ballot::Held { holder, .. } if holder == b"y:1"));
     assert_eq!(server.counter().await, other);
 }
@@ -144,15 +170,15 @@ async fn a_lock_of_another_type_is_held_by_somebody_else() {
     let foreign = Ballot::Held { remaining: None, holder: Vec::new() };
     assert_eq!(server.vote("x:1", wall_micros(), None).await, foreign);
     assert!(!server.undo("x:1", Line::None).await);
-    assert!(!server.holds(extend(&server.keys, "x:1", TTL, 1)).await);
-    assert!(!server.holds(write_back(&server.keys, "x:1", 1, 2)).await);
+    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, 1)).await);
+    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", 1, 2)).await);
 }
 
 #[tokio::test]
 async fn a_release_keeps_the_lock_for_the_longest_waiter_that_listens() {
     let server = Server::start().await;
     let [gone, first, second] =
-        [("gone", 1), ("first", 2), ("second", 3)].map(|(waiter, since)| Place { waiter: waiter.to_owned(), since });
+        [("gone", 1), ("first", 2), ("second", 3)].map(|(waiter, since)| place(waiter, since));
     let mut ear = server.node.subscribe(&server.keys.channel("first"));
     let _also = server.node.subscribe(&server.keys.channel("second"));
     ear.confirmed().await;
@@ -170,8 +196,7 @@ async fn a_release_keeps_the_lock_for_the_longest_waiter_that_listens() {
 #[tokio::test]
 async fn a_waiter_that_leaves_in_its_turn_passes_it_on() {
     let server = Server::start().await;
-    let [first, second] =
-        [("first", 1), ("second", 2)].map(|(waiter, since)| Place { waiter: waiter.to_owned(), since });
+    let [first, second] = [("first", 1), ("second", 2)].map(|(waiter, since)| place(waiter, since));
     let mut ears: Vec<_> = ["first", "second"].map(|waiter| server.node.subscribe(&server.keys.channel(waiter))).into();
     for ear in &mut ears {
         ear.confirmed().await;
@@ -183,8 +208,174 @@ async fn a_waiter_that_leaves_in_its_turn_passes_it_on() {
     let heard: Vec<u64> = ears.iter().map(lock_redis::node::Subscription::changes).collect();
     server.undo("x:1", Line::None).await;
     ears[0].changed_since(heard[0]).await;
-    server.undo("first", Line::Leave(&first)).await;
+    server.undo("first", Line::Leave(Kind::Writer, &first)).await;
     // Its turn may have ended by itself on a busy machine; then nobody's is left to be passed on.
     let vote = server.vote("second:2", wall_micros(), Some(&second)).await;
     assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+}
+
+#[tokio::test]
+async fn readers_share_a_node_and_a_writer_is_refused_until_the_last_of_them_has_gone() {
+    let server = Server::start().await;
+    let (one, two) = (server.reads("r:1").await, server.reads("s:1").await);
+    assert!(one < two);
+    // Sent twice, granted once.
+    assert_eq!(server.reads("r:1").await, one);
+    assert!(matches!(server.vote("x:1", wall_micros(), None).await, Ballot::Read(_)));
+    assert!(matches!(server.rejoin(Kind::Writer, "x:1", wall_micros()).await, Ballot::Read(_)));
+    assert!(server.undo("r:1", Line::None).await);
+    assert!(!server.undo("r:1", Line::None).await);
+    assert!(matches!(server.vote("x:1", wall_micros(), None).await, Ballot::Read(_)));
+    assert!(server.undo("s:1", Line::None).await);
+    assert!(server.granted("x:1", 1).await > two);
+}
+
+#[tokio::test]
+async fn a_reader_is_refused_while_a_writer_holds_the_lock() {
+    let server = Server::start().await;
+    let writer = server.granted("x:1", wall_micros()).await;
+    let refused = server.vote_for(Kind::Reader, "r:1", wall_micros(), None).await;
+    assert!(matches!(refused, Ballot::Held { ref holder, .. } if holder == b"x:1"), "{refused:?}");
+    let refused = server.rejoin(Kind::Reader, "r:1", writer + 9).await;
+    assert!(matches!(refused, Ballot::Held { .. }), "{refused:?}");
+    assert!(server.undo("x:1", Line::None).await);
+    assert!(server.reads("r:1").await > writer);
+}
+
+#[tokio::test]
+async fn each_reader_ends_by_its_own_time_whoever_else_is_renewed() {
+    let server = Server::start().await;
+    let short = Duration::from_millis(50);
+    let vote = |value, ttl| {
+        let kind = Kind::Reader;
+        let keys = &server.keys;
+        let proposal = wall_micros();
+        Vote { kind, keys, value, ttl, proposal, payload: b"", place: None, quarantine: None }.call()
+    };
+    let dies = ballot(&server.node.call(vote("dies:1", short)).await.unwrap()).unwrap();
+    let Ballot::Granted(dies) = dies else { panic!("{dies:?}") };
+    let lives = server.reads("lives:1").await;
+    Clock::boot().sleep(short * 2).await;
+    assert!(server.holds(Kind::Reader.extend(&server.keys, "lives:1", TTL, lives)).await);
+    assert!(!server.holds(Kind::Reader.extend(&server.keys, "dies:1", TTL, dies)).await);
+    assert!(server.undo("lives:1", Line::None).await);
+    server.granted("x:1", wall_micros()).await;
+}
+
+#[tokio::test]
+async fn a_node_gives_a_number_to_one_reader_only() {
+    let server = Server::start().await;
+    let (one, two) = (server.reads("r:1").await, server.reads("s:1").await);
+    let ahead = two + 5_000_000;
+    assert_eq!(server.renumber("r:1", one, ahead).await, Renumbered::Done);
+    // Sent twice.
+    assert_eq!(server.renumber("r:1", one, ahead).await, Renumbered::Done);
+    assert_eq!(server.renumber("s:1", two, ahead).await, Renumbered::Passed(ahead));
+    assert_eq!(server.renumber("s:1", two, ahead - 1).await, Renumbered::Passed(ahead));
+    // The holding that is renewed is the one of the new number, and no other.
+    assert!(!server.holds(Kind::Reader.extend(&server.keys, "r:1", TTL, one)).await);
+    assert!(server.holds(Kind::Reader.extend(&server.keys, "r:1", TTL, ahead)).await);
+    server.undo("s:1", Line::None).await;
+    assert_eq!(server.renumber("s:1", two, ahead + 1).await, Renumbered::Gone);
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_after_a_waiting_writer_waits_for_it_and_one_that_came_before_does_not() {
+    let server = Server::start().await;
+    server.reads("r:1").await;
+    let [early, writer, late] = [("early", 1), ("writer", 200), ("late", 400)].map(|(name, since)| place(name, since));
+    assert!(matches!(server.vote("x:1", wall_micros(), Some(&writer)).await, Ballot::Read(_)));
+    for place in [Some(&late), None] {
+        let vote = server.vote_for(Kind::Reader, "late:1", wall_micros(), place).await;
+        assert!(matches!(vote, Ballot::Behind(_)), "{vote:?}");
+    }
+    let vote = server.vote_for(Kind::Reader, "early:1", wall_micros(), Some(&early)).await;
+    assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+    // It does not wait any more.
+    server.undo("x:1", Line::Leave(Kind::Writer, &writer)).await;
+    let vote = server.vote_for(Kind::Reader, "late:2", wall_micros(), Some(&late)).await;
+    assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_writer_wakes_the_readers_before_the_next_writer_and_the_end_of_readers_that_writer() {
+    let server = Server::start().await;
+    let [one, two, writer, late] =
+        [("one", 1), ("two", 2), ("writer", 200), ("late", 400)].map(|(name, since)| place(name, since));
+    let mut ears: Vec<_> = Vec::new();
+    for place in [&one, &two, &writer, &late] {
+        let mut ear = server.node.subscribe(&server.keys.channel(&place.waiter));
+        ear.confirmed().await;
+        ears.push((ear.changes(), ear));
+    }
+    server.granted("x:1", wall_micros()).await;
+    for place in [&one, &two, &late] {
+        let vote = server.vote_for(Kind::Reader, &place.waiter, wall_micros(), Some(place)).await;
+        assert!(matches!(vote, Ballot::Held { .. }), "{vote:?}");
+    }
+    server.vote("w:1", wall_micros(), Some(&writer)).await;
+    server.undo("x:1", Line::None).await;
+    for (heard, ear) in &mut ears[..2] {
+        ear.changed_since(*heard).await;
+    }
+    assert!(ears[2..].iter().all(|(heard, ear)| ear.changes() == *heard), "one too many was woken");
+    let (first, second) = (server.vote_for(Kind::Reader, "one:2", wall_micros(), Some(&one)).await, "two:2");
+    assert!(matches!(first, Ballot::Granted(_)), "{first:?}");
+    let second = server.vote_for(Kind::Reader, second, wall_micros(), Some(&two)).await;
+    assert!(matches!(second, Ballot::Granted(_)), "{second:?}");
+    server.undo("one:2", Line::None).await;
+    assert_eq!(ears[2].1.changes(), ears[2].0, "woken while others read");
+    server.undo("two:2", Line::None).await;
+    let (heard, ear) = &mut ears[2];
+    ear.changed_since(*heard).await;
+    assert_eq!(ears[3].1.changes(), ears[3].0, "woken before a writer that came before it");
+}
+
+#[tokio::test]
+async fn a_downgrade_is_one_step_for_the_very_holding_and_keeps_the_next_writer_out() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    let token = number + 5_000_000;
+    let call = |number| downgrade(&server.keys, "x:1", TTL, number, token, b"who");
+    assert!(!server.holds(call(number - 1)).await, "another holding of the same value");
+    assert!(server.holds(call(number)).await);
+    // Sent twice; and what was sent to the writer and comes late takes nothing.
+    assert!(server.holds(call(number)).await);
+    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, number)).await);
+    assert!(matches!(server.rejoin(Kind::Writer, "x:1", token).await, Ballot::Read(_)));
+    assert_eq!(server.counter().await, token);
+    assert!(matches!(server.vote("y:1", wall_micros(), None).await, Ballot::Read(_)));
+    assert!(server.reads("r:1").await > token);
+    assert!(server.holds(Kind::Reader.extend(&server.keys, "x:1", TTL, token)).await);
+    assert!(server.undo("x:1", Line::None).await);
+    assert!(server.undo("r:1", Line::None).await);
+    server.granted("y:1", wall_micros()).await;
+}
+
+#[tokio::test]
+async fn a_node_that_missed_the_downgrade_joins_the_reader_and_gives_up_the_writer() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    assert_eq!(server.rejoin(Kind::Reader, "x:1", number + 7).await, Ballot::Granted(number + 7));
+    let other = server.reads("r:1").await;
+    assert!(other > number + 7);
+    assert!(server.undo("x:1", Line::None).await);
+    assert!(server.undo("r:1", Line::None).await);
+    server.granted("y:1", wall_micros()).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_readers_and_waiters_that_are_gone() {
+    let server = Server::start().await;
+    server.reads("r:1").await;
+    let [writer, reader] = [("writer", 1), ("reader", 200)].map(|(name, since)| place(name, since));
+    server.vote("x:1", wall_micros(), Some(&writer)).await;
+    server.vote_for(Kind::Reader, "s:1", wall_micros(), Some(&reader)).await;
+    server.undo("x:1", Line::Leave(Kind::Writer, &writer)).await;
+    server.undo("s:1", Line::Leave(Kind::Reader, &reader)).await;
+    server.undo("r:1", Line::None).await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let left: Vec<_> = keys.iter().filter(|key| !key.contains(":undone:") && **key != server.keys.0.token()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }

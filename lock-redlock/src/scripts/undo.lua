@@ -1,47 +1,60 @@
--- Gives back what an attempt has on this node, and wakes the waiter that is next.
--- KEYS: lock, token, tombstone of this attempt, waiters, reservation
--- ARGV: value, ms to keep a tombstone when there was nothing to give back (0: none), waiter or '',
---       its place to stay in line or '' to leave the line, ms to keep the waiters, prefix of the waiters' channels,
---       ms of a reservation
+-- Gives back what an attempt has on this node, however it shares the lock, and wakes those whose turn it is.
+-- ARGV: ..., ms to keep a tombstone when there was nothing to give back (0: none), 1 for a reader, waiter or '', its place to
+--       stay in line or '' to leave the line, ms since it came, ms to keep the waiters, ms to keep the intent of a writer
 -- Answers 1 when given back, 0 when the lock was gone or another's.
-local lock, token, tombstone, waiters, reservation = unpack(KEYS)
-local value, waiter, place = ARGV[1], ARGV[3], ARGV[4]
+local value, reads, waiter, place = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] or ''
+local line = reads and waiting or waiters
 
 -- pcall: a key of another type is another's lock.
 local held = redis.pcall('GET', lock) == value
+local read = reader(value) ~= nil
 if held then
   redis.call('DEL', lock)
   -- The counter stays; who held it and with which payload is of no use any more.
-  redis.call('HDEL', token, 'held', 'value', 'payload')
-elseif ARGV[2] ~= '0' then
+  redis.call('HDEL', token, 'held', 'value', 'payload', 'since')
+end
+if read then
+  redis.call('ZREM', readers, value)
+  redis.call('HDEL', reading, value)
+end
+if held or read then
+  tell_of_change()
+elseif ARGV[5] ~= '0' then
   -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
-  redis.call('SET', tombstone, '', 'PX', ARGV[2])
+  redis.call('SET', tombstone, '', 'PX', ARGV[5])
 end
 
--- A half-won vote is given back by one that stays in line and tries again by itself, as those do who lost to it.
-local wake = held
-if waiter ~= '' and place ~= '' then
-  redis.call('ZADD', waiters, place, waiter)
-  redis.call('PEXPIRE', waiters, ARGV[5])
-  wake = false
+local stays, turn, intent = waiter ~= '' and place ~= '', false, false
+if stays then
+  redis.call('ZADD', line, place, waiter)
+  redis.call('PEXPIRE', line, ARGV[10])
+  if not reads then
+    writer_waits(waiter, ARGV[9], ARGV[11])
+  end
 elseif waiter ~= '' then
-  redis.call('ZREM', waiters, waiter)
+  redis.call('ZREM', line, waiter)
+  intent = not reads and writer_gone(waiter)
   -- Its turn, which it does not take, goes to the next.
   if redis.call('GET', reservation) == waiter then
     redis.call('DEL', reservation)
-    wake = true
+    turn = true
   end
 end
 
-if wake and redis.call('EXISTS', lock) == 0 then
-  local front = redis.call('ZPOPMIN', waiters)
-  while front[1] do
-    -- Only one that listens is woken; one that died, or is not listening yet and will look for itself, is passed over.
-    if redis.call('PUBLISH', ARGV[6] .. front[1], '') > 0 then
-      redis.call('SET', reservation, front[1], 'PX', ARGV[7])
-      break
+if redis.call('EXISTS', lock) == 0 then
+  local free = readers_here() == 0
+  if free and held then
+    -- A half-won vote is given back by one that stays in line and tries again by itself, as writers do who lost to it.
+    if not stays then
+      pass_turn_after_a_writer()
     end
-    front = redis.call('ZPOPMIN', waiters)
+  elseif free and read and stays then
+    -- A writer that lost to a reader's half-won vote waits to be told.
+    wake_a_writer()
+  elseif free and (read or turn) then
+    pass_turn_after_readers()
+  elseif intent then
+    wake_readers_unless_a_writer_waits()
   end
 end
-return held and 1 or 0
+return (held or read) and 1 or 0

@@ -1,0 +1,116 @@
+//! A writer that becomes a reader: each node makes one of the other in one step, and a majority has to.
+//!
+//! On a node that confirms, the holding never lapses: a writer that comes finds the string or the reader. So a majority of
+//! them keeps every other writer out throughout. Nodes that do not confirm, because they are silent or have lost the
+//! lease, are asked to join the reader's lease with the next renewal; until then what may stand there is the writer's,
+//! under the same value, which a join takes over and a release removes.
+
+use std::sync::Arc;
+
+use lock_core::{Error, Loss, validity::deadline};
+use lock_redis::scripts::held as is_held;
+
+use crate::{
+    backend::Redlock,
+    holdings::{Downgraded, Holdings, Renewal},
+    kind::Kind,
+    lease::{Held, RedlockLease, release},
+    panel::unavailable,
+    quorum::{Verdict, Vote, Votes},
+    replies::{Answer, Replies},
+    round::Attempt,
+    scripts,
+};
+
+/// Makes a reader's lease of a writer's, with its number and its validity. The writer's renewal has been stopped.
+pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Result<RedlockLease, Error> {
+    let Some(observed) = writer.validity.observe() else { return give_up(&redlock, &writer, None).await };
+    let panel = &writer.panel;
+    let (mut replies, mut votes) = ask(&writer);
+    let (mut confirmed, mut failed) = (Vec::new(), Vec::new());
+    while votes.verdict() == Verdict::Undecided {
+        let Some((node, answer)) = replies.next(panel).await else { break };
+        let vote = match answer {
+            Ok(true) => Vote::Granted,
+            Ok(false) => Vote::Refused,
+            Err(silence) => {
+                failed.push((node, silence.reason()));
+                Vote::Unknown
+            }
+        };
+        votes.record(node, vote);
+        confirmed.extend(downgraded(&writer, &replies, node).filter(|_| vote == Vote::Granted));
+    }
+    if votes.verdict() != Verdict::Granted {
+        let is_gone = votes.count(Vote::Refused) >= panel.majority();
+        let error = (!is_gone).then(|| unavailable(panel, "confirms the downgrade", failed));
+        return give_up(&redlock, &writer, error).await;
+    }
+    let holdings = Holdings::of_a_downgrade(panel.len(), &confirmed, writer.token);
+    let until = holdings.valid_until();
+    let reader = Arc::new(become_reader(&writer, holdings));
+    // The nodes began to count anew. A deadline that has passed stays passed.
+    if !until.is_some_and(|until| reader.validity.advance(observed, until)) {
+        return give_up(&redlock, &reader, None).await;
+    }
+    panel.janitor.spawn(join_the_rest(Arc::clone(&reader), replies));
+    redlock.leases.add(&reader);
+    // Closed meanwhile: then the writer was given back, by the same value, and nothing is to be kept.
+    if reader.validity.loss().is_some() {
+        return give_up(&redlock, &reader, None).await;
+    }
+    let kept = redlock.keeper.keep(Arc::clone(&reader), reader.validity.clone(), reader.ttl() / 3);
+    Ok(RedlockLease::new(reader, kept, redlock))
+}
+
+/// Asks each node that keeps the writer. The others count as refusing.
+fn ask(writer: &Held) -> (Replies<Answer<bool>>, Votes) {
+    let plan = writer.holdings(Holdings::hand_over);
+    let Attempt { keys, value, ttl, payload, .. } = &writer.attempt;
+    let call = |node: usize| match plan[node] {
+        // Value and number, as for a renewal.
+        Renewal::Extend(number) => Some(scripts::downgrade(keys, value, *ttl, number, writer.token, payload).into()),
+        Renewal::Rejoin => None,
+    };
+    let replies = writer.panel.ask(call, is_held);
+    let mut votes = Votes::new(writer.panel.len());
+    for node in (0..writer.panel.len()).filter(|node| !replies.is_open(*node)) {
+        votes.record(node, Vote::Refused);
+    }
+    (replies, votes)
+}
+
+fn downgraded<'a>(
+    held: &'a Held,
+    replies: &'a Replies<Answer<bool>>,
+    node: usize,
+) -> impl Iterator<Item = Downgraded> + use<'a> {
+    replies.sent(node).map(|sent| Downgraded { node, until: deadline(sent.at, held.ttl()) }).into_iter()
+}
+
+fn become_reader(writer: &Held, holdings: Holdings) -> Held {
+    let attempt = Attempt { kind: Kind::Reader, ..writer.attempt.clone() };
+    let (panel, name, validity) = (Arc::clone(&writer.panel), writer.name.clone(), writer.validity.clone());
+    Held::new(panel, name, attempt, writer.token, validity, holdings)
+}
+
+async fn join_the_rest(reader: Arc<Held>, mut replies: Replies<Answer<bool>>) {
+    while let Some((node, answer)) = replies.next_of_all().await {
+        if matches!(answer, Ok(true)) {
+            for Downgraded { node, until } in downgraded(&reader, &replies, node) {
+                reader.holdings(|holdings| holdings.join(node, reader.token, until));
+            }
+        }
+    }
+}
+
+/// Gives everything back, on all nodes and in either form.
+async fn give_up(redlock: &Redlock, held: &Held, error: Option<Error>) -> Result<RedlockLease, Error> {
+    let loss = held.validity.loss();
+    if error.is_none() {
+        held.validity.end(Loss::TakenAway);
+    }
+    let released = release(redlock, held).await;
+    let lost = Error::Lost { name: held.name.clone(), loss: loss.unwrap_or(Loss::TakenAway) };
+    Err(error.or(released.err().filter(|error| matches!(error, Error::Unavailable { .. }) && loss.is_none())).unwrap_or(lost))
+}

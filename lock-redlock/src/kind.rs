@@ -1,0 +1,82 @@
+//! The two ways to hold a lock, each with its own scripts.
+
+use std::time::Duration;
+
+use lock_core::Mode;
+use lock_redis::{
+    node::{Script, ScriptCall},
+    scripts::{Attempt, sharing::Members},
+};
+
+use crate::scripts::{LockKeys, script};
+
+static ACQUIRE: Script = script!("head.lua", "vote.lua", "acquire.lua");
+static WRITE_BACK: Script = script!("head.lua", "write_back.lua");
+static REJOIN: Script = script!("head.lua", "rejoin.lua");
+
+static ACQUIRE_READ: Script = script!("head.lua", "vote.lua", "acquire_read.lua");
+static RENUMBER: Script = script!("head.lua", "renumber.lua");
+static REJOIN_READ: Script = script!("head.lua", "rejoin_read.lua");
+
+/// How an attempt shares the lock, and by which scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Alone.
+    Writer,
+    /// Beside other readers.
+    Reader,
+}
+
+impl Kind {
+    /// How `mode` is held; `None` where a quorum has nothing for it.
+    pub(crate) const fn of(mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Exclusive => Some(Self::Writer),
+            Mode::Read => Some(Self::Reader),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn mode(self) -> Mode {
+        match self {
+            Self::Writer => Mode::Exclusive,
+            Self::Reader => Mode::Read,
+        }
+    }
+
+    /// A node's vote; see [`Vote`](crate::scripts::Vote) for its arguments.
+    pub(crate) const fn acquire(self) -> &'static Script {
+        match self {
+            Self::Writer => &ACQUIRE,
+            Self::Reader => &ACQUIRE_READ,
+        }
+    }
+
+    /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to it. To a
+    /// reader a node gives it only if it has given it to nobody else.
+    pub(crate) fn renumber(self, keys: &LockKeys, value: &str, number: u64, token: u64) -> ScriptCall {
+        let script = match self {
+            Self::Writer => &WRITE_BACK,
+            Self::Reader => &RENUMBER,
+        };
+        keys.call(script, value).arg(value).number(number).number(token).arg(keys.common().changes())
+    }
+
+    /// Extends the holding to which a node gave `number`: that one and no other of the same value.
+    pub(crate) fn extend(self, keys: &LockKeys, value: &str, ttl: Duration, number: u64) -> ScriptCall {
+        let attempt = Attempt::known(keys.common().clone(), value.to_owned());
+        match self {
+            Self::Writer => attempt.renew(ttl, Duration::ZERO, Some(number)),
+            Self::Reader => attempt.renew_member(Members::Readers, ttl, Duration::ZERO, Some(number)),
+        }
+    }
+
+    /// Joins a node to the lease whose token is `token`.
+    pub(crate) fn rejoin(self, keys: &LockKeys, value: &str, ttl: Duration, token: u64, payload: &[u8]) -> ScriptCall {
+        let script = match self {
+            Self::Writer => &REJOIN,
+            Self::Reader => &REJOIN_READ,
+        };
+        keys.call(script, value).arg(value).number(ttl.as_millis()).number(token).arg(payload)
+    }
+}

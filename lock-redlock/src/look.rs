@@ -1,0 +1,76 @@
+//! A look at a lock: what a majority of the nodes shows.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use lock_core::{Contender, Error, LockName, Snapshot};
+use lock_redis::scripts::look::{Holder, Look, inspect, look as read_look};
+
+use crate::{
+    kind::Kind,
+    panel::{Panel, unavailable},
+    quorum::largest,
+    scripts::LockKeys,
+};
+
+/// Asks all nodes who holds `name`, and waits for those that answer.
+pub(crate) async fn look(panel: &Arc<Panel>, name: &LockName) -> Result<Snapshot, Error> {
+    let keys = LockKeys::new(&panel.config.prefix, name);
+    let mut replies = panel.ask(|_| Some(inspect(keys.common()).into()), read_look);
+    let (mut seen, mut failed) = (Vec::new(), Vec::new());
+    while let Some((node, answer)) = replies.next(panel).await {
+        match answer {
+            Ok(look) => seen.push(look),
+            Err(silence) => failed.push((node, silence.reason())),
+        }
+    }
+    if seen.len() < panel.majority() {
+        return Err(unavailable(panel, "answers", failed));
+    }
+    Ok(Snapshot::new(holders(seen, panel.majority()), Vec::new()))
+}
+
+/// The holders that a majority of the nodes shows, in the order of their tokens. What a minority shows is a vote that is
+/// being lost, or the rest of a lease that is over.
+fn holders(seen: Vec<Look>, majority: usize) -> Vec<Contender> {
+    let mut shown: HashMap<Vec<u8>, Vec<(Kind, Holder)>> = HashMap::new();
+    for look in seen {
+        let readers = look.readers.into_iter().map(|reader| (Kind::Reader, reader));
+        for (kind, holder) in look.alone.map(|writer| (Kind::Writer, writer)).into_iter().chain(readers) {
+            shown.entry(holder.value.clone()).or_default().push((kind, holder));
+        }
+    }
+    let of_a_majority = shown.into_values().filter(|nodes| nodes.len() >= majority);
+    let mut holders: Vec<Contender> = of_a_majority.map(|nodes| contender(&nodes, majority)).collect();
+    holders.sort_by_key(|holder| (holder.token.is_none(), holder.token));
+    holders
+}
+
+fn contender(nodes: &[(Kind, Holder)], majority: usize) -> Contender {
+    let (_, first) = &nodes[0];
+    // In the middle of a downgrade some nodes show the writer and others the reader: it is one by then.
+    let kind = if nodes.iter().any(|(kind, _)| *kind == Kind::Reader) { Kind::Reader } else { Kind::Writer };
+    let mut contender =
+        Contender::new(String::from_utf8_lossy(&first.value)).with_payload(first.payload.clone()).with_mode(kind.mode());
+    contender.token = agreed(nodes.iter().map(|(_, holder)| holder.number), majority);
+    // The last of the majority that it took was the grant; nodes that joined later do not make it a later one.
+    let mut since: Vec<u64> = nodes.iter().filter_map(|(_, holder)| holder.since).collect();
+    since.sort_unstable();
+    if let Some(since) = since.get(majority - 1) {
+        contender = contender.with_since_micros(*since);
+    }
+    // For so long a majority keeps it.
+    let remaining = nodes.iter().map(|(_, holder)| holder.remaining.unwrap_or(Duration::MAX));
+    match largest(remaining, majority) {
+        Some(remaining) if remaining < Duration::MAX => contender.with_remaining(remaining),
+        _ => contender,
+    }
+}
+
+/// The number that a majority of the nodes gave to a holding: its token. `None` while they do not agree (yet).
+fn agreed(numbers: impl Iterator<Item = Option<u64>>, majority: usize) -> Option<u64> {
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    for number in numbers.flatten() {
+        *counts.entry(number).or_default() += 1;
+    }
+    counts.into_iter().find_map(|(number, count)| (count >= majority).then_some(number))
+}

@@ -1,0 +1,56 @@
+-- One node's vote for a reader: lets it read here, beside others, or says why not. One script, so one step for everybody
+-- else.
+-- Answers {'granted', number}, {'held', ms or -1, value}, {'behind', ms}, {'reserved', ms}, {'undone'} or
+-- {'quarantined', ms}.
+-- It reads before it writes, as acquire.lua does.
+local function line_up()
+  if waiter ~= '' then
+    stand_in(waiting)
+  end
+end
+
+-- A writer's majority and a reader's share a node, and this is where that node refuses the reader.
+if redis.call('EXISTS', lock) == 1 then
+  -- A key of another type is a foreign holder, not an error: hence pcall.
+  local holder = redis.pcall('GET', lock)
+  local remaining = redis.call('PTTL', lock)
+  line_up()
+  return {'held', remaining, type(holder) == 'string' and holder or ''}
+end
+
+-- This very attempt reads here already: a resent request gets the same answer again, and the ttl is not touched, because
+-- the holder counts it from the first sending.
+local known = reader(value)
+if known then
+  return {'granted', known}
+end
+
+-- The undo of this attempt was here before it: it must not come back.
+if redis.call('EXISTS', tombstone) == 1 then
+  return {'undone'}
+end
+
+-- For a moment after a release the lock is kept for those who were woken. Readers do not stand in each other's way.
+local reserved = redis.call('GET', reservation)
+if reserved and reserved ~= 'readers' then
+  local remaining = redis.call('PTTL', reservation)
+  line_up()
+  return {'reserved', remaining}
+end
+-- A reader does not overtake a writer that waits and came before it. Both are told by how long they have waited, on this
+-- node's clock alone.
+local behind = writers_before(now - tonumber(waited) * 1000)
+if behind > 0 then
+  line_up()
+  return {'behind', behind}
+end
+
+local number = number_of_grant()
+readers_here()
+let_read(value, ttl, digits(number), digits(now), payload)
+count(token, number, now, ttl)
+if waiter ~= '' then
+  redis.call('ZREM', waiting, waiter)
+end
+tell_of_grant()
+return {'granted', digits(number)}

@@ -1,0 +1,108 @@
+//! What the scripts answer.
+
+use std::time::Duration;
+
+use lock_redis::node::{NodeError, Value};
+
+/// A node's answer to an acquisition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ballot {
+    /// It is this attempt's, with this number.
+    Granted(u64),
+    /// A writer has it, for this long unless it is renewed; `None` where it has no expiry.
+    Held { remaining: Option<Duration>, holder: Vec<u8> },
+    /// Readers have it, the last of them for this long unless it is renewed.
+    Read(Duration),
+    /// A writer that waits came before this reader. Unless it looks again, it counts for this long.
+    Behind(Duration),
+    /// It is kept for those who were woken.
+    Reserved(Duration),
+    /// This attempt was undone before.
+    Undone,
+    /// The node gives no vote, for this long.
+    Quarantined(Duration),
+}
+
+/// A node's answer to another number for a holding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renumbered {
+    /// It has that number now.
+    Done,
+    /// The node's counter stands at this, so it may have given that number to another reader.
+    Passed(u64),
+    /// The holding is gone.
+    Gone,
+}
+
+/// How a node stands in its deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) run_id: String,
+    /// The run id of the process that the deployment knows; empty for a node that was never marked or has lost its data.
+    pub(crate) member: String,
+    pub(crate) quarantine: Option<Duration>,
+}
+
+/// Reads the answer to [`acquire`](super::acquire) or a rejoin.
+pub(crate) fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
+    let nonsense = || NodeError::nonsense(answer);
+    let Value::Array(parts) = answer else { return Err(nonsense()) };
+    let Some((kind, rest)) = parts.split_first().and_then(|(kind, rest)| Some((text(kind)?, rest))) else {
+        return Err(nonsense());
+    };
+    match (kind, rest) {
+        ("granted", [number]) => parsed(number).map(Ballot::Granted).ok_or_else(nonsense),
+        ("held", [Value::Int(left), Value::BulkString(holder)]) => {
+            Ok(Ballot::Held { remaining: millis(*left), holder: holder.clone() })
+        }
+        ("read", [Value::Int(left)]) => Ok(Ballot::Read(millis(*left).unwrap_or_default())),
+        ("behind", [Value::Int(left)]) => Ok(Ballot::Behind(millis(*left).unwrap_or_default())),
+        ("reserved", [Value::Int(left)]) => Ok(Ballot::Reserved(millis(*left).unwrap_or_default())),
+        ("quarantined", [Value::Int(left)]) => Ok(Ballot::Quarantined(millis(*left).unwrap_or_default())),
+        ("undone", []) => Ok(Ballot::Undone),
+        _ => Err(nonsense()),
+    }
+}
+
+/// Reads the answer to [`Kind::renumber`](crate::kind::Kind::renumber).
+pub(crate) fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
+    let nonsense = || NodeError::nonsense(answer);
+    match answer {
+        Value::Int(1) => Ok(Renumbered::Done),
+        Value::Int(0) => Ok(Renumbered::Gone),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(counter)] => u64::try_from(*counter).map(Renumbered::Passed).map_err(|_| nonsense()),
+            [counter] => parsed(counter).map(Renumbered::Passed).ok_or_else(nonsense),
+            _ => Err(nonsense()),
+        },
+        _ => Err(nonsense()),
+    }
+}
+
+/// Reads the answer to [`standing`](super::standing).
+pub(crate) fn read_standing(answer: &Value) -> Result<Standing, NodeError> {
+    if let Value::Array(parts) = answer
+        && let [run_id, member, Value::Int(left)] = parts.as_slice()
+        && let (Some(run_id), Some(member)) = (text(run_id), text(member))
+    {
+        return Ok(Standing { run_id: run_id.to_owned(), member: member.to_owned(), quarantine: millis(*left) });
+    }
+    Err(NodeError::nonsense(answer))
+}
+
+fn parsed(value: &Value) -> Option<u64> {
+    text(value)?.parse().ok()
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// What `PTTL` says: negative without an expiry, or without the key.
+fn millis(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
+}

@@ -1,0 +1,21 @@
+-- Makes a reader of the writer that holds the lock here, in one step, and wakes the readers that may go in with it.
+-- ARGV: ..., ttl in ms, number that this node gave to the holding, token of the grant, payload
+-- Answers 1 when it reads now, 0 when the holding is gone.
+local value, ttl = ARGV[1], tonumber(ARGV[5])
+local held, since = unpack(redis.call('HMGET', token, 'held', 'since'))
+-- pcall: a key of another type is another's lock.
+if redis.pcall('GET', lock) ~= value then
+  -- This request was here before.
+  return reader(value) == ARGV[7] and 1 or 0
+end
+-- The same value with another number is another holding, and somebody else may have been granted in between.
+if held ~= ARGV[6] then
+  return 0
+end
+redis.call('DEL', lock)
+redis.call('HDEL', token, 'held', 'value', 'payload', 'since')
+let_read(value, ttl, ARGV[7], since or digits(now), ARGV[8])
+raise_counter(ARGV[7], ttl)
+tell_of_change()
+wake_first_readers()
+return 1

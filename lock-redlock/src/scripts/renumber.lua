@@ -1,0 +1,23 @@
+-- Gives a reader another number here, one that this node has given to nobody, while the very holding that was counted for
+-- the grant stands.
+-- ARGV: value, number that this node gave to the holding, the other number, channel of changes
+-- Answers 1 when it has it, {counter} when this node may have given it to somebody else, 0 when the holding is gone.
+local number, since, payload = reader(ARGV[1])
+-- This request was here before.
+if number and number == ARGV[3] then
+  return 1
+end
+-- The same value with another number is another holding: a writer may have been here in between.
+if number ~= ARGV[2] then
+  return 0
+end
+-- Readers do not exclude each other, so others are given numbers here meanwhile. A counter that jumps to a number reaches
+-- it once: of two readers that want the same one, a node gives it to one.
+local counter = redis.call('HGET', token, 'counter') or '0'
+if tonumber(counter) >= tonumber(ARGV[3]) then
+  return {counter}
+end
+raise_counter(ARGV[3], 0)
+redis.call('HSET', reading, ARGV[1], table.concat({ARGV[3], since, '0', '0', payload}, ' '))
+redis.pcall('PUBLISH', ARGV[4], '')
+return 1
