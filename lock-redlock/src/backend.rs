@@ -15,14 +15,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config,
-    acquisition::Acquisition,
-    changes,
-    kind::Kind,
-    lease::Held,
-    look, member,
-    panel::Panel,
-    renewal::Renewals,
+    Config, acquisition::Acquisition, changes, kind::Kind, lease::Held, look, member, panel::Panel, renewal::Renewals,
     waiting::Waiters,
 };
 

@@ -112,5 +112,7 @@ async fn give_up(redlock: &Redlock, held: &Held, error: Option<Error>) -> Result
     }
     let released = release(redlock, held).await;
     let lost = Error::Lost { name: held.name.clone(), loss: loss.unwrap_or(Loss::TakenAway) };
-    Err(error.or(released.err().filter(|error| matches!(error, Error::Unavailable { .. }) && loss.is_none())).unwrap_or(lost))
+    Err(error
+        .or(released.err().filter(|error| matches!(error, Error::Unavailable { .. }) && loss.is_none()))
+        .unwrap_or(lost))
 }

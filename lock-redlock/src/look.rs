@@ -49,8 +49,9 @@ fn contender(nodes: &[(Kind, Holder)], majority: usize) -> Contender {
     let (_, first) = &nodes[0];
     // In the middle of a downgrade some nodes show the writer and others the reader: it is one by then.
     let kind = if nodes.iter().any(|(kind, _)| *kind == Kind::Reader) { Kind::Reader } else { Kind::Writer };
-    let mut contender =
-        Contender::new(String::from_utf8_lossy(&first.value)).with_payload(first.payload.clone()).with_mode(kind.mode());
+    let mut contender = Contender::new(String::from_utf8_lossy(&first.value))
+        .with_payload(first.payload.clone())
+        .with_mode(kind.mode());
     contender.token = agreed(nodes.iter().map(|(_, holder)| holder.number), majority);
     // The last of the majority that it took was the grant; nodes that joined later do not make it a later one.
     let mut since: Vec<u64> = nodes.iter().filter_map(|(_, holder)| holder.since).collect();

@@ -41,11 +41,11 @@ const QUARANTINE: &str = "redlock:quarantine";
 /// For how long after a release a lock is kept for those who were woken: a few round trips, so that newcomers do not
 /// split the vote with them, and short, should they not come.
 const RESERVATION: Duration = Duration::from_millis(10);
-/// For how long after the last of them lined up a node remembers who waits.
-const WAITERS_KEPT: Duration = Duration::from_secs(60);
-/// For how long after its last look a writer that waits keeps later readers out. It looks every two seconds at the latest,
-/// and each look notes it anew, so that there is nothing else to be renewed; one that died stands in the readers' way for
-/// no longer than this.
+/// For how long after the last of them lined up a node remembers who waits. A waiter looks every two seconds at the
+/// latest, and each look that is refused lines it up anew.
+const WAITERS_KEPT: Duration = Duration::from_secs(10);
+/// For how long after its last look a writer that waits keeps later readers out. Each look notes it anew, so that there is
+/// nothing else to be renewed; one that died stands in the readers' way for no longer than this.
 const INTENT_KEPT: Duration = Duration::from_secs(5);
 
 /// What the keys of a lock name are beside those that it has on any Redis.
@@ -122,11 +122,7 @@ impl LockKeys {
 
     /// A call of a script that begins with `turn.lua`.
     fn turn(&self, script: &'static Script, value: &str) -> ScriptCall {
-        self.call(script, value)
-            .arg(value)
-            .arg(self.0.changes())
-            .arg(self.channels())
-            .number(RESERVATION.as_millis())
+        self.call(script, value).arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
     }
 
     fn channels(&self) -> String {

@@ -85,7 +85,8 @@ impl Round {
                 Ballot::Read(_) | Ballot::Undone | Ballot::Quarantined(_) => {}
             }
         }
-        let is_refused = |ballot: &&Ballot| matches!(ballot, Ballot::Held { .. } | Ballot::Behind(_) | Ballot::Reserved(_));
+        let is_refused =
+            |ballot: &&Ballot| matches!(ballot, Ballot::Held { .. } | Ballot::Behind(_) | Ballot::Reserved(_));
         let refused = self.ballots.iter().flatten().flatten().filter(is_refused).count();
         match smallest(free_in, self.panel.majority()) {
             Some(free_in) if refused >= self.panel.majority() => Lost::Behind(free_in),

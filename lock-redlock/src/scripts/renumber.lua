@@ -7,7 +7,7 @@ local number, since, payload = reader(ARGV[1])
 if number and number == ARGV[3] then
   return 1
 end
--- The same value with another number is another holding: a writer may have been here in between.
+-- The same value with another number is another holding, of which the reader does not know.
 if number ~= ARGV[2] then
   return 0
 end

@@ -31,8 +31,7 @@ impl Server {
     }
 
     async fn vote_for(&self, kind: Kind, value: &str, proposal: u64, place: Option<&Place>) -> Ballot {
-        let vote =
-            Vote { kind, keys: &self.keys, value, ttl: TTL, proposal, payload: b"who", place, quarantine: None };
+        let vote = Vote { kind, keys: &self.keys, value, ttl: TTL, proposal, payload: b"who", place, quarantine: None };
         ballot(&self.node.call(vote.call()).await.unwrap()).unwrap()
     }
 
@@ -177,8 +176,7 @@ async fn a_lock_of_another_type_is_held_by_somebody_else() {
 #[tokio::test]
 async fn a_release_keeps_the_lock_for_the_longest_waiter_that_listens() {
     let server = Server::start().await;
-    let [gone, first, second] =
-        [("gone", 1), ("first", 2), ("second", 3)].map(|(waiter, since)| place(waiter, since));
+    let [gone, first, second] = [("gone", 1), ("first", 2), ("second", 3)].map(|(waiter, since)| place(waiter, since));
     let mut ear = server.node.subscribe(&server.keys.channel("first"));
     let _also = server.node.subscribe(&server.keys.channel("second"));
     ear.confirmed().await;

@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use lock_core::{Clock, Locks, Settings};
-use lock_lab::servers::{Redis, RedisNodes};
+use lock_lab::{
+    proxy::Proxy,
+    servers::{Redis, RedisNodes},
+};
 use lock_redlock::{Config, Redlock};
 
 /// Longer than anything here takes, however busy the machine is.
@@ -79,4 +82,46 @@ pub(crate) async fn count(nodes: &RedisNodes, name: &str) -> usize {
         count += usize::from(get(node, &key).await.is_some());
     }
     count
+}
+
+/// Proxies in front of all servers.
+pub(crate) async fn proxied(nodes: &RedisNodes) -> Vec<Proxy> {
+    let mut proxies = Vec::new();
+    for port in nodes.ports() {
+        proxies.push(Proxy::start(port).await.unwrap());
+    }
+    proxies
+}
+
+/// Everything that a server keeps of `name`, but for the counter and notes of what was undone, which stay for a while.
+pub(crate) async fn residue(node: &Redis, name: &str) -> Vec<String> {
+    let mut connection = node.connection().await.unwrap();
+    let keys: Vec<String> =
+        redis::cmd("KEYS").arg(format!("{{lock:{name}}}*")).query_async(&mut connection).await.unwrap();
+    keys.into_iter().filter(|key| !key.ends_with(":token") && !key.contains(":undone:")).collect()
+}
+
+/// Waits until no server keeps anything of `name`.
+pub(crate) async fn until_nothing_is_left(nodes: &[Redis], name: &str) {
+    until("nothing is left", || async {
+        for node in nodes {
+            if !residue(node, name).await.is_empty() {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+/// On how many servers so many read.
+pub(crate) async fn readers(nodes: &RedisNodes, name: &str, count: u64) -> usize {
+    let key = format!("{{lock:{name}}}:readers");
+    let mut matching = 0;
+    for node in nodes.nodes() {
+        let mut connection = node.connection().await.unwrap();
+        let there: u64 = redis::cmd("ZCARD").arg(&key).query_async(&mut connection).await.unwrap();
+        matching += usize::from(there == count);
+    }
+    matching
 }
