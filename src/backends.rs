@@ -44,6 +44,13 @@ pub const BACKENDS: &[BackendKind] = &[
         available: cfg!(feature = "redlock"),
     },
     BackendKind {
+        scheme: "local",
+        summary: "this machine: locked files in a directory, without a server; a lock ends with its process",
+        example: "local:///var/lib/app/locks",
+        feature: Some("local"),
+        available: cfg!(feature = "local"),
+    },
+    BackendKind {
         scheme: "memory",
         summary: "this process only: for tests and examples",
         example: "memory://",
@@ -63,7 +70,7 @@ pub(crate) fn check(scheme: &str) -> Result<(), Error> {
 /// Connects to the backend that the scheme of `settings` names.
 #[cfg_attr(
     not(any(feature = "zk", feature = "redis", feature = "redlock")),
-    allow(clippy::unused_async, reason = "memory connects at once; the others do not")
+    allow(clippy::unused_async, reason = "memory and local connect at once; the others do not")
 )]
 pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Error> {
     Ok(match settings.scheme.as_str() {
@@ -73,6 +80,8 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Erro
         "redis" => lock_redis::Redis::connect(lock_redis::Config::from_settings(settings)?).await?,
         #[cfg(feature = "redlock")]
         "redlock" => lock_redlock::Redlock::connect(lock_redlock::Config::from_settings(settings)?).await?,
+        #[cfg(feature = "local")]
+        "local" => lock_local::Local::connect(lock_local::Config::from_settings(settings)?)?,
         "memory" => memory::Memory::connect(memory::Config::from_settings(settings)?)?,
         other => return Err(no_such(other)),
     })

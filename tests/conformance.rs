@@ -7,6 +7,8 @@
 mod fixtures;
 #[path = "conformance/links.rs"]
 mod links;
+#[path = "conformance/local.rs"]
+mod local;
 #[path = "conformance/redis_nodes.rs"]
 mod redis_nodes;
 #[path = "conformance/zookeeper.rs"]

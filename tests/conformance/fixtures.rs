@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use lock_core::conformance::{Fixture, MemoryFixture};
 use tokio::sync::OnceCell;
 
-use crate::{redis_nodes::RedisNodesFixture, zookeeper::ZooKeeperFixture};
+use crate::{local::LocalFixture, redis_nodes::RedisNodesFixture, zookeeper::ZooKeeperFixture};
 
 type Starting = Pin<Box<dyn Future<Output = Result<Arc<dyn Fixture>, String>> + Send>>;
 
@@ -21,6 +21,7 @@ pub(crate) struct Arrangement {
 /// All of them.
 pub(crate) const FIXTURES: &[Arrangement] = &[
     Arrangement { name: "memory", scheme: "memory", start: || fixture(async { Ok(MemoryFixture::default()) }) },
+    Arrangement { name: "local", scheme: "local", start: || fixture(async { LocalFixture::new() }) },
     Arrangement { name: "redis", scheme: "redis", start: || fixture(RedisNodesFixture::single()) },
     Arrangement { name: "redis_fifo", scheme: "redis", start: || fixture(RedisNodesFixture::fifo()) },
     Arrangement { name: "redlock_3", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(3)) },

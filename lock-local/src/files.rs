@@ -1,0 +1,254 @@
+//! The files of one lock, and what the kernel says about them.
+//!
+//! A contender is a file, called by its number, which its owner has locked (`flock(2)`) for as long as it lives. A file that
+//! is not locked is a dead contender's and counts for nothing.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind, Read as _},
+    num::NonZeroU32,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+};
+
+use lock_core::{Contender as Shown, LockName, Mode, Request, Wait, clock::wall_micros};
+
+use crate::{
+    counter,
+    queue::{Standing, permits, standing},
+};
+
+/// The longest part of a name that one directory is called by; file systems take 255 bytes.
+const LONGEST: usize = 240;
+
+/// The directory of one lock, or of one semaphore.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory(PathBuf);
+
+/// What came of an attempt to enter.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    /// A contender, and where it stands.
+    As(Arc<Contender>, Standing),
+    /// It would have to wait.
+    Refused,
+    /// The oldest contender names another number of permits.
+    Permits(NonZeroU32),
+    /// Another is at the door.
+    Busy,
+}
+
+/// A contender of this process. It leaves when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    pub(crate) number: u64,
+    path: PathBuf,
+    /// Locked.
+    file: File,
+}
+
+impl Directory {
+    pub(crate) fn new(root: &Path, name: &LockName, semaphore: bool) -> Self {
+        // A component has no dot, so neither a part of a longer name nor the other kind is ever called the same.
+        let mut path = root.to_owned();
+        let component = name.to_component();
+        let (parts, last) = component.split_at((component.len() - 1) / LONGEST * LONGEST);
+        for part in parts.as_bytes().chunks(LONGEST) {
+            path.push(format!("{}.more", String::from_utf8_lossy(part)));
+        }
+        path.push(format!("{last}.{}", if semaphore { "permits" } else { "lock" }));
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn file(&self, number: u64) -> PathBuf {
+        self.0.join(file_name(number))
+    }
+
+    /// Enters, in one step that no other contender can come between.
+    ///
+    /// Who stands at the door (holds the lock of that file) takes a number that is higher than all before, and shows a
+    /// file that is complete and locked, before the next may enter. So everybody finds all that came earlier.
+    pub(crate) fn enter(&self, request: &Request) -> io::Result<Entered> {
+        DirBuilder::new().recursive(true).create(&self.0)?;
+        let at = self.0.join("door");
+        let door = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&at)?;
+        if is_locked(door.try_lock())? {
+            return Ok(Entered::Busy);
+        }
+        let numbers = self.numbers()?;
+        if let Some(asked) = permits(request.mode)
+            && let Some(oldest) = self.live(numbers.iter()).next()
+            && let Some(there) = permits(oldest?.1).filter(|there| *there != asked)
+        {
+            return Ok(Entered::Permits(there));
+        }
+        let standing = standing(request.mode, self.live(numbers.iter().rev()))?;
+        if standing != Standing::Holds && request.wait == Wait::No {
+            return Ok(Entered::Refused);
+        }
+
+        let mut record = [0; counter::RECORD];
+        let _ = door.read_at(&mut record, 0)?;
+        // The clock and those who are there stand in for a counter that somebody deleted.
+        let floor = numbers.last().map_or(0, |last| last + 1).max(wall_micros());
+        let (number, offset, slot) = counter::next(&record, floor);
+        door.write_all_at(&slot, offset)?;
+        let contender = self.appear(number, request)?;
+        // Somebody who deleted the door may have let another one in beside us.
+        if !is_at(&door, &at)? {
+            return Ok(Entered::Busy);
+        }
+        door.unlock()?;
+        // Before the number is given out, so that no crash of the machine takes it back.
+        door.sync_data()?;
+        Ok(Entered::As(Arc::new(contender), standing))
+    }
+
+    /// Where a contender stands now; `None` when somebody deleted its file.
+    pub(crate) fn look(&self, contender: &Contender, mode: Mode) -> io::Result<Option<Standing>> {
+        let numbers = self.numbers()?;
+        let ahead = numbers.iter().rev().filter(|number| **number < contender.number);
+        let standing = standing(mode, self.live(ahead))?;
+        Ok(contender.is_there()?.then_some(standing))
+    }
+
+    /// Who holds and who waits.
+    pub(crate) fn show(&self) -> io::Result<(Vec<Shown>, Vec<Shown>)> {
+        let (mut holders, mut queue, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
+        for number in self.numbers()? {
+            let Some(record) = self.read(number)? else { continue };
+            let Some((mode, shown)) = parse(number, &record) else { continue };
+            if standing(mode, ahead.iter().rev().copied().map(Ok::<_, io::Error>))? == Standing::Holds {
+                holders.push(shown.with_token(number));
+            } else {
+                queue.push(shown);
+            }
+            ahead.push((number, mode));
+        }
+        Ok((holders, queue))
+    }
+
+    /// The files there are, lowest number first. A file that is there all the while is among them: `readdir(3)`.
+    fn numbers(&self) -> io::Result<Vec<u64>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut numbers = Vec::new();
+        for entry in entries {
+            numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The live ones of `numbers`. What the dead ones left is removed: no number is ever given twice.
+    fn live<'a>(&self, numbers: impl Iterator<Item = &'a u64>) -> impl Iterator<Item = io::Result<(u64, Mode)>> {
+        numbers.filter_map(|number| {
+            let record = self.read(*number).transpose();
+            if record.is_none() {
+                let _ = fs::remove_file(self.file(*number));
+            }
+            let record = record?;
+            let unknown =
+                || io::Error::new(ErrorKind::InvalidData, format!("{:?} is no contender", self.file(*number)));
+            Some(record.and_then(|record| Ok((*number, parse(*number, &record).ok_or_else(unknown)?.0))))
+        })
+    }
+
+    /// What a live contender wrote; `None` when it is dead or gone. Whatever else keeps it from being read is an error:
+    /// nobody is taken for dead without the kernel's word.
+    fn read(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
+        let mut file = match File::open(self.file(number)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        // Shared, and nobody waits for this lock: it is in nobody's way.
+        if !is_locked(file.try_lock_shared())? {
+            return Ok(None);
+        }
+        let mut record = Vec::new();
+        file.read_to_end(&mut record)?;
+        Ok(Some(record))
+    }
+
+    /// Makes the file of a contender. It is locked before it gets its name, so nobody ever takes it for a dead one's.
+    fn appear(&self, number: u64, request: &Request) -> io::Result<Contender> {
+        let mode = match request.mode {
+            Mode::Permit { of } => of.to_string(),
+            Mode::Read => "r".to_owned(),
+            _ => "w".to_owned(),
+        };
+        let who = format!("{mode} {} {}\n", process::id(), wall_micros());
+        let new = self.0.join("new");
+        // Of somebody who died at the door.
+        let _ = fs::remove_file(&new);
+        let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+        file.lock()?;
+        file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
+        let contender = Contender { number, path: self.file(number), file };
+        fs::rename(&new, &contender.path)?;
+        Ok(contender)
+    }
+}
+
+impl Contender {
+    /// Whether its file is still the one of its name.
+    pub(crate) fn is_there(&self) -> io::Result<bool> {
+        is_at(&self.file, &self.path)
+    }
+
+    /// Goes on as a reader, in one write of one byte: whoever looks sees a writer or a reader.
+    pub(crate) fn downgrade(&self) -> io::Result<()> {
+        self.file.write_all_at(b"r", 0)
+    }
+}
+
+impl Drop for Contender {
+    fn drop(&mut self) {
+        if self.is_there().unwrap_or(false) {
+            // Should it fail: the file is closed now, and without its lock it is a dead one's.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+pub(crate) fn file_name(number: u64) -> String {
+    format!("{number:020}")
+}
+
+fn parse(number: u64, record: &[u8]) -> Option<(Mode, Shown)> {
+    let end = record.iter().position(|byte| *byte == b'\n')?;
+    let mut words = str::from_utf8(&record[..end]).ok()?.split(' ');
+    let mode = match words.next()? {
+        "w" => Mode::Exclusive,
+        "r" => Mode::Read,
+        of => Mode::Permit { of: of.parse().ok()? },
+    };
+    let shown = Shown::new(format!("{number}-{}", words.next()?)).with_mode(mode);
+    Some((mode, shown.with_since_micros(words.next()?.parse().ok()?).with_payload(&record[end + 1..])))
+}
+
+fn is_locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
+    match tried {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Whether the file of that path is this very one, and not another that came in its place.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}

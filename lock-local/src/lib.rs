@@ -1,0 +1,51 @@
+//! The backend of one machine: no server, only files that the kernel locks.
+//!
+//! # Which promise
+//! Waiters are granted in the order of their arrival, over all programs of this machine that name the same directory. A
+//! contender is a file that its owner has locked (`flock(2)`) for as long as it lives; so when a process dies, however it
+//! dies, the kernel gives its locks back at once. A release wakes exactly one waiter, by the kernel's own news
+//! (`inotify(7)`); where there is none, waiters look each second. Readers and writers, a downgrade without a gap, and
+//! semaphores are in it.
+//!
+//! The fencing token is a counter in a file, on the disk before it is given out: it rises through crashes of programs and
+//! of the machine. When the directory is deleted (or is on a file system in memory, and the machine restarts) it goes on
+//! from the wall clock, in microseconds, and rises as long as that clock was not set back.
+//!
+//! # What this does not guarantee
+//! - **A process that is stopped keeps its locks.** There is no lease and no ttl: a guard stays valid until it is given back
+//!   or its process ends. One that is stopped just while it enters a queue, a matter of microseconds, keeps everybody out of
+//!   that queue: they get [`Error::Unavailable`](lock_core::Error::Unavailable) after 5 s.
+//! - One machine, one kernel, a file system of its own: no NFS or SMB, whose locks are another thing. Containers that mount
+//!   the same directory are fine.
+//! - A child process that was forked without running another program shares its parent's locks, until it ends or the parent
+//!   gives them back.
+//! - Whoever may write to the directory can break the locks in it. A contender's file that is deleted is reported as
+//!   [`Loss::TakenAway`](lock_core::Loss::TakenAway) within a second, after the fact.
+//!
+//! # What it costs
+//! An uncontended acquisition makes one file and waits once for the disk, because of the token; a release deletes the file. A
+//! lock that is held is one open file. What stays of a lock that nobody uses is its directory with one file of 32 bytes, the
+//! counter, so that its token never falls; delete both when no program uses the lock, if there are too many.
+//!
+//! # Example
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! let locks = lock_core::Locks::new(lock_local::Local::connect(lock_local::Config::new(directory.path())?)?);
+//! let guard = locks.mutex("orders/4711").lock().await?;
+//! println!("held with token {}", guard.token());
+//! guard.release().await?;
+//! locks.close(std::time::Duration::from_secs(1)).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod config;
+pub mod counter;
+mod files;
+pub mod queue;
+mod watch;
+
+pub use crate::{backend::Local, config::Config};
