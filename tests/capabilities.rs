@@ -27,10 +27,12 @@ async fn columns() -> Vec<Column> {
     let redis = Redis::start().await.unwrap();
     let nodes = RedisNodes::start(3).await.unwrap();
     let zookeeper = ZooKeeper::start(1).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
     vec![
         column("ZooKeeper", &zookeeper.url()).await,
         column("Redis", &redis.url()).await,
         column("Redlock", &nodes.url()).await,
+        column("local", &format!("local://{}", directory.path().display())).await,
         column("memory", "memory://").await,
     ]
 }

@@ -35,6 +35,13 @@ async fn no_update_is_lost_on_redlock() {
     assert_eq!(counted(Some(&nodes.url())).await, PROCESSES * TIMES);
 }
 
+#[tokio::test]
+async fn no_update_is_lost_on_local_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("local://{}", directory.path().display());
+    assert_eq!(counted(Some(&url)).await, PROCESSES * TIMES);
+}
+
 /// Without this, the others could not have failed.
 #[tokio::test]
 async fn without_the_lock_updates_are_lost() {
