@@ -1,81 +1,129 @@
 //! One try to take a lock, with its undo.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
-use lock_core::{BootInstant, Request};
+use lock_core::{BootInstant, Error, Request};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Redis,
+    kind::{Holding, Kind},
     node::{Connection, FailureKind, NodeError, ScriptCall},
-    scripts::{self, Acquired, Ask, Attempt},
+    scripts::{self, Acquired, Ask, Attempt, Intent},
 };
+
+/// What is asked for, and since when.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) kind: Kind,
+    pub(crate) ttl: Duration,
+    /// Zero for none.
+    pub(crate) delay: Duration,
+    pub(crate) arrived: BootInstant,
+}
 
 /// How a try ended.
 pub(crate) enum Tried {
     /// The lock is ours; validity counts from when this attempt was first sent.
-    Granted { attempt: Attempt, number: u64, sent_at: BootInstant },
+    Granted(Granted),
     /// Somebody holds it, for this long; `None` without an expiry.
     Held(Option<Duration>),
     /// It stands in line: so it was answered to a request that was sent at `sent_at`.
     InLine { sent_at: BootInstant, ahead: u64, left: Option<Duration> },
+    /// Those who hold a permit named another number of permits: this one.
+    Permits(u64),
     /// It was told to stop, and has withdrawn what it had.
     Stopped,
+}
+
+/// A grant, before anybody was told of it.
+pub(crate) struct Granted {
+    pub(crate) holding: Holding,
+    pub(crate) number: u64,
+    pub(crate) sent_at: BootInstant,
+    /// The connection broke under way, so that it was sent twice.
+    pub(crate) resent: bool,
 }
 
 /// One attempt, ready to be sent.
 struct Try<'a> {
     redis: &'a Redis,
-    attempt: Attempt,
+    holding: Holding,
     acquire: ScriptCall,
-    ttl: Duration,
     stop: &'a CancellationToken,
+}
+
+impl<'a> Wanted<'a> {
+    pub(crate) fn new(redis: &Redis, request: &'a Request) -> Result<Self, Error> {
+        Ok(Self {
+            request,
+            kind: Kind::of(request.mode)?,
+            ttl: request.ttl.unwrap_or(redis.ttl()),
+            delay: request.delay.unwrap_or_default(),
+            arrived: redis.clock().now(),
+        })
+    }
+
+    /// The refusal of one who names another number of permits than those who hold one.
+    pub(crate) fn disagreement(&self, there: u64) -> Error {
+        let there = u32::try_from(there).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
+        let asked = if let Kind::Permit(asked) = self.kind { asked } else { there };
+        Error::permits(&self.request.name, asked, there)
+    }
+
+    /// An attempt at it, of its own.
+    pub(crate) fn holding(&self, redis: &Redis) -> Holding {
+        self.holding_by(Attempt::new(redis.keys(&self.request.name)))
+    }
+
+    pub(crate) const fn holding_by(&self, attempt: Attempt) -> Holding {
+        Holding { kind: self.kind, attempt, ttl: self.ttl, delay: self.delay }
+    }
 }
 
 impl Redis {
     /// Tries once: one round trip and one command on the server, unless the connection breaks.
     pub(crate) async fn try_once(
         &self,
-        request: &Request,
-        ttl: Duration,
+        wanted: &Wanted<'_>,
+        intent: Option<&Intent<'_>>,
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
-        let attempt = Attempt::new(self.keys(&request.name));
-        let acquire = attempt.acquire(&Ask::new(ttl, self.proposals().next(), &request.payload), None);
-        self.try_this(attempt, acquire, ttl, stop).await
+        let holding = wanted.holding(self);
+        let ask = Ask { delay: wanted.delay, ..Ask::new(wanted.ttl, self.proposals().next(), &wanted.request.payload) };
+        let waited = self.clock().now().saturating_since(wanted.arrived);
+        let acquire = holding.acquire(&ask, waited, intent);
+        self.try_this(holding, acquire, stop).await
     }
 
     /// Tries once by a call of its own, which answers as `acquire.lua` does.
     pub(crate) async fn try_this(
         &self,
-        attempt: Attempt,
+        holding: Holding,
         acquire: ScriptCall,
-        ttl: Duration,
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
-        Try { redis: self, attempt, acquire, ttl, stop }.run().await
+        Try { redis: self, holding, acquire, stop }.run().await
     }
 
     /// Has the janitor undo an attempt: first down its own connection, where the undo comes after it for certain; else on
     /// another one, with a tombstone should it come later.
-    pub(crate) fn undo(&self, attempt: &Attempt, ttl: Duration, own: Option<Connection>) {
-        let (node, attempt, url) = (self.node().clone(), attempt.clone(), self.url());
+    pub(crate) fn undo(&self, holding: &Holding, own: Option<Connection>) {
+        let (node, holding, url) = (self.node().clone(), holding.clone(), self.url());
         // The request may still be on its way for as long as an answer may take.
-        let until = ttl.saturating_add(self.node().config().response_timeout);
+        let until = holding.ttl.saturating_add(self.node().config().response_timeout);
         let until = self.clock().now().saturating_add(until);
         let mut own = own;
         self.janitor().clean("an acquisition of unknown outcome", until, move || {
-            let (node, attempt, url, own) = (node.clone(), attempt.clone(), url.clone(), own.take());
+            let (node, holding, url, own) = (node.clone(), holding.clone(), url.clone(), own.take());
             async move {
                 if let Some(own) = own
-                    && own
-                        .call(attempt.release(Duration::ZERO))
-                        .await
-                        .is_ok_and(|answer| scripts::held(&answer).is_ok())
+                    && own.call(holding.release()).await.is_ok_and(|answer| scripts::held(&answer).is_ok())
                 {
                     return Ok(());
                 }
-                let undone = node.call(attempt.undo(Duration::ZERO)).await.and_then(|answer| scripts::held(&answer));
+                let undone = node.call(holding.undo()).await.and_then(|answer| scripts::held(&answer));
                 undone.map(drop).map_err(|error| error.into_error(&url))
             }
         });
@@ -87,21 +135,28 @@ impl Try<'_> {
         let Some(connection) = self.connection().await? else { return Ok(Tried::Stopped) };
         // Before the sending, for the server counts from later on.
         let sent_at = self.redis.clock().now();
+        let mut resent = false;
         let answer = match self.ask(&connection).await {
-            Err(error) if error.kind() == FailureKind::Connection => self.ask_again(error).await,
+            Err(error) if error.kind() == FailureKind::Connection => {
+                resent = true;
+                self.ask_again(error).await
+            }
             Err(error) => {
                 if error.is_unknown() {
-                    self.undo(Some(connection));
+                    self.redis.undo(&self.holding, Some(connection));
                 }
                 Err(error)
             }
             answer => answer,
         };
         match answer? {
-            Some(Acquired::Granted(number)) => Ok(Tried::Granted { attempt: self.attempt, number, sent_at }),
+            Some(Acquired::Granted(number)) => {
+                Ok(Tried::Granted(Granted { holding: self.holding, number, sent_at, resent }))
+            }
             Some(Acquired::Held(left)) => Ok(Tried::Held(left)),
             Some(Acquired::InLine { ahead, left }) => Ok(Tried::InLine { sent_at, ahead, left }),
-            Some(Acquired::Undone | Acquired::Permits(_)) => Ok(Tried::Held(Some(Duration::ZERO))),
+            Some(Acquired::Permits(of)) => Ok(Tried::Permits(of)),
+            Some(Acquired::Undone) => Ok(Tried::Held(Some(Duration::ZERO))),
             None => Ok(Tried::Stopped),
         }
     }
@@ -117,7 +172,7 @@ impl Try<'_> {
         let found = matches!(&answer, Ok(Some(acquired)) if acquired.left_something());
         if first.is_unknown() && !found || answer.as_ref().is_err_and(NodeError::is_unknown) {
             // Down two connections, nothing is known about the order in which they arrive: leave a tombstone.
-            self.undo(None);
+            self.redis.undo(&self.holding, None);
         }
         answer
     }
@@ -143,7 +198,7 @@ impl Try<'_> {
             () = self.stop.cancelled() => {}
         }
         // Down the same connection, so the acquisition is not overtaken by its undo.
-        let withdrawing = async { scripts::held(&connection.call(self.attempt.release(Duration::ZERO)).await?) };
+        let withdrawing = async { scripts::held(&connection.call(self.holding.release()).await?) };
         let (answer, withdrawn) = futures::join!(asking, withdrawing);
         let is_clean = match (&answer, &withdrawn) {
             (Ok(acquired), withdrawn) if acquired.left_something() => matches!(withdrawn, Ok(true)),
@@ -151,12 +206,8 @@ impl Try<'_> {
             (Err(error), _) => !error.is_unknown(),
         };
         if !is_clean {
-            self.undo(Some(connection.clone()));
+            self.redis.undo(&self.holding, Some(connection.clone()));
         }
         Ok(None)
-    }
-
-    fn undo(&self, own: Option<Connection>) {
-        self.redis.undo(&self.attempt, self.ttl, own);
     }
 }

@@ -5,29 +5,32 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 use lock_core::{
-    Backend, BootInstant, Capabilities, Clock, Contender, Error, Feature, Janitor, Keeper, Lease, LockName, Loss, Mode,
-    Request, Snapshot, Validity, Wait, validity::deadline,
+    Backend, Capabilities, Clock, Error, Feature, Janitor, Keeper, Lease, LockName, Loss, Request, Snapshot, Validity,
+    Wait, validity::deadline,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config, Queue,
-    attempt::Tried,
+    attempt::{Granted, Tried, Wanted},
+    changes,
     config::TTLS,
     fifo::Fifo,
     keys::Keys,
+    kind::Holding,
     lease::{Held, RedisLease, Watchdog, give_back},
     lines::Lines,
-    node::{FailureKind, Node, NodeError},
-    scripts::{self, Attempt},
+    node::{Node, NodeError},
+    scripts,
     token::Proposals,
 };
 
@@ -50,7 +53,10 @@ pub struct Redis {
     fifo: Option<Fifo>,
     /// What is held, by the value of its attempt.
     held: Mutex<HashMap<String, Arc<Held>>>,
-    closed: AtomicBool,
+    closed: CancellationToken,
+    /// What tells the waiters of this connection from those of others, and how many there were.
+    id: String,
+    waiters: AtomicU64,
 }
 
 impl Redis {
@@ -78,7 +84,9 @@ impl Redis {
             proposals: Proposals::default(),
             lines: Lines::default(),
             held: Mutex::default(),
-            closed: AtomicBool::new(false),
+            closed: CancellationToken::new(),
+            id: uuid::Uuid::new_v4().simple().to_string(),
+            waiters: AtomicU64::new(0),
         };
         Ok(Arc::new(redis))
     }
@@ -112,65 +120,79 @@ impl Redis {
     }
 
     pub(crate) fn unavailable(&self, error: NodeError) -> Error {
-        if self.closed.load(Ordering::Acquire) { Error::Closed } else { error.into_error(&self.url()) }
+        if self.closed.is_cancelled() { Error::Closed } else { error.into_error(&self.url()) }
     }
 
-    /// Makes a lease of a grant that was asked for by a request sent at `sent_at`.
-    pub(crate) fn grant(
-        self: &Arc<Self>,
-        request: &Request,
-        attempt: Attempt,
-        number: u64,
-        ttl: Duration,
-        sent_at: BootInstant,
-    ) -> Box<dyn Lease> {
-        let validity = Validity::new(self.clock, deadline(sent_at, ttl));
-        Box::new(self.lease(request, attempt, number, ttl, validity))
+    pub(crate) const fn ttl(&self) -> Duration {
+        self.config.ttl
     }
 
-    /// Makes a lease of a grant that is valid as `validity` says.
-    pub(crate) fn lease(
+    pub(crate) const fn closed(&self) -> &CancellationToken {
+        &self.closed
+    }
+
+    /// A name that no other waiter has, on this connection or on another one.
+    pub(crate) fn waiter_id(&self) -> String {
+        format!("{}-{}", self.id, self.waiters.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes a lease of a grant.
+    pub(crate) fn grant(self: &Arc<Self>, request: &Request, granted: Granted) -> Box<dyn Lease> {
+        let Granted { holding, number, sent_at, .. } = granted;
+        self.proposals.seen(number);
+        let validity = Validity::new(self.clock, deadline(sent_at, holding.ttl));
+        Box::new(self.hold(request.name.clone(), holding, number, validity))
+    }
+
+    /// Keeps what is held renewed from now on.
+    pub(crate) fn hold(
         self: &Arc<Self>,
-        request: &Request,
-        attempt: Attempt,
+        name: LockName,
+        holding: Holding,
         number: u64,
-        ttl: Duration,
         validity: Validity,
     ) -> RedisLease {
-        self.proposals.seen(number);
-        let held = Arc::new(Held { name: request.name.clone(), attempt, ttl, number, validity: validity.clone() });
-        self.holding(|all| all.insert(held.attempt.value.clone(), Arc::clone(&held)));
-        let kept = self.keeper.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
+        let every = holding.ttl / RENEWALS_PER_TTL;
+        let is_passing_on = AtomicBool::new(false);
+        let held = Arc::new(Held { name, holding, number, validity: validity.clone(), is_passing_on });
+        self.held(|all| all.insert(held.holding.attempt.value.clone(), Arc::clone(&held)));
+        let kept = self.keeper.keep(Arc::clone(&held), validity, every);
         RedisLease { held, kept, redis: Arc::clone(self) }
     }
 
     pub(crate) fn forget(&self, held: &Held) {
-        self.holding(|all| all.remove(&held.attempt.value));
+        self.held(|all| all.remove(&held.holding.attempt.value));
     }
 
     /// Has the janitor release what could not be released, until it has ended by itself.
-    pub(crate) fn leave_to_janitor(&self, held: &Held) {
-        let until = self.clock.now().saturating_add(held.ttl);
-        let (node, attempt, url) = (self.node.clone(), held.attempt.clone(), self.url());
+    pub(crate) fn leave_to_janitor(&self, holdings: Vec<Holding>) {
+        let ttl = holdings.iter().map(|holding| holding.ttl).max().unwrap_or_default();
+        let until = self.clock.now().saturating_add(ttl);
+        let (node, url, holdings) = (self.node.clone(), self.url(), Arc::new(holdings));
         self.janitor.clean("a release without an answer", until, move || {
-            let (node, attempt, url) = (node.clone(), attempt.clone(), url.clone());
-            async move { give_back(&node, &attempt).await.map(drop).map_err(|error| error.into_error(&url)) }
+            let (node, url, holdings) = (node.clone(), url.clone(), Arc::clone(&holdings));
+            async move {
+                for holding in holdings.iter() {
+                    give_back(&node, holding).await.map_err(|error| error.into_error(&url))?;
+                }
+                Ok(())
+            }
         });
     }
 
-    fn holding<T>(&self, work: impl FnOnce(&mut HashMap<String, Arc<Held>>) -> T) -> T {
+    fn held<T>(&self, work: impl FnOnce(&mut HashMap<String, Arc<Held>>) -> T) -> T {
         work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives everything back in bursts; what got no answer is left to the janitor.
     async fn release_all(&self) {
-        let all: Vec<_> = self.holding(|all| all.drain().map(|(_, held)| held).collect());
+        let all: Vec<_> = self.held(|all| all.drain().map(|(_, held)| held).collect());
         all.iter().for_each(|held| held.validity.end(Loss::Closed));
         for burst in all.chunks(BURST) {
-            let calls: Vec<_> = burst.iter().map(|held| held.attempt.release(Duration::ZERO)).collect();
+            let calls: Vec<_> = burst.iter().map(|held| held.holding.release()).collect();
             for (held, answer) in burst.iter().zip(self.node.run(&calls).await) {
                 if answer.and_then(|answer| scripts::held(&answer)).is_err() {
-                    self.leave_to_janitor(held);
+                    self.leave_to_janitor(vec![held.holding.clone()]);
                 }
             }
         }
@@ -183,31 +205,31 @@ impl Backend for Redis {
         let capabilities = Capabilities::new("redis").with_ttl(TTLS).with(Feature::Expiry);
         match &self.fifo {
             Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue),
-            None => capabilities,
+            None => capabilities
+                .with(Feature::ReadWrite)
+                .with(Feature::Downgrade)
+                .with(Feature::Semaphore)
+                .with(Feature::LockDelay),
         }
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.closed.is_cancelled() {
             return Err(Error::Closed);
         }
-        if request.mode != Mode::Exclusive {
-            return Err(Error::Unsupported { feature: "a lock that is shared", backend: "redis" });
-        }
-        let ttl = request.ttl.unwrap_or(self.config.ttl);
+        let wanted = Wanted::new(&self, &request)?;
         if let Some(fifo) = &self.fifo {
-            return self.acquire_in_turn(fifo, &request, ttl, &stop).await;
+            return self.acquire_in_turn(fifo, &wanted, &stop).await;
         }
-        match request.wait {
-            Wait::UntilStopped => self.wait(&request, ttl, &stop).await,
-            Wait::No => match self.try_once(&request, ttl, &stop).await {
-                Ok(Tried::Granted { attempt, number, sent_at }) => {
-                    Ok(self.grant(&request, attempt, number, ttl, sent_at))
-                }
-                Ok(Tried::Held(_) | Tried::InLine { .. }) => Err(Error::NotAcquired { name: request.name }),
-                Ok(Tried::Stopped) => Err(Error::Cancelled),
-                Err(error) => Err(self.unavailable(error)),
-            },
+        if request.wait == Wait::UntilStopped {
+            return self.wait(&wanted, &stop).await;
+        }
+        match self.try_once(&wanted, None, &stop).await {
+            Ok(Tried::Granted(granted)) => Ok(self.grant(&request, granted)),
+            Ok(Tried::Held(_) | Tried::InLine { .. }) => Err(Error::NotAcquired { name: request.name }),
+            Ok(Tried::Permits(there)) => Err(wanted.disagreement(there)),
+            Ok(Tried::Stopped) => Err(Error::Cancelled),
+            Err(error) => Err(self.unavailable(error)),
         }
     }
 
@@ -215,22 +237,15 @@ impl Backend for Redis {
         if self.fifo.is_some() {
             return self.look_at_the_line(name).await;
         }
-        let call = || scripts::inspect(&self.keys(name));
-        let answer = match self.node.call(call()).await {
-            Err(error) if error.kind() == FailureKind::Connection => self.node.call(call()).await,
-            answer => answer,
-        };
-        let holder = answer.and_then(|answer| scripts::holder(&answer)).map_err(|error| self.unavailable(error))?;
-        let contender = holder.map(|holder| {
-            let mut contender = Contender::new(String::from_utf8_lossy(&holder.value)).with_payload(holder.payload);
-            (contender.token, contender.remaining) = (holder.number, holder.remaining);
-            contender
-        });
-        Ok(Snapshot::new(contender.into_iter().collect(), Vec::new()))
+        self.look(name).await
+    }
+
+    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        changes::followed(self, name)
     }
 
     async fn close(&self, limit: Duration) -> Result<(), Error> {
-        self.closed.store(true, Ordering::Release);
+        self.closed.cancel();
         let until = self.clock.now().saturating_add(limit);
         let released = self.clock.timeout(limit, self.release_all()).await.is_some();
         let clean = self.janitor.drain(until.saturating_since(self.clock.now())).await;

@@ -30,6 +30,16 @@ pub(crate) enum Family {
     Semaphore,
 }
 
+/// An attempt, and how it holds what it was granted: all that its renewal, its release and its undo need.
+#[derive(Debug, Clone)]
+pub(crate) struct Holding {
+    pub(crate) kind: Kind,
+    pub(crate) attempt: Attempt,
+    pub(crate) ttl: Duration,
+    /// The lock delay; zero for none.
+    pub(crate) delay: Duration,
+}
+
 impl Kind {
     /// How `mode` is held.
     pub(crate) const fn of(mode: Mode) -> Result<Self, Error> {
@@ -45,42 +55,6 @@ impl Kind {
         match self {
             Self::Alone | Self::Reader => Family::Lock,
             Self::Permit(_) => Family::Semaphore,
-        }
-    }
-
-    /// Takes it. `waited` is how long it has waited; `intent` counts for one who would hold it alone.
-    pub(crate) fn acquire(
-        self,
-        attempt: &Attempt,
-        ask: &Ask<'_>,
-        waited: Duration,
-        intent: Option<&Intent<'_>>,
-    ) -> ScriptCall {
-        match self {
-            Self::Alone => attempt.acquire(ask, intent),
-            Self::Reader => attempt.acquire_read(ask, waited),
-            Self::Permit(of) => attempt.acquire_permit(ask, of),
-        }
-    }
-
-    pub(crate) fn renew(self, attempt: &Attempt, ttl: Duration, delay: Duration) -> ScriptCall {
-        match self.members() {
-            None => attempt.renew(ttl, delay, None),
-            Some(members) => attempt.renew_member(members, ttl, delay, None),
-        }
-    }
-
-    pub(crate) fn release(self, attempt: &Attempt, delay: Duration) -> ScriptCall {
-        match self.members() {
-            None => attempt.release(delay),
-            Some(members) => attempt.release_member(members, delay),
-        }
-    }
-
-    pub(crate) fn undo(self, attempt: &Attempt, delay: Duration) -> ScriptCall {
-        match self.members() {
-            None => attempt.undo(delay),
-            Some(members) => attempt.undo_member(members, delay),
         }
     }
 
@@ -100,5 +74,47 @@ impl Family {
             Self::Lock => keys.channel(),
             Self::Semaphore => keys.permit_channel(),
         }
+    }
+}
+
+impl Holding {
+    /// Takes it. `waited` is for how long it has waited so far; `intent` counts for one who would hold the lock alone.
+    pub(crate) fn acquire(&self, ask: &Ask<'_>, waited: Duration, intent: Option<&Intent<'_>>) -> ScriptCall {
+        match self.kind {
+            Kind::Alone => self.attempt.acquire(ask, intent),
+            Kind::Reader => self.attempt.acquire_read(ask, waited),
+            Kind::Permit(of) => self.attempt.acquire_permit(ask, of),
+        }
+    }
+
+    pub(crate) fn renew(&self) -> ScriptCall {
+        match self.kind.members() {
+            None => self.attempt.renew(self.ttl, self.delay, None),
+            Some(members) => self.attempt.renew_member(members, self.ttl, self.delay, None),
+        }
+    }
+
+    pub(crate) fn release(&self) -> ScriptCall {
+        match self.kind.members() {
+            None => self.attempt.release(self.delay),
+            Some(members) => self.attempt.release_member(members, self.delay),
+        }
+    }
+
+    pub(crate) fn undo(&self) -> ScriptCall {
+        match self.kind.members() {
+            None => self.attempt.undo(self.delay),
+            Some(members) => self.attempt.undo_member(members, self.delay),
+        }
+    }
+
+    /// Makes a reader of one that holds the lock alone.
+    pub(crate) fn downgrade(&self) -> ScriptCall {
+        self.attempt.downgrade(self.ttl, self.delay)
+    }
+
+    /// The same as a reader.
+    pub(crate) fn as_reader(&self) -> Self {
+        Self { kind: Kind::Reader, ..self.clone() }
     }
 }

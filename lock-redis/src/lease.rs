@@ -1,24 +1,32 @@
-//! A held lock: its renewal and its release.
+//! A held lock: its renewal, its release, and its way from writer to reader.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use lock_core::{Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
 
 use crate::{
     Redis,
-    node::{FailureKind, Node, NodeError},
-    scripts::{self, Attempt},
+    kind::Holding,
+    node::{FailureKind, Node, NodeError, ScriptCall},
+    scripts,
 };
 
 /// What a grant is, for its renewal.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) name: LockName,
-    pub(crate) attempt: Attempt,
-    pub(crate) ttl: Duration,
+    pub(crate) holding: Holding,
     pub(crate) number: u64,
     pub(crate) validity: Validity,
+    /// It is about to go on as another kind of holding, so the server may deny this one.
+    pub(crate) is_passing_on: AtomicBool,
 }
 
 /// Renews the leases of one server in bursts.
@@ -40,15 +48,17 @@ impl Renewer for Watchdog {
             }
         };
         let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
-        let calls: Vec<_> = due.iter().map(|(held, _)| held.attempt.renew(held.ttl, Duration::ZERO, None)).collect();
+        let calls: Vec<_> = due.iter().map(|(held, _)| held.holding.renew()).collect();
         // Before the sending: the server counts from later on, so the holder gives up first.
         let sent_at = self.node.clock().now();
         let answers = connection.run(&calls).await;
         for ((held, seen), answer) in due.into_iter().zip(answers) {
             match answer.and_then(|answer| scripts::held(&answer)) {
                 Ok(true) => {
-                    held.validity.advance(seen, deadline(sent_at, held.ttl));
+                    held.validity.advance(seen, deadline(sent_at, held.holding.ttl));
                 }
+                // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
+                Ok(false) if held.is_passing_on.load(Ordering::Acquire) => {}
                 Ok(false) => held.validity.end(Loss::TakenAway),
                 Err(error) => {
                     tracing::debug!(name = %held.name, %error, "a renewal was not acknowledged");
@@ -59,11 +69,17 @@ impl Renewer for Watchdog {
     }
 }
 
-/// The grant, as `lock-core` has it.
+/// A grant, as its guard has it.
 pub(crate) struct RedisLease {
     pub(crate) held: Arc<Held>,
     pub(crate) kept: Kept<Held>,
     pub(crate) redis: Arc<Redis>,
+}
+
+impl Held {
+    fn lost(&self, loss: Loss) -> Error {
+        Error::Lost { name: self.name.clone(), loss }
+    }
 }
 
 #[async_trait]
@@ -84,19 +100,51 @@ impl Lease for RedisLease {
         held.validity.end(Loss::Released);
         redis.forget(&held);
         if let Some(loss @ (Loss::TakenAway | Loss::Closed)) = before {
-            return Err(Error::Lost { name: held.name.clone(), loss });
+            return Err(held.lost(loss));
         }
-        match give_back(redis.node(), &held.attempt).await {
+        match give_back(redis.node(), &held.holding).await {
             Ok(Some(listeners)) => {
-                redis.released(&held.name, listeners);
+                redis.released(held.holding.kind.family(), &held.name, listeners);
                 Ok(())
             }
-            Ok(None) => Err(Error::Lost { name: held.name.clone(), loss: before.unwrap_or(Loss::TakenAway) }),
+            Ok(None) => Err(held.lost(before.unwrap_or(Loss::TakenAway))),
             Err(error) => {
-                redis.leave_to_janitor(&held);
+                redis.leave_to_janitor(vec![held.holding.clone()]);
                 Err(redis.unavailable(error))
             }
         }
+    }
+
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        let Self { held, kept, redis } = *self;
+        // Before its renewal ends, so that one under way is not taken for a loss.
+        held.is_passing_on.store(true, Ordering::Release);
+        drop(kept);
+        let reader = held.holding.as_reader();
+        let seen = held.validity.observe();
+        let sent_at = redis.clock().now();
+        let problem = match (seen, twice(redis.node(), || held.holding.downgrade()).await) {
+            (Some(seen), Ok((Some(_), _))) => {
+                held.validity.advance(seen, deadline(sent_at, reader.ttl));
+                match held.validity.loss() {
+                    None => {
+                        return Ok(Box::new(redis.hold(held.name.clone(), reader, held.number, held.validity.clone())));
+                    }
+                    Some(loss) => held.lost(loss),
+                }
+            }
+            (None, _) => held.lost(held.validity.loss().unwrap_or(Loss::Expired)),
+            (_, Ok((None, _))) => {
+                held.validity.end(Loss::TakenAway);
+                held.lost(Loss::TakenAway)
+            }
+            (_, Err(error)) => redis.unavailable(error),
+        };
+        held.validity.end(Loss::Released);
+        redis.forget(&held);
+        // Whether it went on as a reader or not is not known, so both are given back.
+        redis.leave_to_janitor(vec![held.holding.clone(), reader]);
+        Err(problem)
     }
 }
 
@@ -106,18 +154,20 @@ impl fmt::Debug for RedisLease {
     }
 }
 
-/// Releases; how many were listening, or `None` when it was not held any more. When the connection broke, tries once more
-/// on the next one: a lock that is not given back stands in everybody's way.
-pub(crate) async fn give_back(node: &Node, attempt: &Attempt) -> Result<Option<u64>, NodeError> {
-    let first = match release(node, attempt).await {
-        Err(error) if error.kind() == FailureKind::Connection => error,
-        done => return done,
-    };
-    let second = release(node, attempt).await?;
+/// Releases; how many were listening, or `None` when it was not held any more.
+pub(crate) async fn give_back(node: &Node, holding: &Holding) -> Result<Option<u64>, NodeError> {
+    let (listeners, resent) = twice(node, || holding.release()).await?;
     // The first request may have been the one that released it.
-    Ok(if first.is_unknown() { second.or(Some(0)) } else { second })
+    Ok(if resent { listeners.or(Some(0)) } else { listeners })
 }
 
-async fn release(node: &Node, attempt: &Attempt) -> Result<Option<u64>, NodeError> {
-    scripts::released(&node.call(attempt.release(Duration::ZERO)).await?)
+/// Makes a call and reads its answer as that of a release. When the connection broke, tries once more on the next one: a
+/// lock that is not given back stands in everybody's way. Says, too, whether the first request may have run.
+async fn twice(node: &Node, call: impl Fn() -> ScriptCall) -> Result<(Option<u64>, bool), NodeError> {
+    let first = match node.call(call()).await {
+        Err(error) if error.kind() == FailureKind::Connection => error,
+        done => return Ok((scripts::released(&done?)?, false)),
+    };
+    let second = node.call(call()).await?;
+    Ok((scripts::released(&second)?, first.is_unknown()))
 }

@@ -43,15 +43,18 @@
 
 mod attempt;
 mod backend;
+mod changes;
 mod config;
 mod fifo;
 pub mod keys;
+mod kind;
 mod lease;
 mod lines;
 pub mod node;
 pub mod scripts;
 pub mod token;
 mod waiting;
+mod writers;
 
 pub use crate::{
     backend::Redis,

@@ -1,31 +1,45 @@
-//! The waiters of this client, in a line for each lock name.
+//! The waiters of this client, in a line for each lock and each semaphore.
 //!
 //! Only the first in line talks to the server: a release wakes one waiter of each client, not all of them, and waiters
 //! of one client are granted in the order of their arrival.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use lock_core::{BootInstant, LockName};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, Notify};
 
-use crate::node::Subscription;
+use crate::{
+    kind::{Family, Kind},
+    node::Subscription,
+};
+
+/// What a line is for.
+pub(crate) type LineOf = (Family, LockName);
 
 /// The lines of all names that have waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    lines: Mutex<HashMap<LockName, Arc<Line>>>,
-    /// Names that others waited for when it released them, and until when it lets them go first.
-    courtesies: Mutex<HashMap<LockName, BootInstant>>,
+    lines: Mutex<HashMap<LineOf, Arc<Line>>>,
+    /// What others waited for when this client released it, and until when it lets them go first.
+    courtesies: Mutex<HashMap<LineOf, BootInstant>>,
 }
 
 /// More courtesies than this are looked through for those that are over.
 const MANY: usize = 64;
 
-/// A line. Its lock is fair: whoever has it is the first in line.
-type Line = tokio::sync::Mutex<Front>;
+/// A line.
+#[derive(Debug, Default)]
+struct Line {
+    /// This lock is fair: whoever has it is the first in line.
+    front: tokio::sync::Mutex<Front>,
+    /// Those in line who would hold the lock alone, in their order.
+    writers: Mutex<VecDeque<Arc<WaitingWriter>>>,
+    /// One of them has left.
+    writer_left: Notify,
+}
 
 /// What the first in line knows, and leaves to the next one.
 #[derive(Debug, Default)]
@@ -45,66 +59,141 @@ pub(crate) struct SeenHeld {
     pub(crate) changes: u64,
     /// When the holder's lease ends unless it is renewed.
     pub(crate) look_again: BootInstant,
+    /// Whom it keeps out: those who ask as the one did that was refused; `None` for everybody.
+    pub(crate) keeps_out: Option<Kind>,
+}
+
+/// One that would hold the lock alone, and for which readers who come later wait.
+#[derive(Debug)]
+pub(crate) struct WaitingWriter {
+    /// What the server knows it by.
+    pub(crate) id: String,
+    pub(crate) arrived: BootInstant,
+    /// When a request was sent, the last time, that has the server note that it waits.
+    noted_at: Mutex<Option<BootInstant>>,
 }
 
 /// A place in a line; leaving it is dropping it.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     lines: &'a Lines,
-    name: LockName,
+    of: LineOf,
     line: Arc<Line>,
+    /// `None` for one that would not hold the lock alone.
+    pub(crate) writer: Option<Arc<WaitingWriter>>,
 }
 
 impl Lines {
-    /// Joins the line of `name`, at its end.
-    pub(crate) fn join(&self, name: &LockName) -> Place<'_> {
-        let line = self.open(|lines| Arc::clone(lines.entry(name.clone()).or_default()));
-        Place { lines: self, name: name.clone(), line }
+    /// Joins a line, at its end.
+    pub(crate) fn join(&self, of: LineOf, writer: Option<WaitingWriter>) -> Place<'_> {
+        let line = self.open(|lines| Arc::clone(lines.entry(of.clone()).or_default()));
+        let writer = writer.map(Arc::new);
+        if let Some(writer) = &writer {
+            line.writers(|writers| writers.push_back(Arc::clone(writer)));
+        }
+        Place { lines: self, of, line, writer }
     }
 
-    /// Lets others go first on `name` until then.
-    pub(crate) fn let_others_go_first(&self, name: &LockName, now: BootInstant, until: BootInstant) {
+    /// Whether anybody stands in that line.
+    pub(crate) fn has(&self, of: &LineOf) -> bool {
+        self.open(|lines| lines.contains_key(of))
+    }
+
+    /// Lets others go first there until then.
+    pub(crate) fn let_others_go_first(&self, of: LineOf, now: BootInstant, until: BootInstant) {
         let mut courtesies = self.courtesies.lock().unwrap_or_else(PoisonError::into_inner);
         if courtesies.len() >= MANY {
             courtesies.retain(|_, until| now < *until);
         }
-        courtesies.insert(name.clone(), until);
+        courtesies.insert(of, until);
     }
 
-    /// Until when others go first on `name`; asked once.
-    pub(crate) fn others_go_first(&self, name: &LockName, now: BootInstant) -> Option<BootInstant> {
+    /// Until when others go first there; asked once.
+    pub(crate) fn others_go_first(&self, of: &LineOf, now: BootInstant) -> Option<BootInstant> {
         let mut courtesies = self.courtesies.lock().unwrap_or_else(PoisonError::into_inner);
-        courtesies.remove(name).filter(|until| now < *until)
+        courtesies.remove(of).filter(|until| now < *until)
     }
 
-    fn open<T>(&self, work: impl FnOnce(&mut HashMap<LockName, Arc<Line>>) -> T) -> T {
+    fn open<T>(&self, work: impl FnOnce(&mut HashMap<LineOf, Arc<Line>>) -> T) -> T {
         work(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Line {
+    fn writers<T>(&self, work: impl FnOnce(&mut VecDeque<Arc<WaitingWriter>>) -> T) -> T {
+        work(&mut self.writers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl WaitingWriter {
+    pub(crate) fn new(id: String, arrived: BootInstant) -> Self {
+        Self { id, arrived, noted_at: Mutex::default() }
+    }
+
+    /// When a request was sent, the last time, that has the server note that it waits; `None` when there is no note.
+    pub(crate) fn noted_at(&self) -> Option<BootInstant> {
+        *self.noted_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets [`WaitingWriter::noted_at`], and gives what it was.
+    pub(crate) fn note(&self, at: Option<BootInstant>) -> Option<BootInstant> {
+        std::mem::replace(&mut *self.noted_at.lock().unwrap_or_else(PoisonError::into_inner), at)
     }
 }
 
 impl Place<'_> {
     /// Resolves when this place is the first one.
     pub(crate) async fn first(&self) -> MutexGuard<'_, Front> {
-        self.line.lock().await
+        self.line.front.lock().await
+    }
+
+    /// The writer that comes after this one in the line.
+    pub(crate) fn next_writer(&self) -> Option<Arc<WaitingWriter>> {
+        let own = self.writer.as_ref()?;
+        self.line.writers(|writers| {
+            let at = writers.iter().position(|writer| Arc::ptr_eq(writer, own))?;
+            writers.get(at + 1).cloned()
+        })
+    }
+
+    /// Resolves when no other writer stands before this one in the line.
+    pub(crate) async fn first_writer(&self, own: &Arc<WaitingWriter>) {
+        loop {
+            let mut left = std::pin::pin!(self.line.writer_left.notified());
+            // Before the look, so that nobody leaves unnoticed after it.
+            left.as_mut().enable();
+            if self.line.writers(|writers| writers.front().is_none_or(|first| Arc::ptr_eq(first, own))) {
+                return;
+            }
+            left.await;
+        }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
+        if let Some(own) = &self.writer {
+            self.line.writers(|writers| writers.retain(|writer| !Arc::ptr_eq(writer, own)));
+            self.line.writer_left.notify_waiters();
+        }
         self.lines.open(|lines| {
             // Only the map and this place have it, and joining needs the map.
             if Arc::strong_count(&self.line) == 2 {
-                lines.remove(&self.name);
+                lines.remove(&self.of);
             }
         });
     }
 }
 
 impl Front {
-    /// Until when the lock is held, as far as is known without asking; `None` when it is time to ask.
-    pub(crate) fn held_until(&self, now: BootInstant) -> Option<SeenHeld> {
+    /// Until when the lock is held, as far as one of this kind knows without asking; `None` when it is time to ask.
+    pub(crate) fn held_until(&self, kind: Kind, now: BootInstant) -> Option<SeenHeld> {
         let subscription = self.subscription.as_ref().filter(|subscription| subscription.is_confirmed())?;
-        self.held.filter(|held| subscription.changes() == held.changes && now < held.look_again)
+        self.held.filter(|held| {
+            held.keeps_out.is_none_or(|out| out == kind)
+                && subscription.changes() == held.changes
+                && now < held.look_again
+        })
     }
 }
 
@@ -112,15 +201,38 @@ impl Front {
 mod tests {
     use super::*;
 
+    fn lock_of(name: &str) -> LineOf {
+        (Family::Lock, LockName::new(name).unwrap())
+    }
+
+    fn writer(id: &str) -> Option<WaitingWriter> {
+        Some(WaitingWriter::new(id.to_owned(), BootInstant::from_nanos(7)))
+    }
+
     #[tokio::test]
     async fn a_line_is_gone_when_the_last_one_leaves_it() {
         let lines = Lines::default();
-        let name = LockName::new("a").unwrap();
-        let (first, second) = (lines.join(&name), lines.join(&name));
+        let (first, second) = (lines.join(lock_of("a"), None), lines.join(lock_of("a"), writer("b")));
         first.first().await.failing_since = Some(BootInstant::from_nanos(7));
         drop(first);
         assert!(second.first().await.failing_since.is_some(), "what the first one knew is left to the next");
+        assert!(lines.has(&lock_of("a")));
         drop(second);
-        assert_eq!(lines.open(|lines| lines.len()), 0);
+        assert!(!lines.has(&lock_of("a")));
+    }
+
+    #[tokio::test]
+    async fn a_writer_knows_who_comes_after_it_and_when_nobody_is_before_it() {
+        let lines = Lines::default();
+        let first = lines.join(lock_of("a"), writer("first"));
+        let _reader = lines.join(lock_of("a"), None);
+        let second = lines.join(lock_of("a"), writer("second"));
+        assert_eq!(first.next_writer().unwrap().id, "second");
+        assert!(second.next_writer().is_none());
+        let own = second.writer.clone().unwrap();
+        let mut turn = std::pin::pin!(second.first_writer(&own));
+        assert!(futures::poll!(&mut turn).is_pending());
+        drop(first);
+        assert!(futures::poll!(&mut turn).is_ready());
     }
 }

@@ -1,14 +1,15 @@
-//! Waiting for a lock: subscribed to its releases, with the holder's remaining ttl as the fallback.
+//! Waiting: subscribed to releases, with the holder's remaining ttl as the fallback.
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, BootInstant, Error, Lease, LockName, Request};
+use lock_core::{Backoff, BootInstant, Error, Lease, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Redis,
-    attempt::Tried,
-    lines::{Front, SeenHeld},
+    attempt::{Granted, Tried, Wanted},
+    kind::{Family, Kind},
+    lines::{Front, LineOf, Place, SeenHeld},
     node::NodeError,
 };
 
@@ -26,51 +27,92 @@ const COURTESY: Duration = Duration::from_millis(1);
 /// How many of those who hear of a release try at once, on average.
 const AT_ONCE: f64 = 5.0;
 
+impl Wanted<'_> {
+    fn line(&self) -> LineOf {
+        (self.kind.family(), self.request.name.clone())
+    }
+
+    fn channel(&self, redis: &Redis) -> String {
+        self.kind.family().channel(&redis.keys(&self.request.name))
+    }
+}
+
 impl Redis {
     /// Waits until granted or stopped.
     pub(crate) async fn wait(
         self: &Arc<Self>,
-        request: &Request,
-        ttl: Duration,
+        wanted: &Wanted<'_>,
         stop: &CancellationToken,
     ) -> Result<Box<dyn Lease>, Error> {
-        let arrived = self.clock().now();
-        let place = self.lines().join(&request.name);
+        // Those who share do not wait for each other, unless somebody waits already.
+        let mut was_refused = false;
+        if wanted.kind != Kind::Alone && !self.lines().has(&wanted.line()) {
+            match self.try_once(wanted, None, stop).await {
+                Ok(Tried::Granted(granted)) => return Ok(self.grant(wanted.request, granted)),
+                Ok(Tried::Held(_) | Tried::InLine { .. }) => was_refused = true,
+                Ok(Tried::Permits(there)) => return Err(wanted.disagreement(there)),
+                Ok(Tried::Stopped) => return Err(Error::Cancelled),
+                Err(error) if !error.is_temporary() => return Err(self.unavailable(error)),
+                Err(error) => tracing::debug!(%error, "trying again"),
+            }
+        }
+        let writer = (wanted.kind == Kind::Alone).then(|| self.waiting_writer(wanted));
+        let place = self.lines().join(wanted.line(), writer);
+        let granted = self.wait_in_line(wanted, &place, was_refused, stop).await;
+        if granted.is_err() {
+            self.withdraw(wanted, &place).await;
+        }
+        granted.map(|granted| self.grant(wanted.request, granted))
+    }
+
+    async fn wait_in_line(
+        &self,
+        wanted: &Wanted<'_>,
+        place: &Place<'_>,
+        was_refused: bool,
+        stop: &CancellationToken,
+    ) -> Result<Granted, Error> {
         let mut front = tokio::select! {
             biased;
             () = stop.cancelled() => return Err(Error::Cancelled),
             front = place.first() => front,
             // The first in line bridges the outage; whoever is behind it does not begin anew after it.
-            () = self.node().out(arrived) => return Err(self.out()),
+            () = self.node().out(wanted.arrived) => return Err(self.out()),
+            () = self.stay_announced(wanted, place) => return Err(Error::Cancelled),
         };
-        if let Some(look_again) = self.lines().others_go_first(&request.name, self.clock().now()) {
-            self.listen(&mut front, request, stop).await?;
-            front.held = self.listening(&mut front, request).map(|changes| SeenHeld { changes, look_again });
+        if let Some(look_again) = self.lines().others_go_first(&wanted.line(), self.clock().now()) {
+            self.listen(&mut front, wanted, stop).await?;
+            let changes = self.listening(&mut front, wanted);
+            front.held = changes.map(|changes| SeenHeld { changes, look_again, keeps_out: None });
+        }
+        if was_refused && self.listening(&mut front, wanted).is_none() {
+            self.listen(&mut front, wanted, stop).await?;
         }
         loop {
-            if let Some(held) = front.held_until(self.clock().now()) {
-                self.sleep_while_held(&mut front, held, stop).await?;
+            if let Some(held) = front.held_until(wanted.kind, self.clock().now()) {
+                self.sleep_while_held(&mut front, held, wanted, place, stop).await?;
                 continue;
             }
-            let changes = self.listening(&mut front, request);
-            match self.try_once(request, ttl, stop).await {
-                Ok(Tried::Granted { attempt, number, sent_at }) => {
-                    // The next in line need not ask: it is held by us, and our release will be published.
-                    let look_again = sent_at.saturating_add(ttl);
-                    front.held = changes.map(|changes| SeenHeld { changes, look_again });
+            let changes = self.listening(&mut front, wanted);
+            match self.try_in_line(wanted, place, stop).await {
+                Ok(Tried::Granted(granted)) => {
                     front.failing_since = None;
-                    return Ok(self.grant(request, attempt, number, ttl, sent_at));
+                    front.held = changes.and_then(|changes| held_by_us(&granted, changes));
+                    return Ok(granted);
                 }
                 Ok(Tried::Held(left) | Tried::InLine { left, .. }) => {
                     front.failing_since = None;
                     let look_again = left.map_or(WITHOUT_EXPIRY, |left| left.saturating_add(GRAIN));
                     let look_again = self.clock().now().saturating_add(look_again);
                     match changes {
-                        Some(changes) => front.held = Some(SeenHeld { changes, look_again }),
+                        Some(changes) => {
+                            front.held = Some(SeenHeld { changes, look_again, keeps_out: Some(wanted.kind) });
+                        }
                         // Releases since the try were missed: subscribe, then try once more.
-                        None => self.listen(&mut front, request, stop).await?,
+                        None => self.listen(&mut front, wanted, stop).await?,
                     }
                 }
+                Ok(Tried::Permits(there)) => return Err(wanted.disagreement(there)),
                 Ok(Tried::Stopped) => return Err(Error::Cancelled),
                 Err(error) => self.bridge(&mut front.failing_since, error, stop).await?,
             }
@@ -78,17 +120,17 @@ impl Redis {
     }
 
     /// How many messages have come, to be read before a try; `None` while no message would come.
-    fn listening(&self, front: &mut Front, request: &Request) -> Option<u64> {
+    fn listening(&self, front: &mut Front, wanted: &Wanted<'_>) -> Option<u64> {
         if front.subscription.is_none() {
-            front.subscription = self.node().listening(&self.keys(&request.name).channel());
+            front.subscription = self.node().listening(&wanted.channel(self));
         }
         let subscription = front.subscription.as_ref().filter(|subscription| subscription.is_confirmed())?;
         Some(subscription.changes())
     }
 
     /// Waits until releases are heard of, but not for ever: a user who may not subscribe looks again now and then.
-    async fn listen(&self, front: &mut Front, request: &Request, stop: &CancellationToken) -> Result<(), Error> {
-        let subscribe = || self.node().subscribe(&self.keys(&request.name).channel());
+    async fn listen(&self, front: &mut Front, wanted: &Wanted<'_>, stop: &CancellationToken) -> Result<(), Error> {
+        let subscribe = || self.node().subscribe(&wanted.channel(self));
         let subscription = front.subscription.get_or_insert_with(subscribe);
         let since = self.clock().now();
         tokio::select! {
@@ -101,7 +143,14 @@ impl Redis {
     }
 
     /// Sleeps until there was a message, the holder's lease has run out, or the subscription connection was lost.
-    async fn sleep_while_held(&self, front: &mut Front, held: SeenHeld, stop: &CancellationToken) -> Result<(), Error> {
+    async fn sleep_while_held(
+        &self,
+        front: &mut Front,
+        held: SeenHeld,
+        wanted: &Wanted<'_>,
+        place: &Place<'_>,
+        stop: &CancellationToken,
+    ) -> Result<(), Error> {
         let Some(subscription) = &mut front.subscription else { return Ok(()) };
         let since = self.clock().now();
         tokio::select! {
@@ -110,11 +159,12 @@ impl Redis {
             () = subscription.changed_since(held.changes) => {
                 let (changes, listeners) = subscription.latest();
                 let look_again = self.clock().now().saturating_add(hold_back(listeners, fastrand::f64(), fastrand::f64()));
-                front.held = Some(SeenHeld { changes, look_again });
+                front.held = Some(SeenHeld { changes, look_again, keeps_out: None });
                 Ok(())
             }
             () = self.clock().sleep_until(held.look_again) => Ok(()),
             () = self.node().out(since) => Err(self.out()),
+            () = self.stay_announced(wanted, place) => Ok(()),
         }
     }
 
@@ -142,11 +192,12 @@ impl Redis {
     }
 
     /// Notes a release that so many clients heard of.
-    pub(crate) fn released(&self, name: &LockName, listeners: u64) {
-        let ourselves = u64::from(listeners > 0 && self.node().listening(&self.keys(name).channel()).is_some());
+    pub(crate) fn released(&self, family: Family, name: &LockName, listeners: u64) {
+        let heard = |channel: String| self.node().listening(&channel).is_some();
+        let ourselves = u64::from(listeners > 0 && heard(family.channel(&self.keys(name))));
         if listeners > ourselves {
             let now = self.clock().now();
-            self.lines().let_others_go_first(name, now, now.saturating_add(COURTESY));
+            self.lines().let_others_go_first((family, name.clone()), now, now.saturating_add(COURTESY));
         }
     }
 
@@ -154,6 +205,13 @@ impl Redis {
         let limit = self.node().config().connect_timeout;
         Error::no_answer(self.url(), format!("nothing has succeeded on it for {limit:?}"))
     }
+}
+
+/// After a grant of the lock to one of this client the next in line need not ask: it is held, and the release will be
+/// published. Beside a reader, or a permit, it may come in at once.
+fn held_by_us(granted: &Granted, changes: u64) -> Option<SeenHeld> {
+    let look_again = granted.sent_at.saturating_add(granted.holding.ttl);
+    (granted.holding.kind == Kind::Alone).then_some(SeenHeld { changes, look_again, keeps_out: None })
 }
 
 /// How long to hold back after a release that so many clients heard of. A few try at once; the others leave it to them,

@@ -2,6 +2,7 @@
 //! not by the backends' own code.
 
 use std::{
+    collections::HashMap,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -47,11 +48,12 @@ enum Servers {
     Nodes(#[expect(dead_code, reason = "it is kept only to be dropped")] RedisNodes),
 }
 
-/// What one node says about a lock.
+/// A holder, as one node has it: the writer, a reader, or one with a permit.
 struct Holding {
     value: Vec<u8>,
     remaining: Duration,
-    counter: Option<u64>,
+    /// The number of its grant; for a writer also the last number that was given out, which a quorum agrees on.
+    numbers: Vec<u64>,
 }
 
 impl RedisNodesFixture {
@@ -91,17 +93,17 @@ impl RedisNodesFixture {
         Ok((*locks).clone())
     }
 
-    /// What each node says about `name`; `None` where it is free there.
-    async fn holdings(&self, name: &LockName) -> Result<Vec<Option<Holding>>, Failure> {
+    /// Who holds `name` on any node.
+    async fn holdings(&self, name: &LockName) -> Result<Vec<Holding>, Failure> {
         let mut looks = tokio::task::JoinSet::new();
         for node in &self.control {
-            looks.spawn(holding(node.clone(), lock_key(name)));
+            looks.spawn(holdings(node.clone(), lock_key(name)));
         }
-        let mut holdings = Vec::with_capacity(self.control.len());
+        let mut all = Vec::with_capacity(self.control.len());
         while let Some(look) = looks.join_next().await {
-            holdings.push(look??);
+            all.extend(look??);
         }
-        Ok(holdings)
+        Ok(all)
     }
 }
 
@@ -134,18 +136,20 @@ impl Fixture for RedisNodesFixture {
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        let lock = lock_key(name);
+        let parts = ["", ":readers", ":reading", ":permits", ":permitted"].map(|part| format!("{lock}{part}"));
         for node in &self.control {
-            redis::cmd("DEL").arg(lock_key(name)).exec_async(&mut node.clone()).await?;
+            redis::cmd("DEL").arg(&parts).exec_async(&mut node.clone()).await?;
         }
         Ok(())
     }
 
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
-        let holdings: Vec<_> = self.holdings(name).await?.into_iter().flatten().collect();
+        let holdings = self.holdings(name).await?;
         for holding in &holdings {
             let mut same: Vec<_> = holdings.iter().filter(|other| other.value == holding.value).collect();
-            // A grant is known by its token: a majority of all nodes has it as the last that was given out.
-            let agreed = same.iter().filter(|other| other.counter == Some(token)).count();
+            // A grant is known by its token: a majority of all nodes gave it that.
+            let agreed = same.iter().filter(|other| other.numbers.contains(&token)).count();
             if agreed >= self.majority() {
                 // It stands for as long as a majority keeps it.
                 same.sort_by_key(|other| std::cmp::Reverse(other.remaining));
@@ -168,18 +172,43 @@ fn lock_key(name: &LockName) -> String {
     format!("{{lock:{name}}}")
 }
 
-fn token_key(lock: &str) -> String {
-    format!("{lock}:token")
+/// What one node keeps of a writer, of readers and of permits. All of it comes from one moment.
+async fn holdings(mut node: MultiplexedConnection, lock: String) -> redis::RedisResult<Vec<Holding>> {
+    let mut look = redis::pipe();
+    look.atomic().get(&lock).pttl(&lock).hmget(format!("{lock}:token"), &["held", "counter"]).cmd("TIME");
+    for (members, notes) in [(":readers", ":reading"), (":permits", ":permitted")] {
+        look.zrange_withscores(format!("{lock}{members}"), 0, -1).hgetall(format!("{lock}{notes}"));
+    }
+    type Look = (Option<Vec<u8>>, i64, Vec<Option<u64>>, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf);
+    let (value, remaining, numbers, (seconds, micros), readers, reading, permits, permitted): Look =
+        look.query_async(&mut node).await?;
+    let mut all = Vec::new();
+    if let Some(value) = value {
+        let remaining = u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis);
+        all.push(Holding { value, remaining, numbers: numbers.into_iter().flatten().collect() });
+    }
+    let now = Duration::from_micros(seconds * 1_000_000 + micros);
+    all.extend(members(readers, &reading, now));
+    all.extend(members(permits, &permitted, now));
+    Ok(all)
 }
 
-/// The three answers come from one moment.
-async fn holding(mut node: MultiplexedConnection, lock: String) -> redis::RedisResult<Option<Holding>> {
-    let (value, remaining, counter): (Option<Vec<u8>>, i64, Option<u64>) =
-        redis::pipe().atomic().get(&lock).pttl(&lock).hget(token_key(&lock), "counter").query_async(&mut node).await?;
-    Ok(value.map(|value| {
-        let remaining = u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis);
-        Holding { value, remaining, counter }
-    }))
+/// Members with the milliseconds at which they end, and the notes on them.
+type MembersOf = Vec<(Vec<u8>, u64)>;
+type NotesOf = HashMap<Vec<u8>, Vec<u8>>;
+
+/// Those of the members whose leases run. A note begins with the number of the grant, its time and the lock delay in ms,
+/// for which the member stays after its lease.
+fn members(members: MembersOf, notes: &NotesOf, now: Duration) -> impl Iterator<Item = Holding> {
+    members.into_iter().filter_map(move |(value, ends)| {
+        let note = String::from_utf8_lossy(notes.get(&value)?);
+        let mut parts = note.split(' ').map(str::parse);
+        let (Some(Ok(number)), Some(Ok(_since)), Some(Ok(delay))) = (parts.next(), parts.next(), parts.next()) else {
+            return None;
+        };
+        let remaining = Duration::from_millis(ends).checked_sub(now + Duration::from_millis(delay))?;
+        Some(Holding { value, remaining, numbers: vec![number] })
+    })
 }
 
 async fn residue(mut node: MultiplexedConnection, lock: &str) -> redis::RedisResult<Vec<String>> {

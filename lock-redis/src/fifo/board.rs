@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::scripts::{self, Standing};
 use crate::{
+    kind::Holding,
     node::{Node, NodeError},
-    scripts::Attempt,
 };
 
 /// A key with `n` ms left is gone after `n + 1`.
@@ -25,10 +25,7 @@ const NO_END: Duration = Duration::from_secs(1 << 30);
 /// One that waits, as its client knows it.
 #[derive(Debug)]
 pub(super) struct Place {
-    pub(super) attempt: Attempt,
-    pub(super) ttl: Duration,
-    /// Its lock delay.
-    pub(super) delay: Duration,
+    pub(super) holding: Holding,
     /// Its heartbeats go on for as long as this is valid.
     pub(super) beating: Validity,
     news: watch::Sender<News>,
@@ -57,9 +54,9 @@ pub(super) enum End {
 }
 
 impl Place {
-    pub(super) fn new(clock: Clock, attempt: Attempt, ttl: Duration, delay: Option<Duration>) -> Self {
+    pub(super) fn new(clock: Clock, holding: Holding) -> Self {
         let beating = Validity::new(clock, clock.now().saturating_add(NO_END));
-        Self { attempt, ttl, delay: delay.unwrap_or_default(), beating, news: watch::Sender::default() }
+        Self { holding, beating, news: watch::Sender::default() }
     }
 
     pub(super) fn follow(&self) -> watch::Receiver<News> {
@@ -98,7 +95,7 @@ pub(super) struct Board {
 impl Board {
     pub(super) fn add(self: &Arc<Self>, place: Place) -> OnBoard {
         let place = Arc::new(place);
-        self.open(|places| places.insert(place.attempt.value.clone(), Arc::clone(&place)));
+        self.open(|places| places.insert(place.holding.attempt.value.clone(), Arc::clone(&place)));
         OnBoard { board: Arc::clone(self), place }
     }
 
@@ -129,7 +126,7 @@ pub(super) struct OnBoard {
 
 impl Drop for OnBoard {
     fn drop(&mut self) {
-        self.board.open(|places| places.remove(&self.place.attempt.value));
+        self.board.open(|places| places.remove(&self.place.holding.attempt.value));
     }
 }
 
@@ -151,8 +148,7 @@ impl Renewer for Beats {
             }
         };
         let due: Vec<_> = batch.iter().filter_map(|place| Some((place, place.beating.observe()?))).collect();
-        let calls: Vec<_> =
-            due.iter().map(|(place, _)| scripts::beat(&place.attempt, place.ttl, place.delay)).collect();
+        let calls: Vec<_> = due.iter().map(|(place, _)| scripts::beat(&place.holding)).collect();
         // Before the sending: the server counts from later on.
         let sent_at = self.node.clock().now();
         let answers = connection.run(&calls).await;
@@ -182,12 +178,14 @@ mod tests {
     use lock_core::LockName;
 
     use super::*;
-    use crate::keys::Keys;
+    use crate::{keys::Keys, kind::Kind, scripts::Attempt};
 
     fn board() -> (Arc<Board>, OnBoard) {
         let board = Arc::new(Board::default());
         let keys = Keys::new("lock", &LockName::new("a").unwrap());
-        let place = Place::new(Clock::boot(), Attempt::known(keys, "v".to_owned()), Duration::from_secs(1), None);
+        let attempt = Attempt::known(keys, "v".to_owned());
+        let (ttl, delay) = (Duration::from_secs(1), Duration::ZERO);
+        let place = Place::new(Clock::boot(), Holding { kind: Kind::Alone, attempt, ttl, delay });
         let on_board = board.add(place);
         (board, on_board)
     }

@@ -8,7 +8,7 @@ use super::{
     board::{End, News, Place},
     rhythm::Rhythm,
 };
-use crate::{Redis, node::NodeError, scripts::held};
+use crate::{Redis, attempt::Granted, node::NodeError, scripts::held};
 
 /// How long a lock that was handed over is held before its first renewal. One that is given back before spares it.
 const FIRST_RENEWAL: Duration = Duration::from_millis(20);
@@ -29,29 +29,28 @@ impl Redis {
         news: News,
         end: End,
     ) -> Result<Option<Box<dyn Lease>>, NodeError> {
-        let (attempt, ttl) = (&place.attempt, place.ttl);
+        let holding = &place.holding;
+        let granted = |number, sent_at| Granted { holding: holding.clone(), number, sent_at, resent: false };
         let number = match end {
             End::HandedOver(number) => number,
-            End::Found { number, sent_at } => {
-                return Ok(Some(self.grant(request, attempt.clone(), number, ttl, sent_at)));
-            }
+            End::Found { number, sent_at } => return Ok(Some(self.grant(request, granted(number, sent_at)))),
             End::Gone => return Ok(None),
         };
         let now = self.clock().now();
-        let until = news.in_line_at.and_then(|at| claimed_until(at, Rhythm::of(ttl), now));
-        if let Some(until) = until {
-            let validity = Validity::new(self.clock(), until);
-            let lease = self.lease(request, attempt.clone(), number, ttl, validity);
-            lease.kept.renew_by(now.saturating_add(FIRST_RENEWAL.min(Rhythm::of(ttl).beat / 8)));
+        let rhythm = Rhythm::of(holding.ttl);
+        if let Some(until) = news.in_line_at.and_then(|at| claimed_until(at, rhythm, now)) {
+            self.proposals().seen(number);
+            let lease = self.hold(request.name.clone(), holding.clone(), number, Validity::new(self.clock(), until));
+            lease.kept.renew_by(now.saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
             return Ok(Some(Box::new(lease)));
         }
         // Too little is left of it: it is delivered once it is renewed, and counts from that.
-        let renewed = self.node().call(attempt.renew(ttl, place.delay, None)).await.and_then(|answer| held(&answer));
+        let renewed = self.node().call(holding.renew()).await.and_then(|answer| held(&answer));
         match renewed {
-            Ok(true) => Ok(Some(self.grant(request, attempt.clone(), number, ttl, now))),
+            Ok(true) => Ok(Some(self.grant(request, granted(number, now)))),
             Ok(false) => Ok(None),
             Err(error) => {
-                self.undo(attempt, ttl, None);
+                self.undo(holding, None);
                 Err(error)
             }
         }

@@ -7,6 +7,7 @@ use lock_core::{Contender, Mode};
 use super::rhythm::Rhythm;
 use crate::{
     keys::Keys,
+    kind::Holding,
     node::{NodeError, Script, ScriptCall, Value},
     scripts::{self, Ask, Attempt, PROLOGUE, remaining, text},
 };
@@ -60,8 +61,12 @@ pub(crate) fn enter(attempt: &Attempt, ask: &Ask<'_>, waits: bool, channel: &str
 }
 
 /// Says that one who stands in line is alive, and asks how it stands. May be sent again.
-pub(crate) fn beat(attempt: &Attempt, ttl: Duration, delay: Duration) -> ScriptCall {
-    on_queue(&BEAT, attempt).number(ttl.as_millis()).number(delay.as_millis()).number(Rhythm::of(ttl).alive.as_millis())
+pub(crate) fn beat(holding: &Holding) -> ScriptCall {
+    let Holding { attempt, ttl, delay, .. } = holding;
+    on_queue(&BEAT, attempt)
+        .number(ttl.as_millis())
+        .number(delay.as_millis())
+        .number(Rhythm::of(*ttl).alive.as_millis())
 }
 
 /// Gives back the lock, which goes to the next in line, or the place in the line. Answers as [`Attempt::release`] does.

@@ -1,8 +1,8 @@
 //! Acquiring in turn: entering, and standing in line until it is one's turn.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use lock_core::{Contender, Error, Kept, Lease, LockName, Mode, Request, Snapshot, Wait};
+use lock_core::{Error, Kept, Lease, LockName, Mode, Request, Snapshot, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -14,9 +14,11 @@ use super::{
 };
 use crate::{
     Redis,
-    attempt::Tried,
+    attempt::{Tried, Wanted},
+    changes::contender,
+    kind::Holding,
     node::{FailureKind, NodeError, Subscription},
-    scripts::{Ask, Attempt, Holder, held},
+    scripts::{Ask, Attempt, held},
 };
 
 /// How a wait in line ended.
@@ -34,24 +36,22 @@ impl Redis {
     pub(crate) async fn acquire_in_turn(
         self: &Arc<Self>,
         fifo: &Fifo,
-        request: &Request,
-        ttl: Duration,
+        wanted: &Wanted<'_>,
         stop: &CancellationToken,
     ) -> Result<Box<dyn Lease>, Error> {
+        let request = wanted.request;
         let mut failing_since = None;
         loop {
             // An attempt of its own each time: what is still on its way about an earlier one is not about this.
-            let attempt = Attempt::in_line(self.keys(&request.name));
-            let waiting = fifo.board.add(Place::new(self.clock(), attempt.clone(), ttl, request.delay));
+            let holding = wanted.holding_by(Attempt::in_line(self.keys(&request.name)));
+            let waiting = fifo.board.add(Place::new(self.clock(), holding.clone()));
             let subscription = (request.wait == Wait::UntilStopped).then(|| fifo.known_subscription(self)).flatten();
-            match self.enter(fifo, attempt, request, ttl, stop).await {
-                Ok(Tried::Granted { attempt, number, sent_at }) => {
-                    return Ok(self.grant(request, attempt, number, ttl, sent_at));
-                }
+            match self.enter(fifo, holding, request, stop).await {
+                Ok(Tried::Granted(granted)) => return Ok(self.grant(request, granted)),
                 Ok(Tried::InLine { sent_at, ahead, left }) => {
                     failing_since = None;
                     waiting.place.answered(sent_at, Standing::InLine { ahead, left });
-                    match self.wait_in_line(fifo, &waiting, subscription, stop).await {
+                    match self.wait_for_turn(fifo, &waiting, subscription, stop).await {
                         Ended::Turn(news, end) => match self.take_turn(request, &waiting.place, news, end).await {
                             Ok(Some(lease)) => return Ok(lease),
                             // It was passed over: it starts again, at the end.
@@ -62,11 +62,11 @@ impl Redis {
                         Ended::Out => return Err(self.out()),
                     }
                 }
-                Ok(Tried::Held(_)) if request.wait == Wait::No => {
+                Ok(Tried::Held(_) | Tried::Permits(_)) if request.wait == Wait::No => {
                     return Err(Error::NotAcquired { name: request.name.clone() });
                 }
                 // Undone by itself: only a request that was repeated in vain is.
-                Ok(Tried::Held(_)) => {}
+                Ok(Tried::Held(_) | Tried::Permits(_)) => {}
                 Ok(Tried::Stopped) => return Err(Error::Cancelled),
                 Err(error) if request.wait == Wait::No => return Err(self.unavailable(error)),
                 Err(error) => self.bridge(&mut failing_since, error, stop).await?,
@@ -77,19 +77,17 @@ impl Redis {
     async fn enter(
         &self,
         fifo: &Fifo,
-        attempt: Attempt,
+        holding: Holding,
         request: &Request,
-        ttl: Duration,
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
-        let mut ask = Ask::new(ttl, self.proposals().next(), &request.payload);
-        ask.delay = request.delay.unwrap_or_default();
-        let enter = scripts::enter(&attempt, &ask, request.wait == Wait::UntilStopped, &fifo.channel);
-        self.try_this(attempt, enter, ttl, stop).await
+        let ask = Ask { delay: holding.delay, ..Ask::new(holding.ttl, self.proposals().next(), &request.payload) };
+        let enter = scripts::enter(&holding.attempt, &ask, request.wait == Wait::UntilStopped, &fifo.channel);
+        self.try_this(holding, enter, stop).await
     }
 
     /// Waits for its turn, heartbeat after heartbeat. Whoever does not wait for it any more gives its place up.
-    async fn wait_in_line(
+    async fn wait_for_turn(
         &self,
         fifo: &Fifo,
         waiting: &OnBoard,
@@ -97,13 +95,13 @@ impl Redis {
         stop: &CancellationToken,
     ) -> Ended {
         let place = &waiting.place;
-        let beats = fifo.places.keep(Arc::clone(place), place.beating.clone(), Rhythm::of(place.ttl).beat);
+        let beats = fifo.places.keep(Arc::clone(place), place.beating.clone(), Rhythm::of(place.holding.ttl).beat);
         let ended = self.until_its_turn(fifo, place, &beats, known, stop).await;
         drop(beats);
         match ended {
             Ended::Turn(..) => {}
             Ended::Stopped => self.give_up(place).await,
-            Ended::Out => self.undo(&place.attempt, place.ttl, None),
+            Ended::Out => self.undo(&place.holding, None),
         }
         ended
     }
@@ -147,9 +145,9 @@ impl Redis {
     /// Gives a place up, and the lock if that was handed over meanwhile.
     async fn give_up(&self, place: &Place) {
         let limit = self.node().config().response_timeout;
-        let left = self.clock().timeout(limit, self.node().call(place.attempt.release(Duration::ZERO))).await;
+        let left = self.clock().timeout(limit, self.node().call(place.holding.release())).await;
         if left.is_none_or(|answer| answer.and_then(|answer| held(&answer)).is_err()) {
-            self.undo(&place.attempt, place.ttl, None);
+            self.undo(&place.holding, None);
         }
     }
 
@@ -161,8 +159,8 @@ impl Redis {
         };
         let (look, queue) =
             answer.and_then(|answer| scripts::seen(&answer)).map_err(|error| self.unavailable(error))?;
-        let alone = look.alone.map(|holder| as_contender(holder, Mode::Exclusive));
-        let readers = look.readers.into_iter().map(|holder| as_contender(holder, Mode::Read));
+        let alone = look.alone.map(|holder| contender(holder, Mode::Exclusive));
+        let readers = look.readers.into_iter().map(|holder| contender(holder, Mode::Read));
         Ok(Snapshot::new(alone.into_iter().chain(readers).collect(), queue))
     }
 }
@@ -173,16 +171,6 @@ impl Fifo {
         let subscription = redis.node().listening(&self.channel)?;
         let confirmation = subscription.confirmation()?;
         Some((subscription, confirmation))
-    }
-}
-
-fn as_contender(holder: Holder, mode: Mode) -> Contender {
-    let mut contender =
-        Contender::new(String::from_utf8_lossy(&holder.value)).with_payload(holder.payload).with_mode(mode);
-    (contender.token, contender.remaining) = (holder.number, holder.remaining);
-    match holder.since {
-        Some(since) => contender.with_since_micros(since),
-        None => contender,
     }
 }
 

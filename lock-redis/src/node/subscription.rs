@@ -42,8 +42,8 @@ struct Heard {
     number: u64,
 }
 
-/// Listens to one channel.
-#[derive(Debug)]
+/// Listens to one channel. Clones listen for themselves.
+#[derive(Debug, Clone)]
 pub struct Subscription {
     heard: watch::Receiver<Heard>,
 }

@@ -106,9 +106,9 @@ impl Attempt {
     }
 
     /// Makes a reader of this attempt, if it holds the lock alone, and wakes those who may read beside it. Its number
-    /// stays; its lease is extended to the ttl of `ask` from now. May be sent again.
+    /// stays, and so does who it is; its lease is extended to `ttl` from now. May be sent again.
     #[must_use]
-    pub fn downgrade(&self, ask: &Ask<'_>) -> ScriptCall {
+    pub fn downgrade(&self, ttl: Duration, delay: Duration) -> ScriptCall {
         ScriptCall::new(&DOWNGRADE)
             .key(self.keys.lock())
             .key(self.keys.token())
@@ -116,9 +116,8 @@ impl Attempt {
             .key(self.keys.reading())
             .key(self.keys.delay())
             .arg(self.value.as_str())
-            .number(ask.ttl.as_millis())
-            .number(ask.delay.as_millis())
-            .arg(ask.payload)
+            .number(ttl.as_millis())
+            .number(delay.as_millis())
             .arg(self.keys.channel())
             .arg(self.keys.changes())
     }

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use super::*;
 use crate::{
+    kind::Kind,
     node::{Node, NodeConfig},
     scripts::{Acquired, acquired, held},
     token,
@@ -219,7 +220,8 @@ impl Bench {
 
     async fn beat(&mut self, who: usize) {
         let attempt = self.attempt(who);
-        let answer = self.node.call(beat(&attempt, TTL, Duration::ZERO)).await.unwrap();
+        let holding = Holding { kind: Kind::Alone, attempt: attempt.clone(), ttl: TTL, delay: Duration::ZERO };
+        let answer = self.node.call(beat(&holding)).await.unwrap();
         match (standing(&answer).unwrap(), self.model.beat(&attempt.value)) {
             (Standing::InLine { ahead, .. }, Ok(place)) => assert_eq!(ahead, place as u64),
             (Standing::Granted(number), Err("granted")) => self.numbered(number, false).await,
