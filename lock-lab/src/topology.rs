@@ -19,13 +19,16 @@ pub enum Topology {
     ZooKeeper3,
     /// Redis, one server in memory.
     Redis,
+    /// The same with `queue=fifo`: those who wait stand in line on the server.
+    RedisFifo,
     /// Redlock over five independent Redis servers in memory.
     Redlock5,
 }
 
 impl Topology {
     /// Every one, in the order of reports.
-    pub const ALL: [Self; 5] = [Self::Memory, Self::ZooKeeper1, Self::ZooKeeper3, Self::Redis, Self::Redlock5];
+    pub const ALL: [Self; 6] =
+        [Self::Memory, Self::ZooKeeper1, Self::ZooKeeper3, Self::Redis, Self::RedisFifo, Self::Redlock5];
 
     /// Its short name on the command line.
     #[must_use]
@@ -35,6 +38,7 @@ impl Topology {
             Self::ZooKeeper1 => "zk1",
             Self::ZooKeeper3 => "zk3",
             Self::Redis => "redis",
+            Self::RedisFifo => "redis-fifo",
             Self::Redlock5 => "redlock5",
         }
     }
@@ -47,6 +51,7 @@ impl Topology {
             Self::ZooKeeper1 => "ZooKeeper 1",
             Self::ZooKeeper3 => "ZooKeeper 3",
             Self::Redis => "Redis",
+            Self::RedisFifo => "Redis FIFO",
             Self::Redlock5 => "Redlock 5",
         }
     }
@@ -58,7 +63,7 @@ impl Topology {
             Self::Memory => None,
             Self::ZooKeeper1 => Some("the server killed, and started again with its data"),
             Self::ZooKeeper3 => Some("the leader of three killed"),
-            Self::Redis => Some("the server killed, and started again without its data"),
+            Self::Redis | Self::RedisFifo => Some("the server killed, and started again without its data"),
             Self::Redlock5 => Some("one node of five killed"),
         }
     }
@@ -69,7 +74,7 @@ impl Topology {
     pub fn crash_bound(self, lease: Duration) -> Duration {
         let ticks = match self {
             Self::ZooKeeper1 | Self::ZooKeeper3 => ZooKeeper::TICK * 2,
-            Self::Memory | Self::Redis | Self::Redlock5 => Duration::ZERO,
+            Self::Memory | Self::Redis | Self::RedisFifo | Self::Redlock5 => Duration::ZERO,
         };
         lease + ticks + Duration::from_millis(250)
     }
@@ -83,7 +88,7 @@ impl Topology {
             Self::Memory => Servers::Memory(format!("lab-{:016x}", fastrand::u64(..))),
             Self::ZooKeeper1 => Servers::ZooKeeper(ZooKeeper::start(1).await?),
             Self::ZooKeeper3 => Servers::ZooKeeper(ZooKeeper::start(3).await?),
-            Self::Redis => Servers::Redis(Redis::start().await?),
+            Self::Redis | Self::RedisFifo => Servers::Redis(Redis::start().await?),
             Self::Redlock5 => Servers::Redlock(RedisNodes::start(5).await?),
         };
         Ok(Deployment { topology: self, servers })
@@ -134,6 +139,7 @@ impl Deployment {
         match &self.servers {
             Servers::Memory(name) => format!("memory://{name}"),
             Servers::ZooKeeper(servers) => servers.url(),
+            Servers::Redis(server) if self.topology == Topology::RedisFifo => format!("{}/?queue=fifo", server.url()),
             Servers::Redis(server) => server.url(),
             Servers::Redlock(nodes) => nodes.url(),
         }
@@ -148,6 +154,7 @@ impl Deployment {
             Servers::ZooKeeper(_) => {
                 format!("{}/?session_timeout={lease}ms&tick_time={}ms", self.url(), ZooKeeper::TICK.as_millis())
             }
+            Servers::Redis(_) if self.topology == Topology::RedisFifo => format!("{}&ttl={lease}ms", self.url()),
             _ => format!("{}/?ttl={lease}ms", self.url()),
         }
     }

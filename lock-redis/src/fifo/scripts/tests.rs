@@ -295,7 +295,7 @@ async fn under_any_schedule_the_scripts_do_what_the_model_of_the_queue_does() {
     let clock = Clock::boot();
     let all = async {
         while heard.lock().unwrap().len() < told.len() {
-            clock.sleep(Duration::from_millis(1)).await
+            clock.sleep(Duration::from_millis(1)).await;
         }
     };
     clock.timeout(Duration::from_secs(30), all).await.expect("somebody was not told of its grant");
