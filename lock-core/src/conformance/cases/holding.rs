@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use super::super::{
     Failure,
     failure::{Outcome, ensure},
+    held::{Checked, Held},
     limits::within,
     run::Run,
 };
-use crate::{Clock, Error, Loss};
+use crate::{BootInstant, Clock, Error, Guard, Loss};
 
 /// Longer than a lease's end and its margin differ by far, shorter than a ttl.
 const DELAY: Duration = Duration::from_secs(1);
@@ -77,23 +78,57 @@ pub(super) async fn a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for
     let mutex = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST));
     let asked = Clock::boot().now();
     let guard = within("an acquisition", mutex.lock()).await??;
-    let granted = Clock::boot().now();
+    ends_by_its_clock(&guard, asked).await?;
+    // The guard still lives, and holds up nobody.
+    second.lock(&name).await?.release().await?;
+    was_held_too_long(guard).await?;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn a_reader_ends_after_its_maximum_time(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let lock = first.rwlock(&name).with(|lock| lock.max_hold(AT_MOST));
+    let asked = Clock::boot().now();
+    let guard = within("an acquisition", lock.read()).await??;
+    ends_by_its_clock(&guard, asked).await?;
+    second.write(&name).await?.release().await?;
+    was_held_too_long(guard).await?;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn a_permit_ends_after_its_maximum_time(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let semaphore = first.semaphore(&name, 1).with(|(semaphore, of)| (semaphore.max_hold(AT_MOST), of));
+    let asked = Clock::boot().now();
+    let permit = within("an acquisition", semaphore.acquire()).await??;
+    ends_by_its_clock(&permit, asked).await?;
+    second.permit(&name, 1).await?.release().await?;
+    was_held_too_long(permit).await?;
+    run.nothing_left(&name).await
+}
+
+/// It ends when its maximum time is over, and not before.
+async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> Outcome {
+    let latest = Clock::boot().now().saturating_add(AT_MOST);
     ensure!(
-        guard.valid_until().is_none_or(|until| until <= granted.saturating_add(AT_MOST)),
-        "a guard to be held for {AT_MOST:?} says {guard:?} at {granted:?}"
+        guard.valid_until().is_none_or(|until| until <= latest),
+        "a guard to be held for {AT_MOST:?}, until {latest:?} at the latest, says {guard:?}"
     );
     let loss = within("the end of the maximum time", guard.lost()).await?;
     let ended = Clock::boot().now();
     ensure!(loss == Loss::HeldTooLong, "a guard that was held for its maximum time ended because {loss}");
     ensure!(ended >= asked.saturating_add(AT_MOST), "asked for at {asked:?}, ended at {ended:?}");
     ensure!(!guard.is_valid(), "{guard:?} is valid after its end");
-    // The guard still lives, and holds up nobody.
-    second.lock(&name).await?.release().await?;
+    Ok(())
+}
+
+async fn was_held_too_long<G: Held>(guard: Checked<G>) -> Outcome {
     match within("a release", guard.release()).await? {
-        Err(Error::Lost { loss: Loss::HeldTooLong, .. }) => {}
-        other => return Err(Failure::new(format!("a release after the maximum time came back as {other:?}"))),
+        Err(Error::Lost { loss: Loss::HeldTooLong, .. }) => Ok(()),
+        other => Err(Failure::new(format!("a release after the maximum time came back as {other:?}"))),
     }
-    run.nothing_left(&name).await
 }
 
 pub(super) async fn a_release_before_the_maximum_time_is_an_ordinary_one(run: Arc<Run>) -> Outcome {

@@ -136,6 +136,8 @@ cases! {
         a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost [LockDelay, Expiry],
         a_release_in_order_ends_a_lock_delay_at_once [LockDelay],
         a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for_the_next_one,
+        a_reader_ends_after_its_maximum_time [ReadWrite],
+        a_permit_ends_after_its_maximum_time [Semaphore],
         a_release_before_the_maximum_time_is_an_ordinary_one,
     }
     election::{
