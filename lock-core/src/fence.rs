@@ -42,13 +42,19 @@ pub struct StaleToken {
 }
 
 impl StaleToken {
+    /// For a store that refused `given` on account of `highest`.
+    #[must_use]
+    pub fn new(resource: impl Into<String>, given: FencingToken, highest: FencingToken) -> Self {
+        Self { resource: resource.into(), given, highest }
+    }
+
     /// Lets `given` pass where `highest` is the highest so far.
     ///
     /// # Errors
     /// [`StaleToken`] when `given` is lower.
     pub fn check(resource: &str, given: FencingToken, highest: Option<FencingToken>) -> Result<(), Self> {
         match highest {
-            Some(highest) if given < highest => Err(Self { resource: resource.to_owned(), given, highest }),
+            Some(highest) if given < highest => Err(Self::new(resource, given, highest)),
             _ => Ok(()),
         }
     }

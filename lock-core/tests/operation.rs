@@ -7,7 +7,6 @@ use std::{
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use futures_util::FutureExt;

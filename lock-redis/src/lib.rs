@@ -45,6 +45,7 @@ mod attempt;
 mod backend;
 mod changes;
 mod config;
+pub mod fence;
 mod fifo;
 pub mod keys;
 mod kind;

@@ -47,6 +47,7 @@ mod changes;
 mod config;
 mod connection;
 mod contend;
+pub mod fence;
 mod heartbeat;
 mod herd;
 mod lease;

@@ -1,0 +1,215 @@
+//! A fence in ZooKeeper: a node that is written only with a fencing token that is not lower than the highest so far.
+//!
+//! It guards data *in* ZooKeeper, by whatever lock it is protected, and needs none of this crate's locks. The node's data
+//! begins with the token of its last write, in its text form, and a line feed. A write reads that, and sends one transaction:
+//! the version is still the one that was read, and then the new data. Whatever came between makes it fail as a whole, and
+//! it looks again. A write that goes past the fence is not checked, and a node that was deleted has forgotten.
+
+use std::fmt;
+
+use lock_core::{FencingToken, StaleToken};
+use zookeeper_client::{Client, CreateOptions, Error, MultiWriteError, MultiWriter};
+
+/// How often a write looks again because another one came between. Each time somebody else got something done.
+const ATTEMPTS: usize = 100;
+
+/// The length of a token's text form and the line feed behind it.
+const HEADER: usize = 32;
+
+/// A node behind a fence.
+///
+/// ```no_run
+/// # async fn example(token: lock_core::FencingToken) -> Result<(), Box<dyn std::error::Error>> {
+/// use lock_zk::fence::{FenceError, FencedNode};
+/// use zookeeper_client::{Acls, Client, CreateMode};
+///
+/// let client = Client::connect("127.0.0.1:2181").await?;
+/// let node = FencedNode::new("/report", CreateMode::Persistent.with_acls(Acls::anyone_all()));
+/// match node.write(&client, token, b"all is well").await {
+///     Ok(()) => {}
+///     Err(FenceError::Stale(stale)) => println!("another holder has written since: {stale}"),
+///     Err(other) => return Err(other.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct FencedNode<'a> {
+    path: &'a str,
+    create: CreateOptions<'a>,
+}
+
+/// What a fenced node holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fenced {
+    /// The token of its last write.
+    pub token: FencingToken,
+    /// What was written.
+    pub data: Vec<u8>,
+    /// The node's version.
+    pub version: i32,
+}
+
+/// Why a fenced write was not done, or is not known to be done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// A write with a higher token came before. Nothing was written.
+    Stale(StaleToken),
+    /// The node holds something that was not written through a fence. Nothing was written.
+    NoToken {
+        /// The node.
+        path: String,
+    },
+    /// The servers refused it, or gave no answer. Without an answer it may have been done; it may be repeated with the same
+    /// token.
+    Client(Error),
+}
+
+impl<'a> FencedNode<'a> {
+    /// The node at `path`, whose parent exists; the first write makes it with `create`, a persistent mode and its ACL.
+    #[must_use]
+    pub const fn new(path: &'a str, create: CreateOptions<'a>) -> Self {
+        Self { path, create }
+    }
+
+    /// What the node holds, as the server that `client` is connected to knows it; `None` when there is no node.
+    ///
+    /// # Errors
+    /// [`FenceError::NoToken`], [`FenceError::Client`].
+    ///
+    /// # Cancel safety
+    /// Only reads; nothing is lost when the future is dropped.
+    pub async fn read(&self, client: &Client) -> Result<Option<Fenced>, FenceError> {
+        let (data, stat) = match client.get_data(self.path).await {
+            Ok(found) => found,
+            Err(Error::NoNode) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let (token, data) = unpacked(&data).ok_or_else(|| FenceError::NoToken { path: self.path.to_owned() })?;
+        Ok(Some(Fenced { token, data: data.to_vec(), version: stat.version }))
+    }
+
+    /// Writes, if `token` is not lower than the highest so far.
+    ///
+    /// # Errors
+    /// [`FenceError::Stale`] when the token is lower, [`FenceError::NoToken`], [`FenceError::Client`].
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the node may be written or not.
+    ///
+    /// # Unknown outcomes
+    /// After [`FenceError::Client`] without an answer the node may be written. The same write may be repeated.
+    pub async fn write(&self, client: &Client, token: FencingToken, data: &[u8]) -> Result<(), FenceError> {
+        self.write_with(client, token, data, |_| Ok(())).await
+    }
+
+    /// Writes, and does what `also` adds in the same transaction: the fence guards any number of plain nodes in this way. It
+    /// is asked again for each attempt.
+    ///
+    /// # Errors
+    /// As those of [`FencedNode::write`]; [`FenceError::Client`] also with what an added operation was refused for. Then
+    /// nothing was written.
+    ///
+    /// # Cancel safety
+    /// As that of [`FencedNode::write`].
+    ///
+    /// # Unknown outcomes
+    /// As those of [`FencedNode::write`].
+    pub async fn write_with(
+        &self,
+        client: &Client,
+        token: FencingToken,
+        data: &[u8],
+        mut also: impl FnMut(&mut MultiWriter<'_>) -> Result<(), Error> + Send,
+    ) -> Result<(), FenceError> {
+        let packed = packed(token, data);
+        for _ in 0..ATTEMPTS {
+            let found = self.read(client).await?;
+            StaleToken::check(self.path, token, found.as_ref().map(|found| found.token)).map_err(FenceError::Stale)?;
+            let commit = {
+                let mut writer = client.new_multi_writer();
+                match &found {
+                    // The token that was compared is the one that is replaced, or nothing happens.
+                    Some(found) => {
+                        writer.add_check_version(self.path, found.version)?;
+                        writer.add_set_data(self.path, &packed, None)?;
+                    }
+                    None => writer.add_create(self.path, &packed, &self.create)?,
+                }
+                also(&mut writer)?;
+                writer.commit()
+            };
+            match commit.await {
+                Ok(_) => return Ok(()),
+                Err(MultiWriteError::OperationFailed { index: 0, source })
+                    if matches!(
+                        (&source, &found),
+                        (Error::BadVersion | Error::NoNode, Some(_)) | (Error::NodeExists, None)
+                    ) =>
+                {
+                    // The server that was asked may be behind: let it catch up, or the next look shows the same.
+                    client.sync(self.path).await?;
+                }
+                Err(error) => return Err(FenceError::Client(error.into())),
+            }
+        }
+        Err(FenceError::Client(Error::BadVersion))
+    }
+}
+
+fn packed(token: FencingToken, data: &[u8]) -> Vec<u8> {
+    let mut packed = token.to_string().into_bytes();
+    packed.push(b'\n');
+    packed.extend_from_slice(data);
+    packed
+}
+
+fn unpacked(packed: &[u8]) -> Option<(FencingToken, &[u8])> {
+    let (header, data) = packed.split_at_checked(HEADER)?;
+    let token = str::from_utf8(header).ok()?.strip_suffix('\n')?.parse().ok()?;
+    Some((token, data))
+}
+
+impl From<Error> for FenceError {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl fmt::Display for FenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale(stale) => stale.fmt(f),
+            Self::NoToken { path } => write!(f, "the node {path} holds no fencing token"),
+            Self::Client(error) => write!(f, "a fenced write to ZooKeeper failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FenceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Stale(stale) => Some(stale),
+            Self::NoToken { .. } => None,
+            Self::Client(error) => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked_and_nothing_else_is() {
+        let token = FencingToken { era: u32::MAX, number: u64::MAX };
+        for data in [b"".as_slice(), b"\n", b"text\0"] {
+            assert_eq!(unpacked(&packed(token, data)), Some((token, data)));
+        }
+        for other in [b"".as_slice(), b"hello", &[b'0'; 40], b"0000000000-00000000000000000042 text"] {
+            assert_eq!(unpacked(other), None);
+        }
+    }
+}
