@@ -99,6 +99,7 @@
 mod address;
 mod backends;
 mod config;
+pub mod fence;
 mod identity;
 
 use std::{ops::Deref, path::Path};
@@ -108,7 +109,7 @@ pub use lock_core::{
     Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, DowngradeFailed, Election, Error,
     Feature, Fence, FencingToken, Guard, Leader, Leaders, LockName, LocksOptions, Loss, Mode, MultiGuard, MultiLock,
     Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, RwLock, Semaphore, Snapshot, StaleToken, StateAfter,
-    Term, Tokens, Validity, WriteGuard, fence,
+    Term, Tokens, Validity, WriteGuard,
 };
 
 pub use crate::{

@@ -202,6 +202,9 @@ impl Locks {
         max_hold: Option<Duration>,
     ) -> Result<Guard, Error> {
         self.check(&request)?;
+        if max_hold.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::config("max_hold", "0s", "more than zero"));
+        }
         let clock = self.shared.options.clock;
         let deadline = limit.map(|limit| clock.now().saturating_add(limit));
         let name = request.name.clone();

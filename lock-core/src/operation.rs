@@ -254,8 +254,7 @@ impl Tenure {
             () = stop.cancelled() => None,
             done = step => Some(done),
         };
-        self.check()?;
-        done.ok_or(Error::Cancelled)
+        self.check().and(done.ok_or(Error::Cancelled))
     }
 }
 

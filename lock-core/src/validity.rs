@@ -38,6 +38,7 @@ struct Cell {
     suspicion: AtomicU8,
     /// In nanoseconds: no renewal moves the deadline beyond this.
     limit: AtomicU64,
+    /// It has ended, or a limit was set.
     ended: Notify,
 }
 
@@ -155,12 +156,13 @@ impl Validity {
                 return self.read().is_ok();
             }
             if until <= current {
-                return true;
+                return self.is_valid();
             }
             match self.cell.state.compare_exchange(seen, until.as_nanos(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.cell.suspicion.store(code(Loss::Expired), Ordering::Relaxed);
-                    return true;
+                    // A limit may have passed, which no renewal moves.
+                    return self.is_valid();
                 }
                 Err(now) => seen = now,
             }
@@ -183,9 +185,12 @@ impl Validity {
         }
     }
 
-    /// Lets it end at `limit` with [`Loss::HeldTooLong`], however often it is renewed. Set before the holder sees it.
+    /// Lets it end at `limit` with [`Loss::HeldTooLong`], however often it is renewed. A later limit than one that is set
+    /// changes nothing.
     pub fn limit(&self, limit: BootInstant) {
         self.cell.limit.fetch_min(limit.as_nanos(), Ordering::AcqRel);
+        // Those who wait for the end have slept towards a later one.
+        self.cell.ended.notify_waiters();
     }
 
     fn limited(&self, until: BootInstant) -> BootInstant {

@@ -1,0 +1,159 @@
+//! Guarded operations in a process that is stopped in the middle.
+
+use std::{fs, path::Path, path::PathBuf, process::Stdio, time::Duration};
+
+use lock::{
+    Clock, Guard, Locks,
+    fence::redis::{FenceError, FencedKey},
+};
+use lock_lab::servers::Redis;
+use redis::AsyncCommands;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+};
+
+/// Far beyond what anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What the journal says before a deposit.
+const BEFORE: &str = "nothing is under way\n";
+
+/// A real server with a balance of 100, and a journal.
+struct World {
+    server: Redis,
+    /// With a short ttl, so that a process that is stopped loses its lock soon.
+    url: String,
+    locks: Locks,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Redis::start().await.unwrap();
+        let url = format!("{}?ttl=1s", server.url());
+        let locks = Locks::connect(&url).await.unwrap();
+        let world = Self { server, url, locks, dir: tempfile::tempdir().unwrap() };
+        fs::write(world.journal(), BEFORE).unwrap();
+        let guard = world.hold().await;
+        world.write(&guard, 100).await.unwrap();
+        guard.release().await.unwrap();
+        world
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.dir.path().join("journal")
+    }
+
+    async fn hold(&self) -> Guard {
+        self.locks.mutex("examples/deposit").wait(LIMIT).lock().await.unwrap()
+    }
+
+    async fn write(&self, guard: &Guard, balance: i64) -> Result<(), FenceError> {
+        let mut store = self.server.connection().await.unwrap();
+        FencedKey::new("balance").set(&mut store, guard.token(), balance.to_string()).await
+    }
+
+    async fn balance(&self) -> i64 {
+        self.server.connection().await.unwrap().get("balance").await.unwrap()
+    }
+
+    fn deposit(&self, pause: Option<&str>) -> Deposit {
+        let mut command = Command::new(example());
+        command.arg(self.server.url()).arg(self.journal()).arg("5").args(pause);
+        command.env_remove("LOCK_CONFIG").env("LOCK_URL", &self.url);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("the example runs");
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Deposit { child, lines }
+    }
+
+    /// Stops a deposit in `step`, lets another holder set the balance to 107, lets the deposit go on, and gives what it said.
+    async fn stopped_in(&self, step: &str) -> String {
+        let mut deposit = self.deposit(Some(step));
+        assert_eq!(deposit.line().await, format!("in {step}"));
+        assert_ne!(fs::read_to_string(self.journal()).unwrap(), BEFORE, "its work has changed the journal");
+        deposit.signal(Signal::STOP);
+        // Granted when the lease of the stopped process has ended on the server.
+        let next = self.hold().await;
+        self.write(&next, 107).await.unwrap();
+        deposit.tell().await;
+        deposit.signal(Signal::CONT);
+        let said = deposit.line().await;
+        assert!(!deposit.ended().await, "it did not fail: {said}");
+        assert_eq!(self.balance().await, 107, "{said}");
+        assert_eq!(fs::read_to_string(self.journal()).unwrap(), BEFORE, "{said}");
+        assert!(next.is_valid());
+        next.release().await.unwrap();
+        said
+    }
+}
+
+/// The example program, which cargo builds beside the tests.
+fn example() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let target = test.parent().and_then(Path::parent).expect("cargo's directory of this profile");
+    let example = target.join("examples/deposit");
+    assert!(example.exists(), "the example is not built: cargo build --example deposit");
+    example
+}
+
+struct Deposit {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Deposit {
+    async fn line(&mut self) -> String {
+        let line = Clock::boot().timeout(LIMIT, self.lines.next_line()).await.expect("it says something in time");
+        line.unwrap().expect("it says something before it ends")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().expect("it runs").cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Lets it go on after its pause.
+    async fn tell(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"go on\n").await.unwrap();
+    }
+
+    /// Waits for its end. Whether it succeeded.
+    async fn ended(mut self) -> bool {
+        Clock::boot().timeout(LIMIT, self.child.wait()).await.expect("it ends in time").unwrap().success()
+    }
+}
+
+/// Without this, the others could not have failed.
+#[tokio::test]
+async fn a_process_that_is_not_stopped_commits() {
+    let world = World::new().await;
+    for step in [None, Some("apply"), Some("commit")] {
+        let before = world.balance().await;
+        let mut deposit = world.deposit(step);
+        if let Some(step) = step {
+            assert_eq!(deposit.line().await, format!("in {step}"));
+            deposit.tell().await;
+        }
+        assert_eq!(deposit.line().await, format!("committed: {}", before + 5));
+        assert!(deposit.ended().await);
+        assert_eq!(world.balance().await, before + 5);
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_stopped_between_its_work_and_its_commit_beyond_its_lease_does_not_commit_and_restores() {
+    let world = World::new().await;
+    let said = world.stopped_in("apply").await;
+    assert!(said.contains("was lost") && said.contains("the state was restored"), "{said}");
+}
+
+/// Here no look at the lock can help: it was held when the commit began. The store refuses the write, by the token.
+#[tokio::test]
+async fn a_process_that_is_stopped_in_its_commit_beyond_its_lease_is_refused_by_the_store_and_restores() {
+    let world = World::new().await;
+    let said = world.stopped_in("commit").await;
+    assert!(said.contains("is stale") && said.contains("the state was restored"), "{said}");
+}
