@@ -79,6 +79,7 @@ impl<'a> Attempt<'a> {
             directory: zk.directory(&request.name).into(),
             prefix: queue::prefix(&unique, session.id(), kind).into(),
             unique: unique.into(),
+            removed: Arc::default(),
         };
         Self { zk, keeping: zk.keeping(&session), session, request, stop, spot }
     }
@@ -248,6 +249,7 @@ mod tests {
             directory: "/locks/own".into(),
             unique: "me".into(),
             prefix: queue::prefix("me", session.id(), Kind::Exclusive).into(),
+            removed: Arc::default(),
         };
         session.make_directory(&spot.directory).await.unwrap();
         let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();

@@ -14,6 +14,7 @@ use crate::{
     Strategy,
     contend::{Attempt, FRESH_STARTS, LOOKS_PER_TICK, Setback},
     lease::{Footing, Hold, ZkLease},
+    session::Session,
     sweep::{Taking, Trace},
     wire::{Outcome, Spot, outcome, token},
 };
@@ -37,6 +38,29 @@ pub(crate) fn parts(data: &[u8]) -> (&[u8], &[u8]) {
 /// Whether the attempt of `spot` made that node, in `session`.
 pub(crate) fn is_made_by(data: &[u8], stat: &Stat, spot: &Spot, session: i64) -> bool {
     stat.ephemeral_owner == session && parts(data).0 == spot.unique.as_bytes()
+}
+
+/// Deletes the node that the attempt of `spot` made, if it is there: `NoNode` otherwise. `certain`: a watch says that it is.
+///
+/// All attempts call their nodes the same, and a deletion says only the name. So nothing is deleted before a look, which the
+/// server answers after all that this session sent before. And the attempt's own removals (by a release, by the end of its
+/// validity) take turns: the second one would not find in time that the first one has made room for another holder.
+///
+/// What is left is a third party that deletes the node in the moment of its release.
+pub(crate) async fn remove(session: &Session, spot: &Spot, certain: bool) -> Result<(), ClientError> {
+    let mut removed = spot.removed.lock().await;
+    if *removed {
+        return Err(ClientError::NoNode);
+    }
+    if !certain {
+        let (data, stat) = session.read_synced(&spot.directory).await?;
+        if !is_made_by(&data, &stat, spot, session.id()) {
+            return Err(ClientError::NoNode);
+        }
+    }
+    let deleted = session.delete_present(&spot.directory).await;
+    *removed = deleted.is_ok();
+    deleted
 }
 
 impl Attempt<'_> {

@@ -14,9 +14,10 @@ use zookeeper_client::Error as ClientError;
 pub(crate) use self::guarding::Watch;
 use self::guarding::{Guarding, guard};
 use crate::{
+    herd,
     session::{Active, Failure, Session},
     sweep::{Keeping, ONE_TRY, withdraw_node, withdraw_sole},
-    wire::{Outcome, Spot, outcome, token},
+    wire::{Outcome, Spot, outcome},
 };
 
 /// What kind of node a holder has, which decides how it gives it back.
@@ -57,13 +58,7 @@ impl Hold {
         match self.footing {
             Footing::Exclusive => session.delete_marked(&self.node).await,
             Footing::Shared => session.delete_present(&self.node).await,
-            Footing::Sole => {
-                // Should somebody have deleted the own node, another holder's may be there under the same name.
-                if !certain && token(&session.read(&self.node).await?.1) != self.token {
-                    return Err(ClientError::NoNode);
-                }
-                session.delete_present(&self.node).await
-            }
+            Footing::Sole => herd::remove(session, &self.spot, certain).await,
         }
     }
 }

@@ -15,5 +15,5 @@ pub(crate) use self::{
 };
 pub use self::{
     name::{Kind, downgraded, marks, prefix},
-    standing::{Standing, is_followed, standing},
+    standing::{Standing, is_followed, is_news, standing},
 };

@@ -67,11 +67,8 @@ pub(crate) fn withdraw_sole(keeping: &Keeping, spot: Spot) -> CancellationToken 
     repeat(keeping, move |session| {
         let spot = spot.clone();
         async move {
-            match session.read_synced(&spot.directory).await {
-                Ok((data, stat)) if herd::is_made_by(&data, &stat, &spot, session.id()) => {
-                    session.delete(&spot.directory).await
-                }
-                Ok(_) | Err(ClientError::NoNode) => Ok(()),
+            match herd::remove(&session, &spot, false).await {
+                Ok(()) | Err(ClientError::NoNode) => Ok(()),
                 Err(error) => Err(error),
             }
         }

@@ -6,6 +6,7 @@
 use std::{future::Future, sync::Arc};
 
 use lock_core::BootInstant;
+use tokio::sync::Mutex;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, OneshotWatcher, Stat};
 
 use crate::{heartbeat::Request, session::Session};
@@ -80,6 +81,8 @@ pub(crate) struct Spot {
     pub(crate) unique: Arc<str>,
     /// The node's name but for the server's digits.
     pub(crate) prefix: Arc<str>,
+    /// Strategy `herd`: whether the attempt has removed its node. Locked while it does.
+    pub(crate) removed: Arc<Mutex<bool>>,
 }
 
 impl Spot {
@@ -214,7 +217,7 @@ impl Session {
         &self,
         ahead: &str,
         own: Option<&str>,
-    ) -> (Result<OneshotWatcher, Error>, Option<Result<(Stat, OneshotWatcher), Error>>) {
+    ) -> (Result<(Stat, OneshotWatcher), Error>, Option<Result<(Stat, OneshotWatcher), Error>>) {
         // Each half sends its request when it is first polled, and `join` polls them one after the other.
         let own = async {
             match own {
@@ -222,8 +225,7 @@ impl Session {
                 None => None,
             }
         };
-        let (ahead, own) = tokio::join!(self.watch(ahead), own);
-        (ahead.map(|(_, watcher)| watcher), own)
+        tokio::join!(self.watch(ahead), own)
     }
 
     /// Deletes a node; that it is gone already is as good.

@@ -23,6 +23,7 @@ impl Attempt<'_> {
     /// Waits until the contender has what it is after.
     pub(super) async fn queue(&self, entered: &Entered, mut children: Vec<String>) -> Result<ZkLease, Setback> {
         let mut own: Option<Watch> = None;
+        let mut heard = (String::new(), 0);
         loop {
             let turn = match queue::standing(&children, &entered.name) {
                 Standing::Gone => return Err(Setback::Again),
@@ -40,7 +41,9 @@ impl Attempt<'_> {
                     let denied = Setback::Failed(Error::NotAcquired { name: self.request.name.clone() });
                     return Err(self.withdraw(denied, entered).await);
                 }
-                Standing::Behind(ahead) => self.unless_interrupted(self.wait_for(ahead, entered, &mut own)).await,
+                Standing::Behind(ahead) => {
+                    self.unless_interrupted(self.wait_for(ahead, entered, &mut own, &mut heard)).await
+                }
                 Standing::Gate => self.unless_interrupted(self.wait_at_gate(entered)).await,
             };
             let turn = match turn {
@@ -81,7 +84,13 @@ impl Attempt<'_> {
 
     /// Waits for a change of the node ahead, or of the own node. The watch is set before the wait and its answer tells
     /// whether the node was still there, so its going cannot be missed in between.
-    async fn wait_for(&self, ahead: &str, entered: &Entered, own: &mut Option<Watch>) -> Result<Turn, Setback> {
+    async fn wait_for(
+        &self,
+        ahead: &str,
+        entered: &Entered,
+        own: &mut Option<Watch>,
+        heard: &mut (String, i32),
+    ) -> Result<Turn, Setback> {
         let own_path = self.spot.path(&entered.name);
         let (watched, mine) =
             self.session.watch_both(&self.spot.path(ahead), own.is_none().then_some(own_path.as_str())).await;
@@ -94,7 +103,13 @@ impl Attempt<'_> {
             Some(Err(_)) => return Ok(Turn::Look),
             None => {}
         }
-        let Ok(watched) = watched else { return Ok(Turn::Look) };
+        let Ok((stat, watched)) = watched else { return Ok(Turn::Look) };
+        let now = (ahead.to_owned(), stat.version);
+        let news = queue::is_news(&now, heard);
+        *heard = now;
+        if news {
+            return Ok(Turn::Look);
+        }
         let Some(watch) = own.as_mut() else { return Ok(Turn::Look) };
         // The own node first: events come in the order of their transactions, so if it was deleted before the
         // predecessor handed on, that is known by now.

@@ -52,12 +52,16 @@ pub(super) fn guard(hold: &Hold, validity: &Validity, lapsed: &CancellationToken
         ended: guarding.ended.clone(),
         watched: Arc::clone(&guarding.watched),
     };
+    let watched = Arc::clone(&guarding.watched);
     tokio::spawn(async move {
         tokio::select! {
             () = watching.run(watch) => {}
             // Lost is final, so this node stands for nobody any more; but its session keeps it, and with it
             // everybody else from the lock, for as long as the program does not let go of its guard.
-            () = lapsed.cancelled() => drop(hold.withdraw()),
+            () = lapsed.cancelled() => {
+                watched.store(false, Ordering::Release);
+                hold.withdraw();
+            }
         }
     });
     guarding

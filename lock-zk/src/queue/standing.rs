@@ -105,6 +105,17 @@ pub fn is_followed(children: &[String], own: &str) -> bool {
     Node::parse(own).is_some_and(|own| line(children, &own).any(|node| own.arrival(&node).is_lt()))
 }
 
+/// Whether what the node ahead says of itself has to be looked into before waiting for it: it was written to, and not all
+/// that was written was heard of before the last look. `now` is its name and how often it was written to when it was
+/// watched, `heard` the same of the time before.
+///
+/// Between a look and the watch that follows, the one ahead may have got its permit and told so: nobody would tell again.
+/// One look after the news is enough, since it shows all that the teller saw; whoever else writes causes no more than that.
+#[must_use]
+pub fn is_news(now: &(String, i32), heard: &(String, i32)) -> bool {
+    now.1 != 0 && now != heard
+}
+
 /// Who holds and who waits, in the order of arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places<'a> {
@@ -259,6 +270,16 @@ mod tests {
         assert_eq!(standing(&four, &four[2]), Standing::Gate, "it could hold but for the one in between");
         assert_eq!(standing(&children[1..], second), Standing::Holds);
         assert_eq!(standing(&children[1..], third), Standing::Disagrees { there: NonZeroU32::new(3).unwrap() });
+    }
+
+    #[test]
+    fn what_the_one_ahead_wrote_is_news_once() {
+        let node = |name: &str, version| (name.to_owned(), version);
+        assert!(!is_news(&node("a", 0), &node("", 0)));
+        assert!(!is_news(&node("a", 0), &node("b", 3)));
+        assert!(is_news(&node("a", 1), &node("", 0)));
+        assert!(!is_news(&node("a", 1), &node("a", 1)));
+        assert!(is_news(&node("a", 2), &node("a", 1)));
     }
 
     #[test]
