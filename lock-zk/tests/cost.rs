@@ -2,53 +2,15 @@
 
 mod common;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::Arc;
+
+use common::{
+    connect,
+    count::{Count, quiet_locks, watches},
+    eventually, inspect, locks, queued, server, within,
 };
-
-use common::{connect, eventually, inspect, locks, queued, server, within};
 use lock_core::{Backend, Locks};
-use lock_lab::{proxy::Proxy, servers};
-
-/// A quiet connection: with this tick the heartbeat sends nothing within a test.
-fn quiet(port: u16) -> lock_zk::Config {
-    common::config(port).with_session_timeout(Duration::from_secs(60)).with_tick_time(Duration::from_secs(30))
-}
-
-async fn quiet_locks(port: u16) -> Locks {
-    Locks::new(lock_zk::ZooKeeper::connect(quiet(port)).await.unwrap())
-}
-
-/// Counts the requests that a server receives from its clients.
-struct Count<'a> {
-    server: &'a servers::ZooKeeper,
-    start: u64,
-    /// The server counts the questions, too.
-    questions: AtomicU64,
-    per_question: u64,
-}
-
-impl<'a> Count<'a> {
-    async fn start(server: &'a servers::ZooKeeper) -> Self {
-        let first = server.packets().await.unwrap();
-        let start = server.packets().await.unwrap();
-        Self { server, start, questions: AtomicU64::new(0), per_question: start - first }
-    }
-
-    async fn requests(&self) -> u64 {
-        let questions = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
-        self.server.packets().await.unwrap() - self.start - questions * self.per_question
-    }
-}
-
-/// How many watches the server keeps.
-async fn watches(server: &servers::ZooKeeper) -> u64 {
-    server.monitor(0).await.unwrap()["zk_watch_count"].parse().unwrap()
-}
+use lock_lab::proxy::Proxy;
 
 #[tokio::test]
 async fn an_uncontended_acquisition_is_two_requests_and_a_release_is_one() {

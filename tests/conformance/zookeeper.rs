@@ -141,8 +141,10 @@ impl Fixture for ZooKeeperFixture {
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {
         self.catch_up().await?;
-        let Some(first) = self.contenders(name).await?.into_iter().next() else { return Ok(()) };
-        Ok(self.control.delete(&first, None).await?)
+        for path in self.contenders(name).await? {
+            ignore_no_node(self.control.delete(&path, None).await)?;
+        }
+        Ok(())
     }
 
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {

@@ -1,6 +1,7 @@
 //! What the tests on real servers share.
 #![allow(dead_code, unreachable_pub, missing_docs)] // Each test file uses a part of it.
 
+pub mod count;
 mod thief;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -64,6 +65,11 @@ pub async fn inspect(zk: &ZooKeeper, name: &str) -> Snapshot {
 /// Waits until that many wait for `name`.
 pub async fn queued(zk: &ZooKeeper, name: &str, count: usize) {
     eventually("the queue has its length", || async { inspect(zk, name).await.queue.len() == count }).await;
+}
+
+/// Waits until that many hold `name`.
+pub async fn held(zk: &ZooKeeper, name: &str, count: usize) {
+    eventually("there are that many holders", || async { inspect(zk, name).await.holders.len() == count }).await;
 }
 
 /// The children of a lock's directory, by an outsider.
