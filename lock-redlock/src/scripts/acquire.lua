@@ -5,7 +5,8 @@
 -- that what had ended before was removed).
 local function line_up()
   if waiter ~= '' then
-    stand_in(waiters)
+    redis.call('ZADD', waiters, place, waiter)
+    redis.call('PEXPIRE', waiters, ARGV[10])
     -- Readers that come from now on wait until it had its turn, does not wait any more, or does not look any more.
     writer_waits(waiter, waited, ARGV[11])
   end

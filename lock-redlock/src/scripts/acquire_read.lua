@@ -5,7 +5,7 @@
 -- It reads before it writes, as acquire.lua does.
 local function line_up()
   if waiter ~= '' then
-    stand_in(waiting)
+    reader_waits(waiter, waited, ARGV[10])
   end
 end
 
@@ -30,17 +30,19 @@ if redis.call('EXISTS', tombstone) == 1 then
   return {'undone'}
 end
 
--- For a moment after a release the lock is kept for those who were woken. Readers do not stand in each other's way.
+-- For a moment after a release the lock is kept for those who were woken. Readers do not stand in each other's way, and
+-- those that were woken go in: they had come before the writers that wait.
 local reserved = redis.call('GET', reservation)
 if reserved and reserved ~= 'readers' then
   local remaining = redis.call('PTTL', reservation)
   line_up()
   return {'reserved', remaining}
 end
--- A reader does not overtake a writer that waits and came before it. Both are told by how long they have waited, on this
--- node's clock alone.
-local behind = writers_before(now - tonumber(waited) * 1000)
-if behind > 0 then
+local woken = reserved and waiter ~= '' and redis.call('ZSCORE', waiting, waiter) == WOKEN
+-- A reader does not overtake a writer that waits and came before it. When they came is told by how long they have waited,
+-- on this node's clock alone.
+local _, behind = writers_before(now - tonumber(waited) * 1000)
+if behind > 0 and not woken then
   line_up()
   return {'behind', behind}
 end

@@ -17,5 +17,5 @@ redis.call('HDEL', token, 'held', 'value', 'payload', 'since')
 let_read(value, ttl, ARGV[7], since or digits(now), ARGV[8])
 raise_counter(ARGV[7], ttl)
 tell_of_change()
-wake_first_readers()
+wake_readers()
 return 1

@@ -2,6 +2,8 @@
 -- KEYS: lock, token, tombstone of this attempt, readers, reading, writers, writing, waiters, waiting readers, reservation
 local lock, token, tombstone, readers, reading, writers, writing, waiters, waiting, reservation = unpack(KEYS)
 local now, ms = clock()
+-- The place of a waiting reader whose turn it is.
+local WOKEN = '-1'
 
 -- How many read here.
 local function readers_here()
@@ -32,16 +34,25 @@ local function writer_gone(waiter)
   return redis.call('ZREM', writers, waiter) == 1
 end
 
--- For how many ms a writer that waits, and came before `came` (us), keeps readers out unless it looks again; 0 for none.
+-- Of the writers that wait: when the first of them came (us), and for how many ms those that came no later than `came` keep
+-- readers out unless they look again, 0 for none.
 local function writers_before(came)
   remove_ended(writers, writing, ms)
-  local left, all = 0, redis.call('ZRANGE', writers, 0, -1, 'WITHSCORES')
+  local first, left, all = nil, 0, redis.call('ZRANGE', writers, 0, -1, 'WITHSCORES')
   for at = 1, #all, 2 do
-    if tonumber(redis.call('HGET', writing, all[at]) or '0') <= came then
+    local theirs = tonumber(redis.call('HGET', writing, all[at]) or '0')
+    first = math.min(first or theirs, theirs)
+    if theirs <= came then
       left = math.max(left, tonumber(all[at + 1]) - ms, 1)
     end
   end
-  return left
+  return first, left
+end
+
+-- A reader waits. Its place is when it came on this node's clock, as for writers that keep readers out.
+local function reader_waits(waiter, waited, kept)
+  redis.call('ZADD', waiting, digits(now - tonumber(waited) * 1000), waiter)
+  redis.call('PEXPIRE', waiting, kept)
 end
 
 -- The counter never goes down, and goes a day after the clock has passed it.

@@ -17,43 +17,37 @@ local function wake_a_writer()
   return false
 end
 
--- Wakes the readers whose place is below `limit`.
-local function wake_readers(limit)
-  local woken = false
-  for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', limit)) do
-    woken = wake(waiter) or woken
+-- Wakes the readers that came before the first writer that waits.
+local function wake_readers()
+  if redis.call('EXISTS', waiting) == 0 then
+    return false
   end
-  redis.call('ZREMRANGEBYSCORE', waiting, '-inf', limit)
+  -- Those that were woken before, and have not come.
+  redis.call('ZREMRANGEBYSCORE', waiting, WOKEN, WOKEN)
+  local first = writers_before(now)
+  local woken = false
+  for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', waiting, '-inf', first and '(' .. digits(first) or '+inf')) do
+    if wake(waiter) then
+      redis.call('ZADD', waiting, WOKEN, waiter)
+      woken = true
+    else
+      redis.call('ZREM', waiting, waiter)
+    end
+  end
   if woken then
     redis.call('SET', reservation, 'readers', 'PX', ARGV[4])
   end
   return woken
 end
 
-local function wake_readers_unless_a_writer_waits()
-  return writers_before(now) == 0 and wake_readers('+inf')
-end
-
--- Wakes the readers that came before the first writer in line.
-local function wake_first_readers()
-  if redis.call('EXISTS', waiting) == 0 then
-    return false
-  end
-  local first = redis.call('ZRANGE', waiters, 0, 0, 'WITHSCORES')
-  if first[2] then
-    return wake_readers('(' .. first[2])
-  end
-  return wake_readers_unless_a_writer_waits()
-end
-
--- After a writer: who came first, as far as the line of this node goes.
+-- After a writer, who came first: readers before the first writer.
 local function pass_turn_after_a_writer()
-  return wake_first_readers() or wake_a_writer() or wake_readers_unless_a_writer_waits()
+  return wake_readers() or wake_a_writer()
 end
 
 -- After the last reader a writer, if one waits: so it waits for one crowd of readers, and not for those that come meanwhile.
 local function pass_turn_after_readers()
-  return wake_a_writer() or wake_readers_unless_a_writer_waits()
+  return wake_a_writer() or wake_readers()
 end
 
 -- For those who look on. pcall: a user who may not publish has released all the same.

@@ -3,7 +3,6 @@
 --       stay in line or '' to leave the line, ms since it came, ms to keep the waiters, ms to keep the intent of a writer
 -- Answers 1 when given back, 0 when the lock was gone or another's.
 local value, reads, waiter, place = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] or ''
-local line = reads and waiting or waiters
 
 -- pcall: a key of another type is another's lock.
 local held = redis.pcall('GET', lock) == value
@@ -25,14 +24,14 @@ elseif ARGV[5] ~= '0' then
 end
 
 local stays, turn, intent = waiter ~= '' and place ~= '', false, false
-if stays then
-  redis.call('ZADD', line, place, waiter)
-  redis.call('PEXPIRE', line, ARGV[10])
-  if not reads then
-    writer_waits(waiter, ARGV[9], ARGV[11])
-  end
+if stays and reads then
+  reader_waits(waiter, ARGV[9], ARGV[10])
+elseif stays then
+  redis.call('ZADD', waiters, place, waiter)
+  redis.call('PEXPIRE', waiters, ARGV[10])
+  writer_waits(waiter, ARGV[9], ARGV[11])
 elseif waiter ~= '' then
-  redis.call('ZREM', line, waiter)
+  redis.call('ZREM', reads and waiting or waiters, waiter)
   intent = not reads and writer_gone(waiter)
   -- Its turn, which it does not take, goes to the next.
   if redis.call('GET', reservation) == waiter then
@@ -54,7 +53,7 @@ if redis.call('EXISTS', lock) == 0 then
   elseif free and (read or turn) then
     pass_turn_after_readers()
   elseif intent then
-    wake_readers_unless_a_writer_waits()
+    wake_readers()
   end
 end
 return (held or read) and 1 or 0

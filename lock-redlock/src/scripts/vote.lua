@@ -31,11 +31,6 @@ local function number_of_grant()
   return number < now - 250000 and now or number
 end
 
-local function stand_in(line)
-  redis.call('ZADD', line, place, waiter)
-  redis.call('PEXPIRE', line, ARGV[10])
-end
-
 -- For those who look on. pcall: a user who may not publish holds it all the same.
 local function tell_of_grant()
   redis.pcall('PUBLISH', ARGV[5], '')
