@@ -83,7 +83,8 @@ impl Held {
             votes.record(node, Vote::Refused);
         }
         let mut failed = Vec::new();
-        while votes.verdict() == Verdict::Undecided {
+        // Silent nodes decide nothing while others may still answer that it is not there (any more).
+        while votes.verdict() == Verdict::Undecided || (votes.verdict() == Verdict::Impossible && !is_off(&votes)) {
             // Once it certainly is on no majority any more, only the answers that come with these are of interest.
             let next = replies.next(panel);
             let next = match is_off(&votes) {
