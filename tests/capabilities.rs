@@ -30,7 +30,9 @@ async fn columns() -> Vec<Column> {
     let directory = tempfile::tempdir().unwrap();
     vec![
         column("ZooKeeper", &zookeeper.url()).await,
+        column("ZooKeeper `strategy=herd`", &format!("{}/?strategy=herd", zookeeper.url())).await,
         column("Redis", &redis.url()).await,
+        column("Redis `queue=fifo`", &format!("{}/?queue=fifo", redis.url())).await,
         column("Redlock", &nodes.url()).await,
         column("local", &format!("local://{}", directory.path().display())).await,
         column("memory", "memory://").await,

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use tempfile::TempDir;
+
 use crate::{
     LabError,
     servers::{Redis, RedisNodes, ZooKeeper},
@@ -13,8 +15,12 @@ use crate::{
 pub enum Topology {
     /// The memory backend: no server at all, one process.
     Memory,
+    /// Files of this machine: no server, any number of processes.
+    Local,
     /// ZooKeeper, one server.
     ZooKeeper1,
+    /// The same with `strategy=herd`: all who wait watch the one node of the holder.
+    ZooKeeperHerd,
     /// ZooKeeper, an ensemble of three.
     ZooKeeper3,
     /// Redis, one server in memory.
@@ -27,15 +33,25 @@ pub enum Topology {
 
 impl Topology {
     /// Every one, in the order of reports.
-    pub const ALL: [Self; 6] =
-        [Self::Memory, Self::ZooKeeper1, Self::ZooKeeper3, Self::Redis, Self::RedisFifo, Self::Redlock5];
+    pub const ALL: [Self; 8] = [
+        Self::Memory,
+        Self::Local,
+        Self::ZooKeeper1,
+        Self::ZooKeeperHerd,
+        Self::ZooKeeper3,
+        Self::Redis,
+        Self::RedisFifo,
+        Self::Redlock5,
+    ];
 
     /// Its short name on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Local => "local",
             Self::ZooKeeper1 => "zk1",
+            Self::ZooKeeperHerd => "zk1-herd",
             Self::ZooKeeper3 => "zk3",
             Self::Redis => "redis",
             Self::RedisFifo => "redis-fifo",
@@ -48,7 +64,9 @@ impl Topology {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Local => "local",
             Self::ZooKeeper1 => "ZooKeeper 1",
+            Self::ZooKeeperHerd => "ZooKeeper 1 herd",
             Self::ZooKeeper3 => "ZooKeeper 3",
             Self::Redis => "Redis",
             Self::RedisFifo => "Redis FIFO",
@@ -56,12 +74,21 @@ impl Topology {
         }
     }
 
+    /// What its URLs say besides where the servers are.
+    const fn setting(self) -> Option<&'static str> {
+        match self {
+            Self::ZooKeeperHerd => Some("strategy=herd"),
+            Self::RedisFifo => Some("queue=fifo"),
+            _ => None,
+        }
+    }
+
     /// What strikes its servers in a run with a server fault; `None` where there is no server.
     #[must_use]
     pub const fn fault(self) -> Option<&'static str> {
         match self {
-            Self::Memory => None,
-            Self::ZooKeeper1 => Some("the server killed, and started again with its data"),
+            Self::Memory | Self::Local => None,
+            Self::ZooKeeper1 | Self::ZooKeeperHerd => Some("the server killed, and started again with its data"),
             Self::ZooKeeper3 => Some("the leader of three killed"),
             Self::Redis | Self::RedisFifo => Some("the server killed, and started again without its data"),
             Self::Redlock5 => Some("one node of five killed"),
@@ -72,11 +99,13 @@ impl Topology {
     /// promises it.
     #[must_use]
     pub fn crash_bound(self, lease: Duration) -> Duration {
-        let ticks = match self {
-            Self::ZooKeeper1 | Self::ZooKeeper3 => ZooKeeper::TICK * 2,
-            Self::Memory | Self::Redis | Self::RedisFifo | Self::Redlock5 => Duration::ZERO,
+        let lease = match self {
+            Self::ZooKeeper1 | Self::ZooKeeperHerd | Self::ZooKeeper3 => lease + ZooKeeper::TICK * 2,
+            // The kernel gives back at once what a dead process held.
+            Self::Local => Duration::ZERO,
+            Self::Memory | Self::Redis | Self::RedisFifo | Self::Redlock5 => lease,
         };
-        lease + ticks + Duration::from_millis(250)
+        lease + Duration::from_millis(250)
     }
 
     /// Starts its servers.
@@ -86,7 +115,10 @@ impl Topology {
     pub async fn start(self) -> Result<Deployment, LabError> {
         let servers = match self {
             Self::Memory => Servers::Memory(format!("lab-{:016x}", fastrand::u64(..))),
-            Self::ZooKeeper1 => Servers::ZooKeeper(ZooKeeper::start(1).await?),
+            Self::Local => Servers::Local(
+                TempDir::with_prefix("lock-lab-").map_err(|error| LabError::io("making a directory", error))?,
+            ),
+            Self::ZooKeeper1 | Self::ZooKeeperHerd => Servers::ZooKeeper(ZooKeeper::start(1).await?),
             Self::ZooKeeper3 => Servers::ZooKeeper(ZooKeeper::start(3).await?),
             Self::Redis | Self::RedisFifo => Servers::Redis(Redis::start().await?),
             Self::Redlock5 => Servers::Redlock(RedisNodes::start(5).await?),
@@ -121,6 +153,8 @@ pub struct Deployment {
 enum Servers {
     /// The name of the server in this process.
     Memory(String),
+    /// The directory of the files, gone with this.
+    Local(TempDir),
     ZooKeeper(ZooKeeper),
     Redis(Redis),
     Redlock(RedisNodes),
@@ -136,27 +170,33 @@ impl Deployment {
     /// The URL for `Locks::connect` with the backend's own defaults.
     #[must_use]
     pub fn url(&self) -> String {
-        match &self.servers {
-            Servers::Memory(name) => format!("memory://{name}"),
-            Servers::ZooKeeper(servers) => servers.url(),
-            Servers::Redis(server) if self.topology == Topology::RedisFifo => format!("{}/?queue=fifo", server.url()),
-            Servers::Redis(server) => server.url(),
-            Servers::Redlock(nodes) => nodes.url(),
-        }
+        self.url_with(Vec::new())
     }
 
     /// The URL of connections whose locks outlive their holder by at most `lease`: the ttl, or ZooKeeper's session
-    /// time-out.
+    /// time-out. Where there is no lease, that of [`Deployment::url`].
     #[must_use]
     pub fn url_with_lease(&self, lease: Duration) -> String {
         let lease = lease.as_millis();
-        match &self.servers {
+        self.url_with(match &self.servers {
+            Servers::Local(_) => Vec::new(),
             Servers::ZooKeeper(_) => {
-                format!("{}/?session_timeout={lease}ms&tick_time={}ms", self.url(), ZooKeeper::TICK.as_millis())
+                vec![format!("session_timeout={lease}ms"), format!("tick_time={}ms", ZooKeeper::TICK.as_millis())]
             }
-            Servers::Redis(_) if self.topology == Topology::RedisFifo => format!("{}&ttl={lease}ms", self.url()),
-            _ => format!("{}/?ttl={lease}ms", self.url()),
-        }
+            _ => vec![format!("ttl={lease}ms")],
+        })
+    }
+
+    fn url_with(&self, mut settings: Vec<String>) -> String {
+        settings.extend(self.topology.setting().map(str::to_owned));
+        let url = match &self.servers {
+            Servers::Memory(name) => format!("memory://{name}"),
+            Servers::Local(directory) => format!("local://{}", directory.path().display()),
+            Servers::ZooKeeper(servers) => servers.url(),
+            Servers::Redis(server) => server.url(),
+            Servers::Redlock(nodes) => nodes.url(),
+        };
+        if settings.is_empty() { url } else { format!("{url}/?{}", settings.join("&")) }
     }
 
     /// The servers' version; empty where there is none.
@@ -165,7 +205,7 @@ impl Deployment {
     /// [`LabError::Control`] when they do not answer.
     pub async fn version(&self) -> Result<String, LabError> {
         match &self.servers {
-            Servers::Memory(_) => Ok(String::new()),
+            Servers::Memory(_) | Servers::Local(_) => Ok(String::new()),
             Servers::ZooKeeper(servers) => servers.version().await,
             Servers::Redis(server) => server.version().await,
             Servers::Redlock(nodes) => match nodes.nodes().first() {
@@ -182,7 +222,7 @@ impl Deployment {
     /// [`LabError::Control`] when a server does not answer.
     pub async fn requests(&self) -> Result<Option<u64>, LabError> {
         match &self.servers {
-            Servers::Memory(_) => Ok(None),
+            Servers::Memory(_) | Servers::Local(_) => Ok(None),
             Servers::ZooKeeper(servers) => servers.packets().await.map(Some),
             Servers::Redis(server) => server.commands().await.map(Some),
             Servers::Redlock(nodes) => nodes.commands().await.map(Some),
@@ -200,7 +240,7 @@ impl Deployment {
     /// Kills that server with SIGKILL; does nothing without servers.
     pub fn strike(&mut self, victim: usize) {
         match &mut self.servers {
-            Servers::Memory(_) => {}
+            Servers::Memory(_) | Servers::Local(_) => {}
             Servers::ZooKeeper(servers) => servers.kill(victim),
             Servers::Redis(server) => server.kill(),
             Servers::Redlock(nodes) => nodes.nodes_mut()[victim].kill(),
@@ -213,7 +253,7 @@ impl Deployment {
     /// [`LabError::NotStarted`] when the server does not come back.
     pub async fn recover(&mut self) -> Result<(), LabError> {
         match (&mut self.servers, self.topology) {
-            (Servers::ZooKeeper(servers), Topology::ZooKeeper1) => servers.restart(0).await,
+            (Servers::ZooKeeper(servers), Topology::ZooKeeper1 | Topology::ZooKeeperHerd) => servers.restart(0).await,
             (Servers::Redis(server), _) => server.restart_empty().await,
             _ => Ok(()),
         }

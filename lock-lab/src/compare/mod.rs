@@ -122,14 +122,14 @@ async fn backend(topology: Topology, settings: &Settings, options: &Options, pro
     result.contended = contended::run(&deployment, settings).await.into();
     progress.done(1);
 
-    let no_server = "has no server: its locks live and end with their process";
     progress.doing(format!("{title}: holder killed, {} times", settings.kills));
-    result.holder_killed = match topology.fault() {
-        Some(_) => holder_killed::run(&deployment, settings, &options.lock_program).await.into(),
-        None => Outcome::Missing(no_server.into()),
+    result.holder_killed = match topology {
+        Topology::Memory => Outcome::Missing("has no other process: its locks live and end with this one".into()),
+        _ => holder_killed::run(&deployment, settings, &options.lock_program).await.into(),
     };
     progress.done(1);
 
+    let no_server = "has no server";
     progress.doing(format!("{title}: {}", topology.fault().unwrap_or(no_server)));
     result.server_killed = match topology.fault() {
         Some(_) => server_killed::run(&mut deployment, settings).await.into(),
