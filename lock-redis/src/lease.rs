@@ -171,3 +171,38 @@ async fn twice(node: &Node, call: impl Fn() -> ScriptCall) -> Result<(Option<u64
     let second = node.call(call()).await?;
     Ok((scripts::released(&second)?, first.is_unknown()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::Clock;
+    use lock_lab::servers;
+
+    use super::*;
+    use crate::{
+        Config,
+        kind::Kind,
+        scripts::{Acquired, Ask, Attempt},
+    };
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_renewal_that_arrives_after_the_downgrade_is_not_taken_for_a_loss() {
+        let server = servers::Redis::start().await.unwrap();
+        let redis = Redis::connect(Config::new("127.0.0.1", server.port())).await.unwrap();
+        let name = LockName::new("a").unwrap();
+        let attempt = Attempt::new(redis.keys(&name));
+        let answer = redis.node().call(attempt.acquire(&Ask::new(TTL, 0, b""), None)).await.unwrap();
+        let Acquired::Granted(number) = scripts::acquired(&answer).unwrap() else { panic!("{answer:?}") };
+        let validity = Validity::new(redis.clock(), Clock::boot().now().saturating_add(TTL));
+        let holding = Holding { kind: Kind::Alone, attempt, ttl: TTL, delay: Duration::ZERO };
+        let writer = redis.hold(name, holding, number, validity);
+        let as_writer = Arc::clone(&writer.held);
+        let reader = Box::new(writer).downgrade().await.unwrap();
+        Watchdog { node: redis.node().clone() }.renew(&[as_writer]).await;
+        assert_eq!(reader.validity().loss(), None);
+        reader.release().await.unwrap();
+    }
+}
