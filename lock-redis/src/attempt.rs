@@ -9,7 +9,7 @@ use crate::{
     Redis,
     kind::{Holding, Kind},
     node::{Connection, FailureKind, NodeError, ScriptCall},
-    scripts::{self, Acquired, Ask, Attempt, Intent},
+    scripts::{self, Acquired, Ask, Attempt, InLine, Intent},
 };
 
 /// What is asked for, and since when.
@@ -30,7 +30,7 @@ pub(crate) enum Tried {
     /// Somebody holds it, for this long; `None` without an expiry.
     Held(Option<Duration>),
     /// It stands in line: so it was answered to a request that was sent at `sent_at`.
-    InLine { sent_at: BootInstant, ahead: u64, left: Option<Duration> },
+    InLine { sent_at: BootInstant, at: InLine },
     /// Those who hold a permit named another number of permits: this one.
     Permits(u64),
     /// It was told to stop, and has withdrawn what it had.
@@ -154,7 +154,7 @@ impl Try<'_> {
                 Ok(Tried::Granted(Granted { holding: self.holding, number, sent_at, resent }))
             }
             Some(Acquired::Held(left)) => Ok(Tried::Held(left)),
-            Some(Acquired::InLine { ahead, left }) => Ok(Tried::InLine { sent_at, ahead, left }),
+            Some(Acquired::InLine(at)) => Ok(Tried::InLine { sent_at, at }),
             Some(Acquired::Permits(of)) => Ok(Tried::Permits(of)),
             Some(Acquired::Undone) => Ok(Tried::Held(Some(Duration::ZERO))),
             None => Ok(Tried::Stopped),

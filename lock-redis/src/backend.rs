@@ -204,7 +204,7 @@ impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let capabilities = Capabilities::new("redis").with_ttl(TTLS).with(Feature::Expiry);
         match &self.fifo {
-            Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue),
+            Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue).with(Feature::LockDelay),
             None => capabilities
                 .with(Feature::ReadWrite)
                 .with(Feature::Downgrade)

@@ -37,7 +37,7 @@ impl Redis {
     }
 }
 
-fn snapshot(look: Look) -> Snapshot {
+pub(crate) fn snapshot(look: Look) -> Snapshot {
     let alone = look.alone.into_iter().map(|holder| contender(holder, Mode::Exclusive));
     let readers = look.readers.into_iter().map(|holder| contender(holder, Mode::Read));
     let permits = look.permits.into_iter().map(|holder| {
@@ -47,7 +47,7 @@ fn snapshot(look: Look) -> Snapshot {
     Snapshot::new(alone.chain(readers).chain(permits).collect(), Vec::new())
 }
 
-pub(crate) fn contender(holder: Holder, mode: Mode) -> Contender {
+fn contender(holder: Holder, mode: Mode) -> Contender {
     let mut contender = Contender::new(String::from_utf8_lossy(&holder.value)).with_payload(holder.payload);
     (contender.token, contender.remaining) = (holder.number, holder.remaining);
     contender = contender.with_mode(mode);

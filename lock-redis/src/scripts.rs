@@ -88,6 +88,17 @@ pub struct Intent<'a> {
     pub next: Option<Writer<'a>>,
 }
 
+/// How one stands in line (`queue=fifo`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InLine {
+    /// How many stand before it.
+    pub ahead: u64,
+    /// How long the holder still has the lock unless it is renewed; `None` where it has no expiry.
+    pub left: Option<Duration>,
+    /// The newest token number that was given out by then: any later grant has a higher one.
+    pub newest: u64,
+}
+
 /// What an acquisition is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired {
@@ -98,12 +109,7 @@ pub enum Acquired {
     /// Those who hold a permit named another number of permits: this one.
     Permits(u64),
     /// Somebody else holds it or goes first, and this attempt stands in line (`queue=fifo`).
-    InLine {
-        /// How many stand before it.
-        ahead: u64,
-        /// How long the holder still has it unless it is renewed; `None` where it has no expiry.
-        left: Option<Duration>,
-    },
+    InLine(InLine),
     /// This attempt was undone before.
     Undone,
 }
@@ -111,7 +117,7 @@ pub enum Acquired {
 impl Acquired {
     /// Whether the attempt has something on the server now.
     pub(crate) const fn left_something(&self) -> bool {
-        matches!(self, Self::Granted(_) | Self::InLine { .. })
+        matches!(self, Self::Granted(_) | Self::InLine(_))
     }
 }
 
@@ -224,12 +230,7 @@ pub fn acquired(answer: &Value) -> Result<Acquired, NodeError> {
         }
         (Some("held"), Some(Value::Int(left))) => Ok(Acquired::Held(remaining(*left))),
         (Some("permits"), Some(Value::Int(of))) => u64::try_from(*of).map(Acquired::Permits).map_err(|_| nonsense()),
-        (Some("in line"), Some(Value::Int(ahead))) => match parts.get(2) {
-            Some(Value::Int(left)) => {
-                Ok(Acquired::InLine { ahead: u64::try_from(*ahead).unwrap_or(0), left: remaining(*left) })
-            }
-            _ => Err(nonsense()),
-        },
+        (Some("in line"), Some(_)) => fifo::scripts::in_line(parts).map(Acquired::InLine).ok_or_else(nonsense),
         (Some("undone"), None) => Ok(Acquired::Undone),
         _ => Err(nonsense()),
     }

@@ -11,6 +11,7 @@ use crate::{
     kind::{Family, Kind},
     lines::{Front, LineOf, Place, SeenHeld},
     node::NodeError,
+    scripts::InLine,
 };
 
 /// When to look again at a lock that has no expiry, and so is none of ours: its release may not be published.
@@ -100,7 +101,7 @@ impl Redis {
                     front.held = changes.and_then(|changes| held_by_us(&granted, changes));
                     return Ok(granted);
                 }
-                Ok(Tried::Held(left) | Tried::InLine { left, .. }) => {
+                Ok(Tried::Held(left) | Tried::InLine { at: InLine { left, .. }, .. }) => {
                     front.failing_since = None;
                     let look_again = left.map_or(WITHOUT_EXPIRY, |left| left.saturating_add(GRAIN));
                     let look_again = self.clock().now().saturating_add(look_again);

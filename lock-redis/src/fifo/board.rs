@@ -14,6 +14,7 @@ use super::scripts::{self, Standing};
 use crate::{
     kind::Holding,
     node::{Node, NodeError},
+    scripts::InLine,
 };
 
 /// A key with `n` ms left is gone after `n + 1`.
@@ -34,12 +35,19 @@ pub(super) struct Place {
 /// How it stands.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct News {
-    /// When the newest request was sent that was answered *still in line*. A grant that comes by message was made after
-    /// the server worked on that request, so validity may count from here.
-    pub(super) in_line_at: Option<BootInstant>,
+    /// The newest request that was answered *still in line*.
+    pub(super) in_line: Option<Seen>,
     /// When the holder's lease ends unless it is renewed, for the one who is next.
     pub(super) look_again: Option<BootInstant>,
     pub(super) end: Option<End>,
+}
+
+/// That it stood in line: when the request was sent that was answered so, and the newest number that was given out when
+/// the server worked on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) sent_at: BootInstant,
+    pub(super) newest: u64,
 }
 
 /// What comes after standing in line.
@@ -67,8 +75,10 @@ impl Place {
     pub(super) fn answered(&self, sent_at: BootInstant, standing: Standing) {
         let now = self.beating.clock().now();
         self.news.send_modify(|news| match standing {
-            Standing::InLine { ahead, left } => {
-                news.in_line_at = news.in_line_at.max(Some(sent_at));
+            Standing::InLine(InLine { ahead, left, newest }) => {
+                if news.in_line.is_none_or(|seen| seen.sent_at < sent_at) {
+                    news.in_line = Some(Seen { sent_at, newest });
+                }
                 // Whoever is further back is woken by those before it.
                 let left = left.filter(|_| ahead == 0);
                 news.look_again = left.map(|left| now.saturating_add(left).saturating_add(GRAIN));
@@ -207,16 +217,20 @@ mod tests {
         assert!(board.open(|places| places.is_empty()));
     }
 
+    fn in_line(newest: u64) -> Standing {
+        Standing::InLine(InLine { ahead: 0, left: None, newest })
+    }
+
     #[test]
     fn a_late_answer_of_an_earlier_heartbeat_takes_no_grant_back() {
         let (board, on_board) = board();
         let at = BootInstant::from_nanos;
-        on_board.place.answered(at(5), Standing::InLine { ahead: 1, left: None });
+        on_board.place.answered(at(5), in_line(1));
         board.granted(b"v 7");
-        on_board.place.answered(at(9), Standing::InLine { ahead: 0, left: Some(Duration::ZERO) });
-        on_board.place.answered(at(8), Standing::InLine { ahead: 0, left: None });
-        let News { in_line_at, end, .. } = news(&on_board);
-        assert_eq!((in_line_at, end), (Some(at(9)), Some(End::HandedOver(7))));
+        on_board.place.answered(at(9), in_line(3));
+        on_board.place.answered(at(8), in_line(2));
+        let News { in_line, end, .. } = news(&on_board);
+        assert_eq!((in_line, end), (Some(Seen { sent_at: at(9), newest: 3 }), Some(End::HandedOver(7))));
     }
 
     #[test]

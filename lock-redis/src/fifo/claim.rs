@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use lock_core::{BootInstant, Lease, Request, Validity, validity::deadline};
 
 use super::{
-    board::{End, News, Place},
+    board::{End, News, Place, Seen},
     rhythm::Rhythm,
 };
 use crate::{Redis, attempt::Granted, node::NodeError, scripts::held};
@@ -13,11 +13,14 @@ use crate::{Redis, attempt::Granted, node::NodeError, scripts::held};
 /// How long a lock that was handed over is held before its first renewal. One that is given back before spares it.
 const FIRST_RENEWAL: Duration = Duration::from_millis(20);
 
-/// Until when a lock that was handed over is its new holder's, and whether that is enough to go on with.
-fn claimed_until(in_line_at: BootInstant, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
-    // Handed over after the server worked on that heartbeat, so it keeps the lock for longer than this.
-    let until = deadline(in_line_at, rhythm.claim);
-    (until.saturating_since(now) >= rhythm.beat / 2).then_some(until)
+/// Until when a lock that was handed over with this number is its new holder's; `None` when that cannot be told, or is not
+/// enough to go on with.
+fn claimed_until(seen: Seen, number: u64, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
+    // The number was not given out yet when the server worked on that request, so the lock was handed over after it, and
+    // the server keeps it for longer than this.
+    let came_later = number > seen.newest;
+    let until = deadline(seen.sent_at, rhythm.claim);
+    (came_later && until.saturating_since(now) >= rhythm.beat / 2).then_some(until)
 }
 
 impl Redis {
@@ -38,7 +41,7 @@ impl Redis {
         };
         let now = self.clock().now();
         let rhythm = Rhythm::of(holding.ttl);
-        if let Some(until) = news.in_line_at.and_then(|at| claimed_until(at, rhythm, now)) {
+        if let Some(until) = news.in_line.and_then(|seen| claimed_until(seen, number, rhythm, now)) {
             self.proposals().seen(number);
             let lease = self.hold(request.name.clone(), holding.clone(), number, Validity::new(self.clock(), until));
             lease.kept.renew_by(now.saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
@@ -67,13 +70,15 @@ mod tests {
         #[test]
         fn a_claim_never_counts_beyond_what_the_server_keeps(
             ttl in 100..86_400_000_u64, sent in 0..1_000_000_u64, travelled in 0..10_000_u64, waited in 0..10_000_u64,
-            read in 0..10_000_u64,
+            read in 0..10_000_u64, newest in 0..5_u64, number in 0..5_u64,
         ) {
             let rhythm = Rhythm::of(Duration::from_millis(ttl));
             let ms = |ms| BootInstant::from_nanos(1 << 40).saturating_add(Duration::from_millis(ms));
             // The heartbeat was worked on after its sending, and the grant came after that.
             let granted = sent + travelled + waited;
-            if let Some(until) = claimed_until(ms(sent), rhythm, ms(granted + read)) {
+            let seen = Seen { sent_at: ms(sent), newest };
+            if let Some(until) = claimed_until(seen, number, rhythm, ms(granted + read)) {
+                prop_assert!(number > newest, "a message about an earlier grant");
                 prop_assert!(until < ms(granted).saturating_add(rhythm.claim));
                 prop_assert!(until.saturating_since(ms(granted + read)) >= rhythm.beat / 2);
             }

@@ -9,7 +9,7 @@ use crate::{
     keys::Keys,
     kind::Holding,
     node::{NodeError, Script, ScriptCall, Value},
-    scripts::{self, Ask, Attempt, PROLOGUE, remaining, text},
+    scripts::{self, Ask, Attempt, InLine, PROLOGUE, remaining, text},
 };
 
 /// A script that works on the queue.
@@ -77,8 +77,8 @@ pub(crate) fn leave(attempt: &Attempt, tombstone: Duration) -> ScriptCall {
 /// What `beat.lua` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Still in line, behind so many; the lock is held for that long, `None` without an expiry.
-    InLine { ahead: u64, left: Option<Duration> },
+    /// Still in line.
+    InLine(InLine),
     /// It holds the lock with this number, for a whole ttl from this heartbeat on.
     Granted(u64),
     /// It stands in no line, and holds nothing.
@@ -90,15 +90,20 @@ pub(crate) fn standing(answer: &Value) -> Result<Standing, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     let Value::Array(parts) = answer else { return Err(nonsense()) };
     match (parts.first().and_then(text), parts.get(1), parts.get(2)) {
-        (Some("in line"), Some(Value::Int(ahead)), Some(Value::Int(left))) => {
-            Ok(Standing::InLine { ahead: u64::try_from(*ahead).map_err(|_| nonsense())?, left: remaining(*left) })
-        }
+        (Some("in line"), ..) => in_line(parts).map(Standing::InLine).ok_or_else(nonsense),
         (Some("granted"), Some(number), None) => {
             text(number).and_then(|number| number.parse().ok()).map(Standing::Granted).ok_or_else(nonsense)
         }
         (Some("gone"), None, None) => Ok(Standing::Gone),
         _ => Err(nonsense()),
     }
+}
+
+/// Reads the answer to one who stands in line.
+pub(crate) fn in_line(parts: &[Value]) -> Option<InLine> {
+    let [_, Value::Int(ahead), Value::Int(left), newest] = parts else { return None };
+    let newest = text(newest)?.parse().ok()?;
+    Some(InLine { ahead: u64::try_from(*ahead).ok()?, left: remaining(*left), newest })
 }
 
 /// Asks who holds the lock of `keys` and who stands in line.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Error, Kept, Lease, LockName, Mode, Request, Snapshot, Wait};
+use lock_core::{Error, Kept, Lease, LockName, Request, Snapshot, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Redis,
     attempt::{Tried, Wanted},
-    changes::contender,
+    changes::snapshot,
     kind::Holding,
     node::{FailureKind, NodeError, Subscription},
     scripts::{Ask, Attempt, held},
@@ -48,9 +48,9 @@ impl Redis {
             let subscription = (request.wait == Wait::UntilStopped).then(|| fifo.known_subscription(self)).flatten();
             match self.enter(fifo, holding, request, stop).await {
                 Ok(Tried::Granted(granted)) => return Ok(self.grant(request, granted)),
-                Ok(Tried::InLine { sent_at, ahead, left }) => {
+                Ok(Tried::InLine { sent_at, at }) => {
                     failing_since = None;
-                    waiting.place.answered(sent_at, Standing::InLine { ahead, left });
+                    waiting.place.answered(sent_at, Standing::InLine(at));
                     match self.wait_for_turn(fifo, &waiting, subscription, stop).await {
                         Ended::Turn(news, end) => match self.take_turn(request, &waiting.place, news, end).await {
                             Ok(Some(lease)) => return Ok(lease),
@@ -159,9 +159,7 @@ impl Redis {
         };
         let (look, queue) =
             answer.and_then(|answer| scripts::seen(&answer)).map_err(|error| self.unavailable(error))?;
-        let alone = look.alone.map(|holder| contender(holder, Mode::Exclusive));
-        let readers = look.readers.into_iter().map(|holder| contender(holder, Mode::Read));
-        Ok(Snapshot::new(alone.into_iter().chain(readers).collect(), queue))
+        Ok(Snapshot::new(snapshot(look).holders, queue))
     }
 }
 

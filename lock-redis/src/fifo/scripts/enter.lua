@@ -1,7 +1,8 @@
 -- Takes the lock if it is free and nobody waits for it; else stands in line, if it is to wait.
 -- ARGV: value, channel of changes, ttl in ms, proposed token number, payload, ms of lock delay, 1 to wait, channel of the
 --   client, ms that it counts as alive without a heartbeat, ms that a lock handed over is its own until the first renewal
--- Answers {'granted', number}, {'in line', how many are before it, ms or -1}, {'held', ms or -1} or {'undone'}.
+-- Answers {'granted', number}, {'in line', how many are before it, ms or -1, newest
+--   number that was given out}, {'held', ms or -1} or {'undone'}.
 local ttl, proposal, payload, delay = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 
 promote()
@@ -36,4 +37,4 @@ if not redis.call('ZSCORE', queue, value) then
   announce_change()
 end
 freshen(tonumber(ARGV[9]))
-return {'in line', redis.call('ZCARD', queue) - 1, left}
+return {'in line', redis.call('ZCARD', queue) - 1, left, newest()}

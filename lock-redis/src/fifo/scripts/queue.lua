@@ -43,6 +43,11 @@ local function number_held()
   return stored[1] == value and stored[2]
 end
 
+-- The newest number that was given out: a grant after this moment has a higher one.
+local function newest()
+  return redis.call('HGET', token, 'counter') or '0'
+end
+
 local function close_for_delay(holder, ttl, delay)
   if delay > 0 then
     redis.call('SET', delayed, holder, 'PX', ttl + delay)

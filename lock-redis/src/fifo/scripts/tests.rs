@@ -210,7 +210,7 @@ impl Bench {
                 let is_new = before.as_deref() != Some(attempt.value.as_str());
                 self.numbered(number, is_new).await;
             }
-            Acquired::InLine { .. } => assert_eq!(expected, "in line"),
+            Acquired::InLine(_) => assert_eq!(expected, "in line"),
             Acquired::Held(_) => assert_eq!(expected, "held"),
             Acquired::Undone => assert_eq!(expected, "undone"),
             Acquired::Permits(_) => panic!("a lock is no semaphore"),
@@ -223,7 +223,7 @@ impl Bench {
         let holding = Holding { kind: Kind::Alone, attempt: attempt.clone(), ttl: TTL, delay: Duration::ZERO };
         let answer = self.node.call(beat(&holding)).await.unwrap();
         match (standing(&answer).unwrap(), self.model.beat(&attempt.value)) {
-            (Standing::InLine { ahead, .. }, Ok(place)) => assert_eq!(ahead, place as u64),
+            (Standing::InLine(at), Ok(place)) => assert_eq!((at.ahead, at.newest), (place as u64, self.number().await)),
             (Standing::Granted(number), Err("granted")) => self.numbered(number, false).await,
             (Standing::Gone, Err("gone")) => {}
             (answer, expected) => panic!("{answer:?}, expected {expected:?}"),
@@ -242,6 +242,12 @@ impl Bench {
             self.values[who].push('+');
         }
         self.compare().await;
+    }
+
+    /// The newest number that was given out.
+    async fn number(&mut self) -> u64 {
+        let token = self.keys.token();
+        self.ask::<Option<u64>>(&["HGET", &token, "counter"]).await.unwrap_or(0)
     }
 
     /// Checks the number of a grant, and whether that is one that was made just now.
