@@ -47,8 +47,9 @@
 //! writes. Three things help, and the last one alone is certain:
 //!
 //! * ask [`Guard::is_valid`] right before each step that matters: it is a clock read and an atomic load;
-//! * let [`Guard::run`] drop the work as soon as the lock is lost;
-//! * pass [`Guard::token`] to the store, and let the store refuse a token below the highest that it has seen.
+//! * let [`Guard::run`] drop the work as soon as the lock is lost, or [`Guard::transact`] undo it;
+//! * pass [`Guard::token`] to the store, and let the store refuse a token below the highest that it has seen: in
+//!   [`mod@fence`] are such checks for several kinds of stores.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -84,7 +85,8 @@
 //!
 //! * **A lock is no queue of work**: which waiter is next is told only where
 //!   [`Feature::Fifo`](crate::Feature) is promised.
-//! * **Two names are two locks**: nothing here finds a deadlock between programs that take them in different orders.
+//! * **Two names are two locks**: nothing here finds a deadlock between programs that take them in different orders. Take
+//!   them together, with [`Locks::all`](lock_core::Locks::all).
 //! * **An error is not a release**: after [`Error::Unavailable`] from [`Guard::release`] the lock may stand on the server
 //!   until its ttl ends. The program does not hold it any more.
 //! * **Returning from `main` is not closing**: call [`Locks::close`](lock_core::Locks::close), or dropped guards leave

@@ -169,7 +169,8 @@ impl Guard {
     /// # Cancel safety
     /// When the future is dropped before the commit began, the work is cut off and the state restored; when it is dropped in
     /// the commit, that is brought to its end. Both are done in the background, and the lock stays held until then: a guard
-    /// that is dropped or released meanwhile waits for it. The operation is taken by value for this sake.
+    /// that is dropped or released meanwhile waits for it, unless its maximum holding time ends first. The operation is
+    /// taken by value for this sake.
     /// [`Locks::close`] waits for it, too, within its limit.
     ///
     /// # Unknown outcomes
