@@ -9,6 +9,7 @@ use super::super::{
     limits::within,
     run::Run,
 };
+use super::ways::{Locking, OnlyPermit, Way, Writing};
 use crate::{BootInstant, Clock, Error, Guard, Loss};
 
 /// Longer than a lease's end and its margin differ by far, shorter than a ttl.
@@ -20,13 +21,45 @@ pub(super) async fn a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost
     let mutex = first.mutex(&name).with(|mutex| mutex.lock_delay(DELAY));
     let guard = within("an acquisition", mutex.lock()).await??;
     first.hold().await?;
-    // Nothing renews it from here on but what was under way: the servers keep it at least until the last deadline.
-    let waiter = tokio::spawn({
-        let (client, name) = (second.clone(), name.clone());
-        async move { (client.lock(&name).await, Clock::boot().now()) }
-    });
-    let mut ended = guard.valid_until();
-    while let Some(until) = guard.valid_until() {
+    opens_after_its_delay(&run, guard, Locking::wait(&second, &name)).await?;
+    first.heal().await;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn the_delay_of_a_reader_that_was_lost_keeps_writers_out(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect_severable().await?, run.connect().await?];
+    let lock = first.rwlock(&name).with(|lock| lock.lock_delay(DELAY));
+    let reader = within("an acquisition", lock.read()).await??;
+    first.hold().await?;
+    opens_after_its_delay(&run, reader, Writing::wait(&second, &name)).await?;
+    first.heal().await;
+    run.nothing_left(&name).await
+}
+
+pub(super) async fn the_delay_of_a_lost_permit_keeps_its_place_taken(run: Arc<Run>) -> Outcome {
+    let name = run.name();
+    let [first, second] = [run.connect_severable().await?, run.connect().await?];
+    let semaphore = first.semaphore(&name, 1).with(|(semaphore, of)| (semaphore.lock_delay(DELAY), of));
+    let permit = within("an acquisition", semaphore.acquire()).await??;
+    first.hold().await?;
+    opens_after_its_delay(&run, permit, OnlyPermit::wait(&second, &name)).await?;
+    first.heal().await;
+    run.nothing_left(&name).await
+}
+
+/// Follows a holder that is out of reach to its end, and the next one to its grant: which does not come before the delay
+/// is over.
+async fn opens_after_its_delay<G, H, F>(run: &Run, lost: Checked<G>, next: F) -> Outcome
+where
+    G: Held,
+    H: Held,
+    F: Future<Output = Result<Checked<H>, Error>> + Send + 'static,
+{
+    let waiter = tokio::spawn(async move { (next.await, Clock::boot().now()) });
+    // Nothing renews it but what was under way: the servers keep it at least until its last deadline.
+    let mut ended = lost.valid_until();
+    while let Some(until) = lost.valid_until() {
         ended = Some(until);
         Clock::boot().sleep_until(until).await;
     }
@@ -37,11 +70,8 @@ pub(super) async fn a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost
         granted >= ended.saturating_add(DELAY),
         "the lease ended at {ended:?} or later, and after a delay of {DELAY:?} the next was granted at {granted:?}"
     );
-    drop(guard);
     run.is_kept(&next).await?;
-    next.release().await?;
-    first.heal().await;
-    run.nothing_left(&name).await
+    Ok(next.release().await?)
 }
 
 pub(super) async fn a_release_in_order_ends_a_lock_delay_at_once(run: Arc<Run>) -> Outcome {

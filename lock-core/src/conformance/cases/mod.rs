@@ -134,6 +134,8 @@ cases! {
     }
     holding::{
         a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost [LockDelay, Expiry],
+        the_delay_of_a_reader_that_was_lost_keeps_writers_out [LockDelay, ReadWrite, Expiry],
+        the_delay_of_a_lost_permit_keeps_its_place_taken [LockDelay, Semaphore, Expiry],
         a_release_in_order_ends_a_lock_delay_at_once [LockDelay],
         a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for_the_next_one,
         a_reader_ends_after_its_maximum_time [ReadWrite],
