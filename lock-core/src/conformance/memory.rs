@@ -33,7 +33,7 @@ impl Fixture for MemoryFixture {
     }
 
     async fn connect_severable(&self) -> Result<Severable, Failure> {
-        let memory = self.memory(Duration::from_secs(1))?;
+        let memory = self.memory(Duration::from_secs(3))?;
         Ok(Severable { locks: Locks::new(memory.clone()), link: Box::new(MemoryLink(memory)) })
     }
 
