@@ -2,7 +2,7 @@
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help texts, which show no markup")]
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use lock_lab::topology::Topology;
@@ -10,11 +10,12 @@ use lock_lab::topology::Topology;
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
 /// The backend is chosen by --url, else by the file of --config, else by LOCK_URL, else by the file of LOCK_CONFIG.
+/// Without any of them it is local://, the locks of this user on this machine, which is said on standard error.
 #[derive(Debug, Parser)]
 #[command(name = "lock", version, arg_required_else_help = true, after_help = STATUSES)]
 pub(crate) struct Arguments {
-    /// The lock service, as zk://HOST,HOST/PATH, redis://HOST or redlock://HOST,HOST,HOST. Other users of this machine
-    /// can read it here: give a password in LOCK_URL or in a file.
+    /// The lock service, as zk://HOST,HOST/PATH, redis://HOST, redlock://HOST,HOST,HOST or local:///DIRECTORY.
+    /// Other users of this machine can read it here: give a password in LOCK_URL or in a file.
     #[arg(long, global = true, conflicts_with = "config")]
     pub(crate) url: Option<String>,
 
@@ -38,6 +39,8 @@ the command ran, 64 wrong usage, 78 wrong configuration.";
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    Watch(Watch),
+    Elect(Elect),
     Demo(Demo),
     Compare(Compare),
     ReadWrite(ReadWrite),
@@ -80,6 +83,19 @@ pub(crate) struct Run {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Option<Duration>,
 
+    /// Share the lock with others that run with --shared, and with nobody else: the read side of a read-write lock.
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+
+    /// Hold one of N permits of the semaphore of that name, which is a thing apart from the lock; all must name the same
+    /// number. There is no LOCK_TOKEN then, since none could tell several holders apart in time.
+    #[arg(long, value_name = "N")]
+    pub(crate) permits: Option<NonZeroU32>,
+
+    /// Hold the lock for at most this long. Then the command is ended as when the lock is lost.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) max_hold: Option<Duration>,
+
     /// When the lock is lost, how long after SIGTERM what is left of the command gets SIGKILL.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
@@ -94,10 +110,71 @@ pub(crate) struct Run {
 }
 
 /// Show who holds a lock and who waits for it.
+///
+/// Who waits is shown where the service can tell.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Which lock.
     pub(crate) name: String,
+
+    /// Print one JSON object: name, held (true or false), holders and queue. Of each contender: id, payload (text, or null
+    /// with payload_base64 beside it when it is no UTF-8), mode (exclusive, read, permit), permits, token (as LOCK_TOKEN),
+    /// remaining_ms, since (RFC 3339, UTC); null where the service does not tell.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show a lock now and after each change, a line each, until interrupted.
+///
+/// While the service cannot be reached that is said on standard error, and watching goes on.
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Which lock.
+    pub(crate) name: String,
+
+    /// Print one JSON object a line: time (RFC 3339, UTC) and the keys of `lock status --json`.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Take part in an election, and run a command while leading; or see who leads.
+///
+/// The election is the lock of that name. The command runs as under `lock run`, with LOCK_NAME, LOCK_TOKEN (the fencing
+/// token of the term) and LOCK_URL; it is ended when leadership is lost. Leadership ends with the command.
+#[derive(Debug, Args)]
+pub(crate) struct Elect {
+    /// Which election: 1 to 512 bytes, any text.
+    pub(crate) name: String,
+
+    /// Who this candidate is, for those who observe; without it, the program, its process and its host.
+    #[arg(long, value_name = "TEXT", conflicts_with = "observe")]
+    pub(crate) payload: Option<String>,
+
+    /// Campaign again when the command has ended or leadership was lost, until interrupted. While the service is unavailable
+    /// that is said on standard error, and tried again.
+    #[arg(long, conflicts_with = "observe")]
+    pub(crate) again: bool,
+
+    /// How long the service keeps the leadership should this machine die; as for `lock run`.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "observe")]
+    pub(crate) ttl: Option<Duration>,
+
+    /// When leadership is lost, how long after SIGTERM what is left of the command gets SIGKILL.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub(crate) kill_after: Duration,
+
+    /// Do not take part: print the present leader, then each later one, in the order of their tokens, until interrupted.
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) observe: bool,
+
+    /// With --observe, print one JSON object a line: time, name, token (as LOCK_TOKEN), id, payload (text, or null with
+    /// payload_base64 beside it).
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) json: bool,
+
+    /// The command and its arguments.
+    #[arg(last = true, required_unless_present = "observe", num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Show many contenders taking turns: who is granted when, with which place and fencing token.

@@ -1,15 +1,20 @@
 //! The `lock` program: see `lock --help`.
 
 mod arguments;
+mod elect;
 mod failure;
+mod follow;
+mod grip;
 mod group;
 mod guardian;
 mod lab;
 mod run;
+mod shown;
 mod signals;
 mod status;
 mod supervision;
 mod terminal;
+mod watch;
 
 use std::{io, process};
 
@@ -50,7 +55,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
     };
     let status = match &arguments.command {
         Command::Run(run) => runtime.block_on(run::run(backend(arguments)?, run)),
-        Command::Status(status) => runtime.block_on(status::status(backend(arguments)?, &status.name)),
+        Command::Status(status) => runtime.block_on(status::status(backend(arguments)?, status)),
+        Command::Watch(watch) => runtime.block_on(watch::watch(backend(arguments)?, watch)),
+        Command::Elect(elect) if elect.observe => runtime.block_on(elect::observe(backend(arguments)?, elect)),
+        Command::Elect(elect) => runtime.block_on(elect::elect(backend(arguments)?, elect)),
         Command::Demo(demo) => runtime.block_on(lab::demo(asked_for(arguments)?, demo)),
         Command::Compare(_) | Command::ReadWrite(_) if arguments.url.is_some() || arguments.config.is_some() => {
             Err(Failure::new(USAGE, "this starts servers of its own: leave --url and --config out"))
@@ -58,7 +66,11 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
         Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
         Command::Redlock(Redlock::Init) => runtime.block_on(async {
-            backend(arguments)?.initialize().await?;
+            let config = asked_for(arguments)?.map_or_else(Config::from_env, |config| Ok(Some(config)))?;
+            let none = || {
+                Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
+            };
+            config.ok_or_else(none)?.initialize().await?;
             Ok(0)
         }),
         Command::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
@@ -75,28 +87,30 @@ fn asked_for(arguments: &Arguments) -> Result<Option<Config>, Failure> {
     Ok(url.or(file).transpose()?)
 }
 
-/// The backend of the command line, else of the environment.
+/// The backend that needs nothing.
+const LOCAL: &str = "local://";
+
+/// The backend of the command line, else of the environment, else this machine.
 fn backend(arguments: &Arguments) -> Result<Config, Failure> {
     if let Some(config) = asked_for(arguments)? {
         return Ok(config);
     }
-    Config::from_env()?.ok_or_else(|| {
-        let schemes: Vec<_> = lock::BACKENDS.iter().map(|kind| kind.example).collect();
-        Failure::new(
-            CONFIG,
-            format!(
-                "no lock service is configured; give --url or --config, or set LOCK_URL or LOCK_CONFIG; a URL is as {}",
-                schemes.join(", ")
-            ),
-        )
-    })
+    if let Some(config) = Config::from_env()? {
+        return Ok(config);
+    }
+    // Always: a host of a cluster that lacks its LOCK_URL must not go unnoticed.
+    say(format_args!(
+        "no lock service is named by --url, --config, LOCK_URL or LOCK_CONFIG: using {LOCAL}, the locks of this user on this \
+         machine alone"
+    ));
+    Ok(Config::from_url(LOCAL)?)
 }
 
 /// Silent unless asked: a script reads what a failure says, not what a client library thinks.
 fn log(verbose: u8) {
     let filter = match verbose {
         0 => return,
-        1 => "off,lock=debug,lock_core=debug,lock_zk=debug,lock_redis=debug,lock_redlock=debug",
+        1 => "off,lock=debug,lock_core=debug,lock_zk=debug,lock_redis=debug,lock_redlock=debug,lock_local=debug",
         _ => "trace",
     };
     tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr).init();

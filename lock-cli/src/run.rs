@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use lock::{Clock, Config, Error, Guard, Locks};
+use lock::{Clock, Config, Error, Feature, Locks};
 use nix::sys::signal::Signal;
 
 use crate::{
     arguments::Run,
     failure::{CONFIG, Failure, LOST, SIGNALLED, say},
+    grip::Grip,
     signals::{self, Signals},
-    supervision::{Ended, Supervision},
+    supervision::{Ended, Job, Supervision},
 };
 
 /// How long giving the lock back and disconnecting may take, before it is left to its ttl.
@@ -17,22 +18,20 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Connects, acquires, runs the command and gives the lock back. Returns the exit status.
 pub(crate) async fn run(config: Config, options: &Run) -> Result<u8, Failure> {
-    signals::block_terminal_stops()?;
-    let mut signals = Signals::listen()?;
-    let url = config.to_url();
-    let locks = tokio::select! {
-        connected = config.connect() => connected?,
-        signal = signals.next_ending() => return Ok(signalled(signal)),
+    let (locks, mut signals, url) = match connect(config).await? {
+        Connected::Yes(locks, signals, url) => (locks, signals, url),
+        Connected::Interrupted(status) => return Ok(status),
     };
-    let held = run_locked(&locks, &mut signals, &url, options).await;
+    let Run { command, kill_after, max_hold, .. } = options;
+    let job = Job { command, url: &url, kill_after: *kill_after, max_hold: *max_hold };
+    let held = while_held(&mut signals, acquire(&locks, options), &job).await;
     let closing = async {
         let status = match held {
-            Held::Ended(ended, guard) => settle(ended, guard).await,
-            Held::Not(status) => status,
+            Held::Ended(ended, grip) => settle(ended, grip).await,
+            Held::Not(failure) => Err(failure),
+            Held::Interrupted(status) => Ok(status),
         };
-        if let Err(error) = locks.close(CLOSING).await {
-            warn(error);
-        }
+        close(&locks).await;
         status
     };
     tokio::select! {
@@ -42,65 +41,132 @@ pub(crate) async fn run(config: Config, options: &Run) -> Result<u8, Failure> {
     }
 }
 
-/// What came of an acquisition.
-enum Held {
-    /// The command ran; the lock is to be given back.
-    Ended(Ended, Guard),
-    /// The command did not run.
-    Not(Result<u8, Failure>),
+/// What came of connecting.
+pub(crate) enum Connected {
+    /// The connection, the signals from now on, and the URL for the command.
+    Yes(Locks, Signals, String),
+    /// Asked to end; the exit status.
+    Interrupted(u8),
 }
 
-async fn run_locked(locks: &Locks, signals: &mut Signals, url: &str, options: &Run) -> Held {
-    let guard = tokio::select! {
-        guard = acquire(locks, options) => match guard {
-            Ok(guard) => guard,
-            Err(failure) => return Held::Not(Err(failure)),
+/// Connects, for a program that supervises a command.
+pub(crate) async fn connect(config: Config) -> Result<Connected, Failure> {
+    signals::block_terminal_stops()?;
+    let mut signals = Signals::listen()?;
+    let url = config.to_url();
+    tokio::select! {
+        locks = inherited(config)?.connect() => Ok(Connected::Yes(locks?, signals, url)),
+        signal = signals.next_ending() => Ok(Connected::Interrupted(signalled(signal))),
+    }
+}
+
+/// Where the kernel keeps a lock for as long as a process lives, it must outlive ours: should we be killed, the lock is
+/// free when the guardian has ended the command, and not before.
+fn inherited(config: Config) -> Result<Config, Error> {
+    let url = config.to_url();
+    if config.scheme() != "local" || url.contains("inherit=") {
+        return Ok(config);
+    }
+    let separator = if url.contains('?') { '&' } else { '?' };
+    Config::from_url(&format!("{url}{separator}inherit=yes"))
+}
+
+/// What came of an acquisition.
+pub(crate) enum Held {
+    /// The command ran; the lock is to be given back.
+    Ended(Ended, Grip),
+    /// The command did not run.
+    Not(Failure),
+    /// Asked to end before that; the exit status.
+    Interrupted(u8),
+}
+
+/// Acquires, and runs the command while it is held.
+pub(crate) async fn while_held(
+    signals: &mut Signals,
+    acquisition: impl Future<Output = Result<Grip, Failure>>,
+    job: &Job<'_>,
+) -> Held {
+    let grip = tokio::select! {
+        grip = acquisition => match grip {
+            Ok(grip) => grip,
+            Err(failure) => return Held::Not(failure),
         },
-        signal = signals.next_ending() => return Held::Not(Ok(signalled(signal))),
+        signal = signals.next_ending() => return Held::Interrupted(signalled(signal)),
     };
-    match Supervision::start(&guard, url, options).await {
-        Ok(supervision) => Held::Ended(supervision.until_ended(signals).await, guard),
+    match Supervision::start(&grip, job).await {
+        Ok(supervision) => Held::Ended(supervision.until_ended(signals).await, grip),
         Err(failure) => {
             // Given back in the background, while the connection is closed.
-            drop(guard);
-            Held::Not(Err(failure))
+            drop(grip);
+            Held::Not(failure)
         }
     }
 }
 
-async fn acquire(locks: &Locks, options: &Run) -> Result<Guard, Failure> {
-    let mut mutex = locks.mutex(&options.name);
-    if let Some(ttl) = options.ttl {
-        mutex = mutex.ttl(ttl);
-    }
-    if let Some(limit) = options.wait {
-        mutex = mutex.wait(limit);
-    }
+/// Sets the options that all ways of asking for a lock have.
+macro_rules! with_options {
+    ($asking:expr, $options:expr) => {{
+        let (mut asking, options): (_, &Run) = ($asking, $options);
+        if let Some(ttl) = options.ttl {
+            asking = asking.ttl(ttl);
+        }
+        if let Some(limit) = options.wait {
+            asking = asking.wait(limit);
+        }
+        if let Some(limit) = options.max_hold {
+            asking = asking.max_hold(limit);
+        }
+        asking
+    }};
+}
+
+async fn acquire(locks: &Locks, options: &Run) -> Result<Grip, Failure> {
     let conflict = |why: String| Failure::new(options.conflict_exit_code, why);
-    let acquired = match options.no_wait {
-        true => mutex.try_lock().await,
-        false => mutex.lock().await.map(Some),
-    };
-    match acquired {
-        Ok(Some(guard)) => Ok(guard),
+    match ask(locks, options).await {
+        Ok(Some(grip)) => Ok(grip),
         Ok(None) => Err(conflict(format!("lock {:?} is held by another", options.name))),
         Err(error @ Error::NotAcquired { .. }) => Err(conflict(error.to_string())),
-        Err(error @ Error::Unsupported { .. }) if options.ttl.is_some() => {
-            let hint = "leave --ttl out and set session_timeout in the URL";
-            Err(Failure::new(CONFIG, format!("{error}; {hint}")))
+        Err(other) => Err(refused(other)),
+    }
+}
+
+/// Asks for it the way that the command line says.
+async fn ask(locks: &Locks, options: &Run) -> Result<Option<Grip>, Error> {
+    let (name, now) = (&options.name, options.no_wait);
+    if let Some(permits) = options.permits {
+        let semaphore = with_options!(locks.semaphore(name, permits.get()), options);
+        let permit = if now { semaphore.try_acquire().await? } else { Some(semaphore.acquire().await?) };
+        return Ok(permit.map(Grip::Permit));
+    }
+    let guard = if options.shared {
+        let lock = with_options!(locks.rwlock(name), options);
+        if now { lock.try_read().await? } else { Some(lock.read().await?) }
+    } else {
+        let mutex = with_options!(locks.mutex(name), options);
+        if now { mutex.try_lock().await? } else { Some(mutex.lock().await?) }
+    };
+    Ok(guard.map(Grip::Lock))
+}
+
+/// What an acquisition failed with, with a way out where there is one.
+pub(crate) fn refused(error: Error) -> Failure {
+    match &error {
+        Error::Unsupported { feature, backend: "zk" } if *feature == Feature::Ttl.name() => {
+            Failure::new(CONFIG, format!("{error}; leave --ttl out and set session_timeout in the URL"))
         }
-        Err(other) => Err(other.into()),
+        _ => error.into(),
     }
 }
 
 /// Gives the lock back, and says what the whole came to.
-async fn settle(ended: Ended, guard: Guard) -> Result<u8, Failure> {
+pub(crate) async fn settle(ended: Ended, grip: Grip) -> Result<u8, Failure> {
     match ended {
         Ended::Lost(why) => {
-            drop(guard);
+            drop(grip);
             Err(Failure::new(LOST, format!("{why}; the command was ended")))
         }
-        Ended::ByItself(status) => match Clock::boot().timeout(CLOSING, guard.release()).await {
+        Ended::ByItself { status, .. } => match Clock::boot().timeout(CLOSING, grip.release()).await {
             // It was lost, and the command had ended before it could be told.
             Some(Err(error @ Error::Lost { .. })) => Err(Failure::new(LOST, error.to_string())),
             Some(Err(error)) => {
@@ -112,10 +178,18 @@ async fn settle(ended: Ended, guard: Guard) -> Result<u8, Failure> {
     }
 }
 
+/// Disconnects.
+pub(crate) async fn close(locks: &Locks) {
+    if let Err(error) = locks.close(CLOSING).await {
+        warn(error);
+    }
+}
+
 fn warn(error: Error) {
     say(Failure::from(error));
 }
 
-fn signalled(signal: Signal) -> u8 {
+/// The exit status after a signal.
+pub(crate) fn signalled(signal: Signal) -> u8 {
     SIGNALLED + signal as u8
 }

@@ -58,11 +58,16 @@ impl Signals {
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM) {
+            if is_ending(signal) {
                 return signal;
             }
         }
     }
+}
+
+/// Whether it asks a program to end.
+pub(crate) fn is_ending(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM)
 }
 
 /// Whether the command is to get it as well.

@@ -5,71 +5,80 @@ use std::{
     time::Duration,
 };
 
-use lock::{Config, Contender, Snapshot};
+use lock::{Config, Locks, Snapshot};
 
-use crate::failure::Failure;
+use crate::{
+    arguments::Status,
+    failure::Failure,
+    shown::{Shown, line},
+};
 
 /// How long ending the connection may take.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// Prints who holds `name` and who waits for it.
-pub(crate) async fn status(config: Config, name: &str) -> Result<u8, Failure> {
+/// Prints who holds the lock and who waits for it.
+pub(crate) async fn status(config: Config, options: &Status) -> Result<u8, Failure> {
     let locks = config.connect().await?;
-    let snapshot = locks.inspect(name).await;
+    let snapshot = locks.inspect(&options.name).await;
     let _ = locks.close(CLOSING).await;
-    match write(&mut io::stdout().lock(), name, &snapshot?) {
+    match write(&mut io::stdout().lock(), &locks, options, &snapshot?) {
         // The reader, such as `head`, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         written => Ok(written.map(|()| 0)?),
     }
 }
 
-fn write(out: &mut impl Write, name: &str, snapshot: &Snapshot) -> io::Result<()> {
+fn write(out: &mut impl Write, locks: &Locks, options: &Status, snapshot: &Snapshot) -> io::Result<()> {
+    let name = &options.name;
+    if options.json {
+        return writeln!(out, "{}", serde_json::to_string(&Shown::new(locks, name, snapshot))?);
+    }
     let state = if snapshot.holders.is_empty() { "free" } else { "held" };
     writeln!(out, "{name:?} is {state}")?;
     for holder in &snapshot.holders {
-        writeln!(out, "  holder  {}", line(holder))?;
+        writeln!(out, "  holder  {}", line(locks, holder))?;
     }
     for (place, waiter) in snapshot.queue.iter().enumerate() {
-        writeln!(out, "  waits {}  {}", place + 1, line(waiter))?;
+        writeln!(out, "  waits {}  {}", place + 1, line(locks, waiter))?;
     }
     Ok(())
 }
 
-/// Who it is, in its own words, which come from others: without control characters, so that they cannot play with the
-/// reader's terminal.
-fn line(contender: &Contender) -> String {
-    let payload = String::from_utf8_lossy(&contender.payload);
-    let payload: String = payload.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    let mut line = format!("id={}", contender.id);
-    if let Some(token) = contender.token {
-        line += &format!(" token={token}");
-    }
-    if let Some(remaining) = contender.remaining {
-        let millis = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
-        line += &format!(" remaining={}", humantime::format_duration(Duration::from_millis(millis)));
-    }
-    if !payload.is_empty() {
-        line += &format!(" {payload}");
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
+    use lock::{Contender, Mode};
+
     use super::*;
 
-    #[test]
-    fn holders_and_waiters_are_shown_in_their_order() {
+    async fn written(json: bool) -> String {
         let holder = Contender::new("a").with_token(7).with_remaining(Duration::from_micros(1_500_400));
-        let snapshot =
-            Snapshot::new(vec![holder.with_payload("host=h\u{1b}[2J")], vec![Contender::new("b"), Contender::new("c")]);
-        let mut out = Vec::new();
-        write(&mut out, "orders/1", &snapshot).unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "\"orders/1\" is held\n  holder  id=a token=7 remaining=1s 500ms host=h\u{fffd}[2J\n  waits 1  id=b\n  \
-             waits 2  id=c\n"
+        let holder = holder.with_mode(Mode::Read).with_since_micros(1_700_000_000_250_000);
+        let snapshot = Snapshot::new(
+            vec![holder.with_payload("host=h\u{1b}[2J")],
+            vec![Contender::new("b").with_payload([0xff]), Contender::new("c")],
         );
+        let locks = Locks::connect("memory://?era=3").await.unwrap();
+        let mut out = Vec::new();
+        write(&mut out, &locks, &Status { name: "orders/1".to_owned(), json }, &snapshot).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[tokio::test]
+    async fn holders_and_waiters_are_shown_in_their_order() {
+        assert_eq!(
+            written(false).await,
+            "\"orders/1\" is held\n  holder  id=a mode=read token=0000000003-00000000000000000007 remaining=1s 500ms \
+             since=2023-11-14T22:13:20.250Z host=h\u{fffd}[2J\n  waits 1  id=b \u{fffd}\n  waits 2  id=c\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_keys_for_programs_are_these() {
+        let holder = r#"{"id":"a","payload":"host=h\u001b[2J","mode":"read","permits":null,"token":"0000000003-00000000000000000007","remaining_ms":1500,"since":"2023-11-14T22:13:20.250Z"}"#;
+        let rest = r#""mode":null,"permits":null,"token":null,"remaining_ms":null,"since":null}"#;
+        let queue =
+            format!(r#"{{"id":"b","payload":null,"payload_base64":"/w==",{rest},{{"id":"c","payload":"",{rest}"#);
+        let expected = format!(r#"{{"name":"orders/1","held":true,"holders":[{holder}],"queue":[{queue}]}}"#);
+        assert_eq!(written(true).await, expected + "\n");
     }
 }

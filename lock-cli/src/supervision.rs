@@ -1,8 +1,8 @@
 //! The command, its process group, and what happens to it while the lock is held and when it is lost.
 
-use std::{io, os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, time::Duration};
+use std::{ffi::OsString, io, os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, time::Duration};
 
-use lock::{Clock, Guard};
+use lock::{BootInstant, Clock, LOCK_URL};
 use nix::{
     sys::{
         signal::Signal,
@@ -13,8 +13,8 @@ use nix::{
 use tokio::process::{Child, Command};
 
 use crate::{
-    arguments::Run,
     failure::{Failure, NOT_FOUND, NOT_RUN, SIGNALLED, say},
+    grip::Grip,
     group,
     guardian::Guardian,
     signals::{self, Signals},
@@ -32,37 +32,56 @@ const GRACE: u32 = 8;
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// By itself, with this exit status.
-    ByItself(u8),
+    ByItself {
+        /// As a shell says it.
+        status: u8,
+        /// Whether `lock` was asked to end meanwhile.
+        interrupted: bool,
+    },
     /// It was ended, because the lock was lost: why.
     Lost(String),
+}
+
+/// What is to be run, and how.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) url: &'a str,
+    pub(crate) kill_after: Duration,
+    /// For how long the lock is held at most.
+    pub(crate) max_hold: Option<Duration>,
 }
 
 /// A command that runs while the lock is held.
 #[derive(Debug)]
 pub(crate) struct Supervision<'a> {
-    guard: &'a Guard,
+    grip: &'a Grip,
     guardian: Guardian,
     command: Child,
     terminal: Option<Terminal>,
     kill_after: Duration,
+    limit: Option<BootInstant>,
+    interrupted: bool,
 }
 
 impl<'a> Supervision<'a> {
     /// Starts the guardian, and the command in its group.
-    pub(crate) async fn start(guard: &'a Guard, url: &str, options: &Run) -> Result<Self, Failure> {
-        let guardian = Guardian::start(options.kill_after).await?;
+    pub(crate) async fn start(grip: &'a Grip, job: &Job<'_>) -> Result<Self, Failure> {
+        let limit = job.max_hold.map(|limit| Clock::boot().now().saturating_add(limit));
+        let kill_after = job.kill_after;
+        let guardian = Guardian::start(kill_after).await?;
         let terminal = Terminal::of_stdin();
         // Before the command runs, so that its first read from the terminal does not stop it.
         if let Some(terminal) = &terminal {
             terminal.give(guardian.group());
         }
-        match command(guard, url, options, guardian.group()).spawn() {
-            Ok(command) => Ok(Self { guard, guardian, command, terminal, kill_after: options.kill_after }),
+        match command(grip, job, guardian.group()).spawn() {
+            Ok(command) => Ok(Self { grip, guardian, command, terminal, kill_after, limit, interrupted: false }),
             Err(error) => {
                 if let Some(terminal) = &terminal {
                     terminal.take_back(guardian.group());
                 }
-                Err(not_run(options, &error))
+                Err(not_run(job, &error))
             }
         }
     }
@@ -74,7 +93,7 @@ impl<'a> Supervision<'a> {
         let ended = match ended {
             Ok(status) => {
                 self.guardian.dismiss().await;
-                Ended::ByItself(exit_status(status))
+                Ended::ByItself { status: exit_status(status), interrupted: self.interrupted }
             }
             Err(why) => {
                 self.end(signals).await;
@@ -88,17 +107,20 @@ impl<'a> Supervision<'a> {
     }
 
     async fn until_ended_or_lost(&mut self, signals: &mut Signals) -> Result<ExitStatus, String> {
-        let Self { guard, guardian, command, terminal, kill_after } = self;
+        let Self { grip, guardian, command, terminal, kill_after, limit, interrupted } = self;
         let group = guardian.group();
-        let grace = (guard.remaining() / GRACE).min(*kill_after);
-        let mut lost = pin!(watch(guard, guardian, grace));
+        let grace = (grip.validity().remaining() / GRACE).min(*kill_after);
+        let mut lost = pin!(watch(grip, guardian, grace, *limit));
         loop {
             let pid = command.id();
             tokio::select! {
                 biased;
                 why = &mut lost => return Err(why),
                 status = command.wait() => return status.map_err(|error| format!("the command's end is unknown: {error}")),
-                signal = signals.next() => follow(signal, group, pid, terminal.as_ref()),
+                signal = signals.next() => {
+                    *interrupted |= signals::is_ending(signal);
+                    follow(signal, group, pid, terminal.as_ref());
+                }
             }
         }
     }
@@ -119,44 +141,51 @@ impl<'a> Supervision<'a> {
     }
 }
 
-fn command(guard: &Guard, url: &str, options: &Run, group: Pid) -> Command {
-    let (program, arguments) = options.command.split_first().expect("the command line requires a command");
+fn command(grip: &Grip, job: &Job<'_>, group: Pid) -> Command {
+    let (program, arguments) = job.command.split_first().expect("the command line requires a command");
     let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env("LOCK_NAME", guard.name().as_str())
-        .env("LOCK_TOKEN", guard.token().to_string())
-        .env(lock::LOCK_URL, url)
-        .process_group(group.as_raw());
+    command.args(arguments).env("LOCK_NAME", grip.name().as_str()).env(LOCK_URL, job.url).process_group(group.as_raw());
+    match grip.token() {
+        Some(token) => command.env("LOCK_TOKEN", token.to_string()),
+        // Not that of somebody who has started us.
+        None => command.env_remove("LOCK_TOKEN"),
+    };
     command
 }
 
-fn not_run(options: &Run, error: &io::Error) -> Failure {
+fn not_run(job: &Job<'_>, error: &io::Error) -> Failure {
     let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
-    Failure::new(status, format!("cannot run {:?}: {error}", options.command[0]))
+    Failure::new(status, format!("cannot run {:?}: {error}", job.command[0]))
 }
 
 /// Returns why the lock is lost, or is about to be: when no renewal came in time, the command is given `grace` of what is
 /// left to end in. Until then it keeps the guardian informed.
-async fn watch(guard: &Guard, guardian: &mut Guardian, grace: Duration) -> String {
+async fn watch(grip: &Grip, guardian: &mut Guardian, grace: Duration, limit: Option<BootInstant>) -> String {
+    let validity = grip.validity();
     let mut guarded = true;
     loop {
-        let Some(until) = guard.valid_until().filter(|_| guard.remaining() > grace) else { return lost(guard) };
+        let Some(until) = validity.valid_until().filter(|_| validity.remaining() > grace) else {
+            return lost(grip, grace, limit);
+        };
         if guarded && guardian.promise(until).await.is_err() {
             guarded = false;
-            say("the guardian process has ended; should `lock run` be killed, the command will go on");
+            say("the guardian process has ended; should `lock` be killed, the command will go on");
         }
         tokio::select! {
-            _ = guard.lost() => return lost(guard),
+            _ = validity.lost() => return lost(grip, grace, limit),
             () = Clock::boot().sleep_until(until.saturating_sub(grace)) => {}
         }
     }
 }
 
-fn lost(guard: &Guard) -> String {
-    match guard.validity().loss() {
-        Some(loss) => format!("lock {:?} was lost: {loss}", guard.name()),
-        None => format!("lock {:?} is about to be lost: no renewal was acknowledged in time", guard.name()),
+fn lost(grip: &Grip, grace: Duration, limit: Option<BootInstant>) -> String {
+    let name = grip.name();
+    match grip.validity().loss() {
+        Some(loss) => format!("lock {name:?} was lost: {loss}"),
+        None if limit.is_some_and(|limit| limit.saturating_since(Clock::boot().now()) <= grace) => {
+            format!("lock {name:?} was held for its maximum time")
+        }
+        None => format!("lock {name:?} is about to be lost: no renewal was acknowledged in time"),
     }
 }
 

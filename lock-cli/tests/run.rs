@@ -43,6 +43,13 @@ async fn wrong_usage_is_64_and_help_is_0() {
         &["run", "a", "--wait", "soon", "--", "true"],
         &["run", "a", "--wait", "1s", "--no-wait", "--", "true"],
         &["run", "a", "--no-such-option", "--", "true"],
+        &["run", "a", "--shared", "--permits", "2", "--", "true"],
+        &["run", "a", "--permits", "0", "--", "true"],
+        &["elect", "a"],
+        &["elect", "a", "--json", "--", "true"],
+        &["elect", "a", "--observe", "--", "true"],
+        &["elect", "a", "--observe", "--again"],
+        &["watch"],
         &["run", "", "--", "true"],
         &["no-such-command"],
         &["compare", "--out", "x", "--url", "memory://"],
@@ -54,7 +61,7 @@ async fn wrong_usage_is_64_and_help_is_0() {
         assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(64), ""), "{arguments:?}: {wrong:?}");
         assert!(!wrong.stderr.is_empty());
     }
-    for arguments in [&["--help"][..], &["--version"], &["run", "--help"]] {
+    for arguments in [&["--help"][..], &["--version"], &["run", "--help"], &["elect", "--help"]] {
         assert_eq!(output(MEMORY, arguments).await.status, Some(0), "{arguments:?}");
     }
 }
@@ -76,12 +83,19 @@ async fn wrong_configuration_is_78_and_is_named() {
 }
 
 #[tokio::test]
-async fn without_a_service_the_ways_to_name_one_are_told() {
-    let none = finish(lock(MEMORY, &["run", "a", "--", "echo", "ran"]).env_remove("LOCK_URL")).await;
-    assert_eq!((none.status, none.stdout.as_str()), (Some(78), ""), "{none:?}");
-    for way in ["--url", "--config", "LOCK_URL", "LOCK_CONFIG"] {
-        assert!(none.stderr.contains(way), "{none:?}");
+async fn without_a_service_it_is_this_machine_which_is_always_said() {
+    let name = format!("test {}", std::process::id());
+    for arguments in [&["run", &name, "--", "sh", "-c", "echo $LOCK_URL"][..], &["status", &name]] {
+        let ran = finish(lock(MEMORY, arguments).env_remove("LOCK_URL")).await;
+        assert_eq!(ran.status, Some(0), "{ran:?}");
+        assert!(ran.stdout == "local://\n" || ran.stdout.ends_with("is free\n"), "{ran:?}");
+        for said in ["LOCK_URL", "local://"] {
+            assert!(ran.stderr.contains(said) && ran.stderr.lines().count() == 1, "{ran:?}");
+        }
     }
+    let local = lock_local::Config::of_this_user().unwrap().directory;
+    let own = lock::LockName::new(&name).unwrap().to_component();
+    std::fs::remove_dir_all(local.join(format!("{own}.lock"))).unwrap();
 }
 
 #[tokio::test]

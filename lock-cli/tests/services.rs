@@ -20,6 +20,14 @@ on_each_service! {
     status_shows_the_holder,
 }
 
+on_local_files! {
+    a_lock_that_is_held_is_not_acquired,
+    an_interrupted_wait_ends_and_leaves_nothing,
+    a_killed_holder_is_succeeded_in_time,
+    a_deleted_lock_ends_the_commands_whole_group,
+    status_shows_the_holder,
+}
+
 /// Ends when its input does.
 const UNTIL_EOF: &str = "echo held; cat >/dev/null";
 
@@ -57,7 +65,7 @@ async fn an_interrupted_wait_ends_and_leaves_nothing(service: Service) {
     holder.expect("held").await;
     let mut waiter = Running::start(&url, &["run", "a", "--", "echo", "ran"]);
     waiter.catches_signals().await;
-    if let Service::ZooKeeper(_) = service {
+    if let Service::ZooKeeper(_) | Service::Local(_) = service {
         // Its place in the queue can be seen, so here it surely waits.
         while !output(&url, &["status", "a"]).await.stdout.contains("waits 1") {}
     }

@@ -272,7 +272,9 @@ impl Locks {
         self.shared.tasks.spawn_on(work, &self.shared.runtime);
     }
 
-    pub(crate) fn fencing_token(&self, number: u64) -> FencingToken {
+    /// The fencing token whose number a look has shown: with this connection's era.
+    #[must_use]
+    pub fn fencing_token(&self, number: u64) -> FencingToken {
         FencingToken { era: self.shared.options.era, number }
     }
 
@@ -295,7 +297,9 @@ impl Locks {
         self.shared.closed.run_until_cancelled(future).await.ok_or(Error::Closed)
     }
 
-    pub(crate) fn payload(&self) -> Arc<[u8]> {
+    /// Who this program is, for those who look at a lock.
+    #[must_use]
+    pub fn payload(&self) -> Arc<[u8]> {
         Arc::clone(&self.shared.options.payload)
     }
 

@@ -174,7 +174,7 @@ impl Backend for Local {
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         let semaphore = matches!(request.mode, Mode::Permit { .. });
-        let directory = Directory::new(&self.config.directory, &request.name, semaphore);
+        let directory = Directory::new(&self.config, &request.name, semaphore);
         let contender = self.contend(&directory, &request, &stop).await?;
         let number = contender.number;
         let held = Arc::new(Held {
@@ -190,7 +190,7 @@ impl Backend for Local {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        let directories = [false, true].map(|semaphore| Directory::new(&self.config.directory, name, semaphore));
+        let directories = [false, true].map(|semaphore| Directory::new(&self.config, name, semaphore));
         let look = move || {
             let mut all = Snapshot::default();
             for directory in directories {
@@ -208,7 +208,7 @@ impl Backend for Local {
         // It begins with a look.
         news.notify_one();
         Box::pin(futures_util::stream::unfold((self, name, news, None), |(local, name, news, last)| async move {
-            let directories = [false, true].map(|semaphore| Directory::new(&local.config.directory, &name, semaphore));
+            let directories = [false, true].map(|semaphore| Directory::new(&local.config, &name, semaphore));
             // A directory that does not exist yet has no news.
             let watches = directories.map(|directory| Watch::new(directory.path(), None, &news));
             drop::<Option<[Option<Watch>; 2]>>(last);

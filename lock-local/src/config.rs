@@ -14,6 +14,9 @@ use lock_core::{Error, Settings};
 pub struct Config {
     /// The directory that the locks are in; made when it is missing. Programs compete when they name the same one.
     pub directory: PathBuf,
+    /// Whether processes that this one starts share its locks: one that dies, while they go on, has not given its locks back
+    /// before they have ended, too. Once it is given back in order, a lock is nobody's.
+    pub inherit: bool,
 }
 
 impl Config {
@@ -24,7 +27,7 @@ impl Config {
     pub fn new(directory: impl Into<PathBuf>) -> Result<Self, Error> {
         let directory = directory.into();
         if directory.is_absolute() {
-            return Ok(Self { directory });
+            return Ok(Self { directory, inherit: false });
         }
         Err(Error::config("path", directory.display().to_string(), "an absolute path, as local:///var/lib/app/locks"))
     }
@@ -44,17 +47,17 @@ impl Config {
         let own =
             symlink_metadata(&directory).is_ok_and(|is| is.is_dir() && is.uid() == user && is.mode() & 0o077 == 0);
         if own {
-            return Ok(Self { directory });
+            return Ok(Self { directory, inherit: false });
         }
         let shown = directory.display().to_string();
         Err(Error::config("path", shown, "a directory of this user alone (mode 0700), or another one as local:///PATH"))
     }
 
-    /// Reads `local:///PATH`, or `local://` for [`Config::of_this_user`].
+    /// Reads `local:///PATH?inherit=no`, or `local://` for [`Config::of_this_user`].
     ///
     /// # Errors
     /// [`Error::Config`] for an unknown key, a host or a user, and as [`Config::of_this_user`].
-    pub fn from_settings(settings: Settings) -> Result<Self, Error> {
+    pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
         if let Some((host, _)) = settings.hosts.first() {
             return Err(Error::config(
                 "host",
@@ -65,9 +68,11 @@ impl Config {
         if settings.username.is_some() || settings.password.is_some() {
             return Err(Error::config("user", settings.username.unwrap_or_default(), "none with local://"));
         }
+        let inherit = settings.choice("inherit", &[("no", false), ("yes", true)])?;
         let path = settings.path.clone();
         settings.finish()?;
-        if path.is_empty() { Self::of_this_user() } else { Self::new(path) }
+        let config = if path.is_empty() { Self::of_this_user()? } else { Self::new(path)? };
+        Ok(Self { inherit, ..config })
     }
 
     /// The settings in the form of their URL.

@@ -14,9 +14,10 @@ use std::{
 };
 
 use lock_core::{Contender as Shown, LockName, Mode, Request, Wait, clock::wall_micros};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::{
-    counter,
+    Config, counter,
     queue::{Standing, permits, standing},
 };
 
@@ -25,7 +26,10 @@ const LONGEST: usize = 240;
 
 /// The directory of one lock, or of one semaphore.
 #[derive(Debug, Clone)]
-pub(crate) struct Directory(PathBuf);
+pub(crate) struct Directory {
+    path: PathBuf,
+    inherit: bool,
+}
 
 /// What came of an attempt to enter.
 #[derive(Debug)]
@@ -50,24 +54,24 @@ pub(crate) struct Contender {
 }
 
 impl Directory {
-    pub(crate) fn new(root: &Path, name: &LockName, semaphore: bool) -> Self {
+    pub(crate) fn new(config: &Config, name: &LockName, semaphore: bool) -> Self {
         // A component has no dot, so neither a part of a longer name nor the other kind is ever called the same.
-        let mut path = root.to_owned();
+        let mut path = config.directory.clone();
         let component = name.to_component();
         let (parts, last) = component.split_at((component.len() - 1) / LONGEST * LONGEST);
         for part in parts.as_bytes().chunks(LONGEST) {
             path.push(format!("{}.more", String::from_utf8_lossy(part)));
         }
         path.push(format!("{last}.{}", if semaphore { "permits" } else { "lock" }));
-        Self(path)
+        Self { path, inherit: config.inherit }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     pub(crate) fn file(&self, number: u64) -> PathBuf {
-        self.0.join(file_name(number))
+        self.path.join(file_name(number))
     }
 
     /// Enters, in one step that no other contender can come between.
@@ -75,8 +79,8 @@ impl Directory {
     /// Who stands at the door (holds the lock of that file) takes a number that is higher than all before, and shows a
     /// file that is complete and locked, before the next may enter. So everybody finds all that came earlier.
     pub(crate) fn enter(&self, request: &Request) -> io::Result<Entered> {
-        DirBuilder::new().recursive(true).create(&self.0)?;
-        let at = self.0.join("door");
+        DirBuilder::new().recursive(true).create(&self.path)?;
+        let at = self.path.join("door");
         let door = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&at)?;
         if is_locked(door.try_lock())? {
             return Ok(Entered::Busy);
@@ -136,7 +140,7 @@ impl Directory {
 
     /// The files there are, lowest number first. A file that is there all the while is among them: `readdir(3)`.
     fn numbers(&self) -> io::Result<Vec<u64>> {
-        let entries = match fs::read_dir(&self.0) {
+        let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
@@ -186,10 +190,13 @@ impl Directory {
             _ => "w".to_owned(),
         };
         let who = format!("{mode} {} {}\n", process::id(), wall_micros());
-        let new = self.0.join("new");
+        let new = self.path.join("new");
         // Of somebody who died at the door.
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+        if self.inherit {
+            fcntl_setfd(&file, FdFlags::empty())?;
+        }
         file.lock()?;
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
         let contender = Contender { number, path: self.file(number), file };

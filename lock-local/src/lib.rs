@@ -17,6 +17,8 @@
 //!   that queue: they get [`Error::Unavailable`](lock_core::Error::Unavailable) after 5 s.
 //! - One machine, one kernel, a file system of its own: no NFS or SMB, whose locks are another thing. Containers that mount
 //!   the same directory are fine.
+//! - A process that dies while what it started goes on gives its locks back all the same, unless
+//!   [`Config::inherit`](Config) is set, as `lock run` does: then they stay until all of those have ended.
 //! - A child process that was forked without running another program shares its parent's locks, until it ends or the parent
 //!   gives them back.
 //! - Whoever may write to the directory can break the locks in it. A contender's file that is deleted is reported as

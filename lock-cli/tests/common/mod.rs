@@ -62,7 +62,8 @@ pub(crate) async fn within<F: Future>(future: F) -> F::Output {
 #[derive(Debug)]
 pub(crate) struct Running {
     process: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    /// `None` once it was closed.
+    lines: Option<Lines<BufReader<ChildStdout>>>,
     stdin: Option<ChildStdin>,
 }
 
@@ -80,14 +81,15 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
-        let lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let lines = Some(BufReader::new(process.stdout.take().expect("a pipe")).lines());
         let stdin = process.stdin.take();
         Self { process, lines, stdin }
     }
 
     /// The next line that it or its command writes; `None` when all of them have ended.
     pub(crate) async fn line(&mut self) -> Option<String> {
-        within(self.lines.next_line()).await.expect("the pipe is read")
+        let lines = self.lines.as_mut().expect("it is not closed");
+        within(lines.next_line()).await.expect("the pipe is read")
     }
 
     /// Waits for that line, which must be the next.
@@ -107,6 +109,11 @@ impl Running {
     /// Hangs up on its standard error.
     pub(crate) fn close_stderr(&mut self) {
         self.process.stderr = None;
+    }
+
+    /// Hangs up on its standard output.
+    pub(crate) fn close_stdout(&mut self) {
+        self.lines = None;
     }
 
     /// The process id of `lock run`.

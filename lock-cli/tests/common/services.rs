@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock::LockName;
 use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
+use tempfile::TempDir;
 use zookeeper_client::Client;
 
 /// For how long a lock outlives its holder here: the ttl, or the session time-out.
@@ -15,6 +16,8 @@ pub(crate) enum Service {
     ZooKeeper(ZooKeeper),
     Redis(Redis),
     Redlock(RedisNodes),
+    /// Files of this machine; the kernel is never out of reach.
+    Local(TempDir),
 }
 
 impl Service {
@@ -30,6 +33,10 @@ impl Service {
         Self::Redlock(RedisNodes::start(5).await.expect("five Redis start"))
     }
 
+    pub(crate) fn local() -> Self {
+        Self::Local(tempfile::tempdir().expect("a temporary directory"))
+    }
+
     /// The URL of connections whose locks outlive them for [`LEASE`].
     pub(crate) fn url(&self) -> String {
         let lease = LEASE.as_millis();
@@ -40,6 +47,7 @@ impl Service {
             }
             Self::Redis(server) => format!("{}?ttl={lease}ms", server.url()),
             Self::Redlock(nodes) => format!("{}?ttl={lease}ms", nodes.url()),
+            Self::Local(directory) => format!("local://{}?era=0", directory.path().display()),
         }
     }
 
@@ -49,6 +57,7 @@ impl Service {
         match self {
             Self::ZooKeeper(_) => LEASE + 2 * ZooKeeper::TICK + slack,
             Self::Redis(_) | Self::Redlock(_) => LEASE + slack,
+            Self::Local(_) => slack,
         }
     }
 
@@ -69,6 +78,10 @@ impl Service {
                     delete_key(node, name).await;
                 }
             }
+            Self::Local(directory) => {
+                let name = LockName::new(name).expect("a name").to_component();
+                std::fs::remove_dir_all(directory.path().join(format!("{name}.lock"))).expect("the lock is there");
+            }
         }
     }
 
@@ -78,6 +91,7 @@ impl Service {
             Self::ZooKeeper(servers) => (0..servers.len()).try_for_each(|index| servers.stop(index)),
             Self::Redis(server) => server.stop(),
             Self::Redlock(nodes) => nodes.nodes().iter().try_for_each(Redis::stop),
+            Self::Local(_) => panic!("the kernel cannot be frozen"),
         }
         .expect("servers can be stopped");
     }
@@ -88,6 +102,7 @@ impl Service {
             Self::ZooKeeper(servers) => (0..servers.len()).for_each(|index| servers.kill(index)),
             Self::Redis(server) => server.kill(),
             Self::Redlock(nodes) => nodes.nodes_mut().iter_mut().for_each(Redis::kill),
+            Self::Local(_) => panic!("the kernel cannot be killed"),
         }
     }
 }
@@ -111,6 +126,16 @@ macro_rules! on_each_service {
         }
         mod on_redlock {
             $(#[tokio::test] async fn $promise() { super::$promise($crate::common::services::Service::redlock().await).await; })+
+        }
+    };
+}
+
+/// Makes a test of the function of that name on files of this machine.
+#[macro_export]
+macro_rules! on_local_files {
+    ($($promise:ident),+ $(,)?) => {
+        mod on_local_files {
+            $(#[tokio::test] async fn $promise() { super::$promise($crate::common::services::Service::local()).await; })+
         }
     };
 }

@@ -1,0 +1,50 @@
+//! A lock that is held, whichever way.
+
+use lock::{Error, FencingToken, Guard, LockName, Permit, Term, Validity};
+
+/// What is held while a command runs.
+#[derive(Debug)]
+pub(crate) enum Grip {
+    /// The lock, alone or as a reader.
+    Lock(Guard),
+    /// A permit of a semaphore.
+    Permit(Permit),
+    /// The leadership of an election.
+    Term(Term),
+}
+
+impl Grip {
+    pub(crate) fn name(&self) -> &LockName {
+        match self {
+            Self::Lock(guard) => guard.name(),
+            Self::Permit(permit) => permit.name(),
+            Self::Term(term) => term.name(),
+        }
+    }
+
+    /// The fencing token, if it says anything.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Lock(guard) => Some(guard.token()),
+            Self::Permit(permit) => permit.token().ok(),
+            Self::Term(term) => Some(term.token()),
+        }
+    }
+
+    pub(crate) fn validity(&self) -> &Validity {
+        match self {
+            Self::Lock(guard) => guard.validity(),
+            Self::Permit(permit) => permit.validity(),
+            Self::Term(term) => term.validity(),
+        }
+    }
+
+    /// Gives it back and reports.
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Permit(permit) => permit.release().await,
+            Self::Term(term) => term.resign().await,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! How a lock and its contenders are shown, to people and to programs.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use lock::{Contender, Locks, Mode, Snapshot};
+use serde::Serialize;
+
+/// A lock, for programs: see the help of `lock status --json`, which is the contract.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown<'a> {
+    name: &'a str,
+    held: bool,
+    holders: Vec<One<'a>>,
+    queue: Vec<One<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct One<'a> {
+    id: &'a str,
+    #[serde(flatten)]
+    payload: Payload<'a>,
+    mode: Option<&'static str>,
+    permits: Option<u32>,
+    token: Option<String>,
+    remaining_ms: Option<u64>,
+    since: Option<String>,
+}
+
+/// A payload, as text where it is text.
+#[derive(Debug, Serialize)]
+pub(crate) struct Payload<'a> {
+    payload: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl<'a> Payload<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        match str::from_utf8(bytes) {
+            Ok(text) => Self { payload: Some(text), payload_base64: None },
+            Err(_) => Self { payload: None, payload_base64: Some(BASE64_STANDARD.encode(bytes)) },
+        }
+    }
+}
+
+impl<'a> Shown<'a> {
+    pub(crate) fn new(locks: &Locks, name: &'a str, snapshot: &'a Snapshot) -> Self {
+        let all = |contenders: &'a [Contender]| contenders.iter().map(|one| One::new(locks, one)).collect();
+        Self { name, held: !snapshot.holders.is_empty(), holders: all(&snapshot.holders), queue: all(&snapshot.queue) }
+    }
+}
+
+impl<'a> One<'a> {
+    fn new(locks: &Locks, contender: &'a Contender) -> Self {
+        Self {
+            id: &contender.id,
+            payload: Payload::new(&contender.payload),
+            mode: contender.mode.map(|mode| match mode {
+                Mode::Read => "read",
+                Mode::Permit { .. } => "permit",
+                _ => "exclusive",
+            }),
+            permits: contender.mode.and_then(|mode| if let Mode::Permit { of } = mode { Some(of.get()) } else { None }),
+            token: contender.token.map(|number| locks.fencing_token(number).to_string()),
+            remaining_ms: contender.remaining.map(millis),
+            since: contender.since.and_then(rfc3339),
+        }
+    }
+}
+
+/// A contender, for people.
+pub(crate) fn line(locks: &Locks, contender: &Contender) -> String {
+    let mut line = format!("id={}", plain(contender.id.as_bytes()));
+    if let Some(mode) = contender.mode {
+        line += &match mode {
+            Mode::Permit { of } => format!(" mode=permit/{of}"),
+            other => format!(" mode={other}"),
+        };
+    }
+    if let Some(number) = contender.token {
+        line += &format!(" token={}", locks.fencing_token(number));
+    }
+    if let Some(remaining) = contender.remaining {
+        line += &format!(" remaining={}", humantime::format_duration(Duration::from_millis(millis(remaining))));
+    }
+    if let Some(since) = contender.since.and_then(rfc3339) {
+        line += &format!(" since={since}");
+    }
+    if !contender.payload.is_empty() {
+        line += &format!(" {}", plain(&contender.payload));
+    }
+    line
+}
+
+/// Somebody's own words: without control characters, so that they cannot play with the reader's terminal.
+pub(crate) fn plain(words: &[u8]) -> String {
+    String::from_utf8_lossy(words).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// In UTC. `None` for what is no time of this era: it comes from others.
+fn rfc3339(time: SystemTime) -> Option<String> {
+    const YEAR_9999: Duration = Duration::from_secs(253_370_764_800);
+    let since = time.duration_since(UNIX_EPOCH).ok().filter(|since| *since < YEAR_9999)?;
+    Some(humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string())
+}

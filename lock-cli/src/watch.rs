@@ -1,0 +1,52 @@
+//! `lock watch`.
+
+use lock::{Config, Locks, Snapshot};
+use serde::Serialize;
+
+use crate::{
+    arguments::Watch,
+    failure::Failure,
+    follow::{follow, now},
+    shown::{Shown, line},
+};
+
+/// Prints the lock now and after each change. Returns the exit status.
+pub(crate) async fn watch(config: Config, options: &Watch) -> Result<u8, Failure> {
+    let name = options.name.as_str();
+    let mut last: Option<Snapshot> = None;
+    let changed = |locks: &Locks, snapshot: Snapshot| {
+        if last.as_ref().is_some_and(|last| last.is_like(&snapshot)) {
+            return None;
+        }
+        let shown = if options.json { json(locks, name, &snapshot) } else { text(locks, name, &snapshot) };
+        last = Some(snapshot);
+        Some(shown)
+    };
+    follow(config, |locks| locks.changes(name), changed).await
+}
+
+fn text(locks: &Locks, name: &str, snapshot: &Snapshot) -> String {
+    let mut text = format!("{} {name:?} is ", now());
+    match snapshot.holders.as_slice() {
+        [] => text += "free",
+        holders => {
+            text += "held by ";
+            text += &holders.iter().map(|holder| line(locks, holder)).collect::<Vec<_>>().join(" and ");
+        }
+    }
+    if !snapshot.queue.is_empty() {
+        text += &format!("; {} wait", snapshot.queue.len());
+    }
+    text
+}
+
+fn json(locks: &Locks, name: &str, snapshot: &Snapshot) -> String {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        time: String,
+        #[serde(flatten)]
+        shown: Shown<'a>,
+    }
+    let line = Line { time: now(), shown: Shown::new(locks, name, snapshot) };
+    serde_json::to_string(&line).unwrap_or_default()
+}
