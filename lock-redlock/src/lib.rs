@@ -11,7 +11,9 @@
 //!   holders. The fencing token keeps the protected store safe from that.
 //! * Fencing tokens rise whatever the clocks show while the servers keep their counters. When they lose them, the tokens
 //!   rise by the clock, as long as the clocks differ by less than the time between two grants.
-//! * Waiters are served about in the order of their arrival, which is no promise: a newcomer may come first.
+//! * Waiters are served about in the order of their arrival, which is no promise: a newcomer may come first. But a reader
+//!   does not overtake a writer that has been waiting for it.
+//! * Semaphores and lock delays are not offered: neither can be counted by majority.
 //!
 //! # Members and quarantine
 //! A server that restarts without its data has forgotten for whom it voted, and could give a second holder the majority

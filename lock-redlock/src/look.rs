@@ -75,3 +75,58 @@ fn agreed(numbers: impl Iterator<Item = Option<u64>>, majority: usize) -> Option
     }
     counts.into_iter().find_map(|(number, count)| (count >= majority).then_some(number))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(value: &str, number: u64) -> Holder {
+        let mut holder = Holder::default();
+        holder.value = value.as_bytes().to_vec();
+        holder.number = Some(number);
+        holder.since = Some(number);
+        holder.remaining = Some(Duration::from_millis(number));
+        holder
+    }
+
+    fn node(alone: Option<Holder>, readers: Vec<Holder>) -> Look {
+        let mut look = Look::default();
+        (look.alone, look.readers) = (alone, readers);
+        look
+    }
+
+    #[test]
+    fn what_a_minority_shows_is_nobody() {
+        let nodes = vec![node(Some(holder("x", 1)), Vec::new()), node(None, vec![holder("r", 2)]), Look::default()];
+        assert!(holders(nodes, 2).is_empty());
+    }
+
+    #[test]
+    fn a_token_is_shown_when_a_majority_has_it_as_the_number_of_the_holding() {
+        let nodes = |numbers: [u64; 3]| numbers.map(|number| node(Some(holder("x", number)), Vec::new())).into();
+        assert_eq!(holders(nodes([7, 9, 8]), 2)[0].token, None);
+        assert_eq!(holders(nodes([7, 9, 7]), 2)[0].token, Some(7));
+    }
+
+    #[test]
+    fn readers_are_shown_by_their_tokens_each_until_a_majority_keeps_it_no_longer() {
+        let nodes = vec![
+            node(None, vec![holder("r", 5), holder("s", 3)]),
+            node(None, vec![holder("s", 3), holder("r", 5)]),
+            node(None, vec![holder("r", 9)]),
+        ];
+        let shown = holders(nodes, 2);
+        let seen: Vec<_> = shown.iter().map(|holder| (holder.id.as_str(), holder.token, holder.mode)).collect();
+        let read = Some(lock_core::Mode::Read);
+        assert_eq!(seen, [("s", Some(3), read), ("r", Some(5), read)]);
+        assert_eq!(shown[1].remaining, Some(Duration::from_millis(5)));
+        assert_eq!(shown[1].since, Contender::new("r").with_since_micros(5).since);
+    }
+
+    #[test]
+    fn a_holder_in_the_middle_of_its_downgrade_is_one_reader() {
+        let nodes = vec![node(Some(holder("x", 4)), Vec::new()), node(None, vec![holder("x", 4)]), Look::default()];
+        let shown = holders(nodes, 2);
+        assert_eq!((shown.len(), shown[0].mode), (1, Some(lock_core::Mode::Read)));
+    }
+}

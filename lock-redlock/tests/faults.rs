@@ -266,3 +266,24 @@ async fn a_killed_minority_in_the_middle_of_contention_does_no_harm() {
     assert!(tokens.is_sorted_by(|(_, earlier), (_, later)| earlier < later));
     assert_eq!(tokens.len(), 400);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_is_decided_by_the_nodes_that_answer_also_when_others_fail_before() {
+    let mut nodes = marked(5).await;
+    let proxy = Proxy::start(nodes.ports()[1]).await.unwrap();
+    let mut ports = nodes.ports();
+    ports[1] = proxy.port();
+    let locks = connect_to(&ports, &[]).await;
+    // Two nodes certainly never have it, so the majority is of exactly the others.
+    for node in [2, 4] {
+        command(&nodes.nodes()[node], &["SET", "{lock:exact}", "somebody", "PX", "60000"]).await;
+    }
+    let guard = locks.mutex("exact").lock().await.unwrap();
+    // Behind the answers of all nodes to the acquisition.
+    locks.inspect("exact").await.unwrap();
+    nodes.nodes_mut()[0].kill();
+    nodes.nodes_mut()[3].kill();
+    proxy.delay(Duration::from_millis(50));
+    guard.release().await.unwrap();
+    assert_eq!(get(&nodes.nodes()[1], "{lock:exact}").await, None);
+}
