@@ -9,6 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Config, Strategy, changes, connection::Connection, contend::contend, look};
 
+/// What the backend is called, as in its URL.
+pub(crate) const NAME: &str = "zk";
+
 /// A connection to a ZooKeeper ensemble: one session for all its locks, on a thread of its own.
 ///
 /// Dropping it ends the session in the background; [`Backend::close`] waits for that and reports.
@@ -43,7 +46,7 @@ impl Drop for ZooKeeper {
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
         let strategy = self.connection.config().strategy;
-        let any = Capabilities::new(strategy.backend()).with(Feature::Expiry).with(Feature::ClocklessToken);
+        let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
         match strategy {
             Strategy::Queue => any
                 .with(Feature::Fifo)

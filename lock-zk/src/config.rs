@@ -26,14 +26,6 @@ pub enum Strategy {
 
 impl Strategy {
     const ALL: &[(&'static str, Self)] = &[("queue", Self::Queue), ("herd", Self::Herd)];
-
-    /// What the backend is called in errors and tables.
-    pub(crate) const fn backend(self) -> &'static str {
-        match self {
-            Self::Queue => "zk",
-            Self::Herd => "zk?strategy=herd",
-        }
-    }
 }
 
 impl fmt::Display for Strategy {

@@ -14,6 +14,7 @@ use zookeeper_client::Error as ClientError;
 
 use crate::{
     Strategy,
+    backend::NAME,
     connection::Connection,
     lease::ZkLease,
     queue::{self, Kind},
@@ -38,7 +39,7 @@ pub(crate) enum Setback {
 /// Acquires, for as long as it is not told to stop and the servers are not out of reach for too long.
 pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &CancellationToken) -> Result<ZkLease, Error> {
     let Some(kind) = Kind::of(request.mode) else {
-        return Err(Error::Unsupported { feature: "this mode", backend: zk.config().strategy.backend() });
+        return Err(Error::Unsupported { feature: "this mode", backend: NAME });
     };
     for _ in 0..FRESH_STARTS {
         let session = tokio::select! {

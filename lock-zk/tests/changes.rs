@@ -19,7 +19,7 @@ fn changes(zk: &std::sync::Arc<ZooKeeper>, name: &str) -> Changes {
 }
 
 /// The next snapshot that is so.
-async fn until(changes: &mut Changes, what: &str, is_so: impl Fn(&Snapshot) -> bool) -> Snapshot {
+async fn until(changes: &mut Changes, what: &str, is_so: impl Fn(&Snapshot) -> bool + Send + Sync) -> Snapshot {
     within(what, async {
         loop {
             let snapshot = changes.next().await.expect("the stream goes on").expect("no outage");
@@ -31,7 +31,7 @@ async fn until(changes: &mut Changes, what: &str, is_so: impl Fn(&Snapshot) -> b
     .await
 }
 
-fn held_by(token: u64) -> impl Fn(&Snapshot) -> bool {
+fn held_by(token: u64) -> impl Fn(&Snapshot) -> bool + Send + Sync {
     move |snapshot| snapshot.holders.first().is_some_and(|holder| holder.token == Some(token))
 }
 

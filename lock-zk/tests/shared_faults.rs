@@ -145,9 +145,9 @@ async fn a_downgrade_that_is_not_answered_is_undone_whether_it_was_done_or_not()
         let name = format!("unanswered {done}");
         let guard = locks.rwlock(&name).write().await.unwrap();
         if done {
-            proxy.hold_replies()
+            proxy.hold_replies();
         } else {
-            proxy.hold()
+            proxy.hold();
         }
         let failed = within("the downgrade", guard.downgrade()).await.unwrap_err();
         assert!(matches!(failed.error, Error::Unavailable { .. }), "{failed}");

@@ -6,6 +6,7 @@ use zookeeper_client::Error as ClientError;
 
 use super::{Footing, Guarding, Hold, ZkLease, guard};
 use crate::{
+    backend::NAME,
     queue,
     sweep::withdraw_by_id,
     wire::{Outcome, outcome},
@@ -22,7 +23,7 @@ impl ZkLease {
     /// and not that it is marked, and look again: a reader next in line holds, a writer watches the reader.
     pub(super) async fn go_on_as_reader(mut self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
         let Some(hold) = self.as_reader() else {
-            let error = Error::unsupported(lock_core::Feature::Downgrade, self.session().config().strategy.backend());
+            let error = Error::unsupported(lock_core::Feature::Downgrade, NAME);
             self.release().await?;
             return Err(error);
         };
