@@ -1,9 +1,11 @@
 //! The ZooKeeper backend: a fair queue of ephemeral sequential nodes.
 //!
 //! # Which promise
-//! Waiters are granted in the order of their arrival, over all programs that use the same ensemble. A release wakes
-//! exactly one of them. The fencing token is the transaction number (`czxid`) of the holder's node: it rises with each
-//! grant, through elections and restarts, and when the lock's directory is removed in between.
+//! Waiters are granted in the order of their arrival, over all programs that use the same ensemble; readers share the
+//! lock with the readers next to them in that order, and a semaphore has a queue of its own. A release wakes only those
+//! who may hold now: one, or the readers next in line. The fencing token is the transaction number (`czxid`) of the
+//! holder's node: it rises with each grant, through elections and restarts, and when the lock's directory is removed in
+//! between.
 //!
 //! All locks of a connection share one session and its one heartbeat. A guard knows by its own clock until when the
 //! servers certainly keep the session; a program that is cut off or stopped knows that it lost the lock before the next
@@ -15,6 +17,8 @@
 //! - [`Config::tick_time`] must not be below the servers' `tickTime`, or validity is overstated.
 //! - Whoever may write to the lock's nodes can break the lock: a node that is deleted by somebody else is reported as
 //!   [`Loss::TakenAway`](lock_core::Loss::TakenAway), after the fact, and data written to a holder's node looks like its release.
+//! - [`Strategy::Herd`] is for comparison: unfair, only the exclusive lock, and all who wait wake at each release. A name is
+//!   used with one strategy at a time; the second one is refused.
 //! - No TLS and no authentication yet.
 //! - Dropped without [`close`](lock_core::Backend::close) and with the program ended at once, locks stay until the
 //!   session expires.
@@ -22,11 +26,12 @@
 //! # What it costs
 //! An uncontended acquisition is one round trip (a create and a list, written back to back), a release is one (a
 //! transaction of two writes). A contender that waits sets two watches, in one more round trip, and is granted by the
-//! news of the release: no request stands between a release and the next grant. The first acquisition of a name makes
-//! its directory, which takes two more round trips; the servers remove it some time after it was left empty. Beyond that
-//! a connection writes to a node of its own every half tick (of at least a sixth of its session time-out; at most each
-//! sixth) while it holds or waits, whatever the number of locks; and sends one small request each sixth of the time-out
-//! when it is idle.
+//! news of the release: no request stands between a release and the next grant, also when that is the one of all
+//! readers behind a writer. A writer behind readers, and whoever waits for a permit, is granted after one more look.
+//! The first acquisition of a name makes its directory, which takes two more round trips; the servers remove it some
+//! time after it was left empty. Beyond that a connection writes to a node of its own every half tick (of at least a
+//! sixth of its session time-out; at most each sixth) while it holds or waits, whatever the number of locks; and sends
+//! one small request each sixth of the time-out when it is idle.
 //!
 //! # Example
 //! ```no_run

@@ -1,12 +1,11 @@
 //! A look at a lock: who holds it and who waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use lock_core::{Contender, Error, LockName, Mode, Snapshot};
 use zookeeper_client::{Error as ClientError, Stat};
 
 use crate::{
-    Strategy,
     connection::Connection,
     herd,
     queue::{self, Kind, Node},
@@ -23,12 +22,11 @@ pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot
     let directory = zk.directory(name);
     let look = async {
         session.connected().await;
-        match zk.config().strategy {
-            Strategy::Queue => match session.list_synced(&directory).await {
-                Err(ClientError::NoNode) => Ok(Snapshot::default()),
-                children => at_queue(&session, &directory, &children?, &mut Known::new()).await,
-            },
-            Strategy::Herd => at_sole(&session, &directory).await,
+        // Whichever strategy is in use for this name shows, also to those who would use the other one.
+        match session.list_synced(&directory).await {
+            Err(ClientError::NoNode) => Ok(Snapshot::default()),
+            Ok(children) if children.is_empty() => at_sole(&session, &directory).await,
+            children => at_queue(&session, &directory, &children?, &mut Known::new()).await,
         }
     };
     tokio::select! {
@@ -46,7 +44,8 @@ pub(crate) async fn at_queue(
     known: &mut Known,
 ) -> Result<Snapshot, ClientError> {
     let places = queue::places(children);
-    known.retain(|name, _| places.holders.iter().chain(&places.queue).any(|node| node.name == name));
+    let there: HashSet<_> = places.holders.iter().chain(&places.queue).map(|node| node.name).collect();
+    known.retain(|name, _| there.contains(name.as_str()));
     let new: Vec<_> =
         places.holders.iter().chain(&places.queue).filter(|node| !known.contains_key(node.name)).collect();
     let paths: Vec<_> = new.iter().map(|node| format!("{directory}/{}", node.name)).collect();

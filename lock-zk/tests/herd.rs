@@ -69,7 +69,8 @@ async fn an_uncontended_acquisition_is_one_request() {
 async fn the_two_strategies_never_hold_one_name_side_by_side_and_the_second_is_told() {
     let server = server().await;
     let port = server.ports()[0];
-    let ((_, herd), queue) = (connect(config(port)).await, common::locks(port).await);
+    let ((viewer, herd), zk) = (connect(config(port)).await, common::connect(port).await);
+    let queue = Locks::new(zk.clone());
     let refused = |error: Error| match error {
         Error::Config { key, value, allowed } => (key, value, allowed),
         other => panic!("{other}"),
@@ -81,6 +82,7 @@ async fn the_two_strategies_never_hold_one_name_side_by_side_and_the_second_is_t
         assert!(allowed.starts_with("herd") && allowed.contains("first herd"), "{allowed}");
     }
     assert!(guard.is_valid());
+    assert_eq!(inspect(&zk, "first herd").await.holders[0].token, Some(guard.token().number));
     guard.release().await.unwrap();
 
     let guard = queue.mutex("first queue").lock().await.unwrap();
@@ -90,6 +92,7 @@ async fn the_two_strategies_never_hold_one_name_side_by_side_and_the_second_is_t
         assert!(allowed.starts_with("queue"), "{allowed}");
     }
     assert!(guard.is_valid());
+    assert_eq!(inspect(&viewer, "first queue").await.holders[0].token, Some(guard.token().number));
     guard.release().await.unwrap();
     drop(queue.mutex("first herd").try_lock().await.unwrap().expect("it is free and in nobody's use"));
 }
