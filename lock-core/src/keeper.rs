@@ -71,7 +71,7 @@ impl<L: Send + Sync + 'static> Keeper<L> {
     }
 
     /// Renews `lease` after each `every`, until the returned value is dropped or the lease is lost. A renewal that
-    /// brought nothing is repeated after a sixth of that.
+    /// brought nothing is repeated after a sixth of that, or a third of what is left of the lease.
     pub fn keep(&self, lease: Arc<L>, validity: Validity, every: Duration) -> Kept<L> {
         let due = self.shared.clock.now().saturating_add(every);
         let id = self.shared.book(|book| {
@@ -173,6 +173,15 @@ async fn run<R: Renewer>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
     }
 }
 
+/// The shortest pause after a renewal that brought nothing.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long to wait after a renewal that brought nothing: shorter when not much is left of the lease, which need not have
+/// been granted for a whole ttl.
+fn pause(every: Duration, left: Duration) -> Duration {
+    (every / 6).min(left / 3).max(SHORTEST_PAUSE)
+}
+
 async fn renew<R: Renewer>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
     let started = shared.clock.now();
     let mut batch = Vec::with_capacity(ids.len());
@@ -197,7 +206,7 @@ async fn renew<R: Renewer>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) 
         for (id, validity, every, before) in renewals {
             match validity.valid_until() {
                 Some(until) if until > before => book.schedule(id, started.saturating_add(every)),
-                Some(_) => book.schedule(id, now.saturating_add(every / 6)),
+                Some(until) => book.schedule(id, now.saturating_add(pause(every, until.saturating_since(now)))),
                 None => {
                     book.entries.remove(&id);
                 }

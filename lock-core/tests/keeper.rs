@@ -100,3 +100,33 @@ async fn ten_thousand_leases_go_out_in_chunks() {
     assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), kept.len());
     assert!(batches.iter().all(|batch| batch.len() <= 256));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_wanted_earlier_goes_out_earlier_and_the_next_one_as_ever() {
+    let recorder = Arc::new(Recorder::default());
+    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let lease = lease(7);
+    let kept = keeper.keep(Arc::clone(&lease), lease.validity.clone(), EVERY);
+    kept.renew_by(Clock::runtime().now().saturating_add(Duration::from_secs(1)));
+    kept.renew_by(Clock::runtime().now().saturating_add(Duration::from_secs(5)));
+    Clock::runtime().sleep(Duration::from_secs(2)).await;
+    assert_eq!(recorder.batches().len(), 1);
+    Clock::runtime().sleep(EVERY / 2).await;
+    assert_eq!(recorder.batches().len(), 1, "the later wish is met by the earlier one");
+    Clock::runtime().sleep(EVERY / 2).await;
+    assert_eq!(recorder.batches().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_which_little_is_left_is_tried_again_before_it_ends_however_seldom_it_is_renewed() {
+    let recorder = Arc::new(Recorder::default());
+    *recorder.silent.lock().unwrap() = true;
+    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let lease = lease(7);
+    let kept = keeper.keep(Arc::clone(&lease), lease.validity.clone(), 1_000 * EVERY);
+    kept.renew_by(Clock::runtime().now());
+    Clock::runtime().sleep(Duration::from_secs(1)).await;
+    *recorder.silent.lock().unwrap() = false;
+    Clock::runtime().sleep(TTL).await;
+    assert!(lease.validity.is_valid(), "one answer that was lost cost the lease");
+}

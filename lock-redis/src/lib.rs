@@ -17,7 +17,8 @@
 //!   without its data. Where that matters, check the fencing token in the store that the lock protects, or use a quorum
 //!   or ZooKeeper.
 //! * The server's wall clock decides when a key expires: a jump forward ends leases early.
-//! * Waiters of one connection are granted in the order of their arrival; between connections there is no order.
+//! * Waiters of one connection are granted in the order of their arrival; between connections there is no order, unless all
+//!   of them use [`Queue::Fifo`].
 //! * One server, without TLS.
 //!
 //! # Example
@@ -35,6 +36,14 @@
 //! locks.close(Duration::from_secs(1)).await
 //! # }
 //! ```
+//!
+//! # The order of arrival
+//! With `queue=fifo` ([`Config::with_queue`]) those who wait stand in line on the server, and a release hands the lock to the
+//! first of them that is alive: one wakes, and it need not ask. Each waiter is heard of every two seconds, or four times in
+//! a ttl where that is more often; one that died or was cut off is passed over after three times that. A lock that was
+//! handed over is its new holder's for two of these times at first, which is what its guard says; the first renewal, 20 ms
+//! later, makes it a whole ttl. Readers and permits are refused. Clients without the queue, this library's and others', are
+//! excluded and exclude as ever, but do not stand in line: they take the lock whenever they find it free.
 //!
 //! # On the server
 //! See [`keys`] for the keys and [`scripts`] for what is done with them. The payload of the holder lives beside the token
