@@ -23,6 +23,7 @@
 //! | a ZooKeeper ensemble | `zk://h1,h2,h3/app` | the strictest: grants in the order of arrival, agreed by a majority of the servers, which keep them on disk. A lock of a program that died is free after the session's time limit |
 //! | one Redis server | `redis://h` | the quickest: one round trip. If the server loses its memory (a restart without persistence), two holders are possible; the fencing token tells them apart |
 //! | three or five Redis servers, independent of each other | `redlock://h1,h2,h3` | goes on while a minority of them is down; safe as long as their clocks run at about the same speed. Prepare them once, with [`Config::initialize`] or `lock redlock init` |
+//! | one machine | `local:///dir` | no server: a fair queue of locked files. A lock ends with its process, at once; one that is stopped keeps it |
 //! | only this process | `memory://` | tests and examples |
 //!
 //! If the lock only saves work done twice, take what you have. If it protects data, take ZooKeeper, and pass the fencing
@@ -96,7 +97,7 @@
 //! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`).
 //!
 //! # Features
-//! `zk`, `redis` and `redlock` each build one backend in; all are on unless you turn them off.
+//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
 
 mod address;
 mod backends;

@@ -101,8 +101,8 @@ async fn a_waiter_whose_file_is_deleted_enters_again() {
     });
     let waiting = async |not: Option<&PathBuf>| loop {
         // Not by the name that it has for a moment until it is complete.
-        let here = contenders(&directory).into_iter().filter(|path| !path.ends_with("new"));
-        if let Some(path) = here.filter(|path| !held.contains(path) && Some(path) != not).next() {
+        let mut here = contenders(&directory).into_iter().filter(|path| !path.ends_with("new"));
+        if let Some(path) = here.find(|path| !held.contains(path) && Some(path) != not) {
             return path;
         }
         tokio::task::yield_now().await;
