@@ -146,3 +146,9 @@ async fn a_backend_that_pretends_to_have_a_feature_is_found_out() {
     let why = found_out(Sabotage::PretendsToDowngrade, by).await;
     assert!(why.contains("is not supported by the backend memory"), "{why}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_whose_readers_have_tokens_out_of_order_is_found_out() {
+    let why = found_out(Sabotage::TokensFall, "a_readers_token_lies_between_those_of_the_writers_around_it").await;
+    assert!(why.contains("token"), "{why}");
+}

@@ -244,3 +244,106 @@ impl fmt::Debug for Hold {
         write!(f, "the {mode} grant of {:?} with token {token} ({validity:?})", family.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    const WRITER: Mode = Mode::Exclusive;
+    const READER: Mode = Mode::Read;
+
+    fn permit(of: u32) -> Mode {
+        Mode::Permit { of: NonZeroU32::new(of).unwrap() }
+    }
+
+    fn hold(mode: Mode, number: u64) -> Arc<Hold> {
+        let clock = Clock::boot();
+        Arc::new(Hold {
+            family: Family { name: LockName::new("a").unwrap(), permits: matches!(mode, Mode::Permit { .. }) },
+            mode,
+            downgraded: AtomicBool::new(false),
+            token: FencingToken { era: 0, number },
+            validity: Validity::new(clock, clock.now().saturating_add(Duration::from_secs(600))),
+            disturbed: AtomicBool::new(false),
+            seen_lost: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
+        })
+    }
+
+    /// How many violations it makes that these were granted one after the other, with numbers that are in order.
+    fn together(modes: &[Mode]) -> usize {
+        let mut book = Book::default();
+        for (number, mode) in (1..).zip(modes) {
+            book.admit(&hold(*mode, number));
+        }
+        book.violations.len()
+    }
+
+    /// The same, of grants that follow each other, with these numbers.
+    fn in_turn(grants: &[(Mode, u64)]) -> usize {
+        let mut book = Book::default();
+        for (mode, number) in grants {
+            book.admit(&hold(*mode, *number));
+            book.lines.values_mut().for_each(|line| line.holds.clear());
+        }
+        book.violations.len()
+    }
+
+    #[test]
+    fn a_writer_may_only_be_valid_alone() {
+        assert_eq!(together(&[WRITER, WRITER]), 1);
+        assert_eq!(together(&[WRITER, READER]), 1);
+        assert_eq!(together(&[READER, WRITER]), 1);
+        assert_eq!(together(&[READER, READER, READER]), 0);
+        assert_eq!(together(&[WRITER, permit(1)]), 0);
+    }
+
+    #[test]
+    fn no_more_permits_may_be_valid_than_there_are() {
+        assert_eq!(together(&[permit(2), permit(2)]), 0);
+        assert_eq!(together(&[permit(2), permit(2), permit(2)]), 1);
+        assert_eq!(together(&[permit(1), permit(1)]), 1);
+    }
+
+    #[test]
+    fn a_downgraded_writer_lets_readers_in_and_no_writer() {
+        for (next, wrong) in [(READER, 0), (WRITER, 1)] {
+            let mut book = Book::default();
+            let writer = hold(WRITER, 1);
+            book.admit(&writer);
+            writer.admit_readers();
+            book.admit(&hold(next, 2));
+            assert_eq!(book.violations.len(), wrong, "{:?}", book.violations);
+        }
+    }
+
+    #[test]
+    fn what_is_lost_or_was_taken_away_excludes_nobody() {
+        let mut book = Book::default();
+        let [lost, taken] = [hold(WRITER, 1), hold(READER, 2)];
+        book.admit(&lost);
+        lost.validity.end(crate::Loss::TakenAway);
+        book.admit(&taken);
+        taken.disturbed.store(true, Ordering::Release);
+        book.admit(&hold(WRITER, 3));
+        assert!(book.violations.is_empty(), "{:?}", book.violations);
+    }
+
+    #[test]
+    fn tokens_rise_between_grants_that_exclude_each_other() {
+        assert_eq!(in_turn(&[(WRITER, 2), (WRITER, 1)]), 1);
+        assert_eq!(in_turn(&[(WRITER, 2), (READER, 1)]), 1);
+        assert_eq!(in_turn(&[(READER, 2), (WRITER, 1)]), 1);
+        assert_eq!(in_turn(&[(WRITER, 1), (READER, 3), (READER, 2), (WRITER, 4)]), 0);
+        assert_eq!(in_turn(&[(permit(1), 2), (permit(1), 1)]), 0);
+    }
+
+    #[test]
+    fn no_number_is_given_twice() {
+        assert_eq!(in_turn(&[(READER, 1), (READER, 1)]), 1);
+        assert_eq!(in_turn(&[(permit(2), 1), (permit(2), 1)]), 1);
+        assert_eq!(in_turn(&[(permit(2), 1), (WRITER, 1)]), 0);
+    }
+}

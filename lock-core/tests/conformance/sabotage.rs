@@ -136,7 +136,7 @@ impl Backend for Saboteur {
     fn capabilities(&self) -> Capabilities {
         let turn = self.looks.fetch_add(1, Ordering::Relaxed);
         match self.sabotage {
-            Sabotage::RefusesInAnothersName if turn % 2 == 0 => Capabilities::new("chalk"),
+            Sabotage::RefusesInAnothersName if turn.is_multiple_of(2) => Capabilities::new("chalk"),
             Sabotage::RefusesInAnothersName => Capabilities::new("memory"),
             _ => self.memory.capabilities(),
         }
