@@ -1,5 +1,5 @@
 //! The scripts of one lock on one server, as calls with typed answers: those of holders that are alone here, those of
-//! readers and permits in [`sharing`], looks in [`look`].
+//! readers and permits in [`sharing`], looks in [`mod@look`].
 
 pub mod look;
 pub mod sharing;
