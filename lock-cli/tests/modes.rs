@@ -2,6 +2,8 @@
 
 mod common;
 
+use tokio::process::Command;
+
 use crate::common::{Running, output, services::Service};
 
 on_each_service! {
@@ -9,6 +11,7 @@ on_each_service! {
     so_many_hold_as_there_are_permits_and_they_have_no_token,
     a_command_that_holds_for_its_maximum_time_is_ended,
     a_watch_shows_each_change_and_ends_with_its_reader_or_its_signal,
+    a_watch_says_that_the_service_is_away_and_goes_on,
 }
 
 on_local_files! {
@@ -107,6 +110,19 @@ async fn a_watch_shows_each_change_and_ends_with_its_reader_or_its_signal(servic
     assert!(free.ends_with("\"a\" is free"), "{free}");
     watch.close_stdout();
     assert_eq!(watch.end().await.code(), Some(0));
+}
+
+async fn a_watch_says_that_the_service_is_away_and_goes_on(mut service: Service) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" watch a 2>&1", env!("CARGO_BIN_EXE_lock")]).env("LOCK_URL", service.url());
+    let mut watch = Running::spawn(command.kill_on_drop(true));
+    let free = watch.line().await.unwrap();
+    assert!(free.ends_with("\"a\" is free"), "{free}");
+    service.kill();
+    let away = watch.line().await.unwrap();
+    assert!(away.starts_with("lock: ") && away.contains("unavailable"), "{away}");
+    watch.signal("INT");
+    assert_eq!(watch.end().await.code(), Some(130));
 }
 
 #[tokio::test]
