@@ -1,4 +1,4 @@
-//! The exclusive lock on one Redis server: a key with an expiry, scripts, and a watchdog that renews it.
+//! Locks, read-write locks and semaphores on one Redis server: keys with an expiry, scripts, and a watchdog that renews.
 //!
 //! # Which promise
 //! * At most one holder at a time, for as long as the server keeps its data and its clock runs evenly: the lock is a key
@@ -9,6 +9,9 @@
 //!   provided that the clocks involved differ by less than the time since the last grant; see [`token`].
 //! * One round trip and one command to acquire a free lock, one to release it. Waiters do not poll: they are woken by the
 //!   release, and look by themselves when the holder's lease has run out.
+//! * Readers beside each other and never beside a writer; a reader that comes after a waiting writer waits for it. Each
+//!   reader and each permit of a semaphore has an expiry of its own.
+//! * A lock delay: after an abnormal end the lock stays closed for as long as its holder had asked for.
 //! * Any other client that locks by `SET key value NX PX ttl` on the key `{lock:NAME}` is excluded, and excludes.
 //!
 //! # What this does not guarantee
@@ -17,6 +20,9 @@
 //!   without its data. Where that matters, check the fencing token in the store that the lock protects, or use a quorum
 //!   or ZooKeeper.
 //! * The server's wall clock decides when a key expires: a jump forward ends leases early.
+//! * A client of another library that takes `{lock:NAME}` by `SET NX PX` does not see readers, who are not in that key: do
+//!   not use it beside a read-write lock of that name.
+//! * A writer that dies while it waits keeps new readers out for up to ten seconds.
 //! * Waiters of one connection are granted in the order of their arrival; between connections there is no order, unless all
 //!   of them use [`Queue::Fifo`].
 //! * One server, without TLS.

@@ -5,7 +5,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use lock_core::{BootInstant, LockName};
@@ -14,6 +18,7 @@ use tokio::sync::{MutexGuard, Notify};
 use crate::{
     kind::{Family, Kind},
     node::Subscription,
+    scripts::Noted,
 };
 
 /// What a line is for.
@@ -71,6 +76,8 @@ pub(crate) struct WaitingWriter {
     pub(crate) arrived: BootInstant,
     /// When a request was sent, the last time, that has the server note that it waits.
     noted_at: Mutex<Option<BootInstant>>,
+    /// That request was answered.
+    is_confirmed: AtomicBool,
 }
 
 /// A place in a line; leaving it is dropping it.
@@ -127,7 +134,7 @@ impl Line {
 
 impl WaitingWriter {
     pub(crate) fn new(id: String, arrived: BootInstant) -> Self {
-        Self { id, arrived, noted_at: Mutex::default() }
+        Self { id, arrived, noted_at: Mutex::default(), is_confirmed: AtomicBool::new(false) }
     }
 
     /// When a request was sent, the last time, that has the server note that it waits; `None` when there is no note.
@@ -135,8 +142,23 @@ impl WaitingWriter {
         *self.noted_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes that the newest of those requests was answered.
+    pub(crate) fn confirm(&self) {
+        self.is_confirmed.store(true, Ordering::Release);
+    }
+
+    /// How sure it is, for a note that is renewed after `every`, that the server has it.
+    pub(crate) fn noted(&self, now: BootInstant, every: Duration) -> Noted {
+        match self.noted_at() {
+            None => Noted::No,
+            Some(at) if self.is_confirmed.load(Ordering::Acquire) && now < at.saturating_add(every) => Noted::Surely,
+            Some(_) => Noted::Perhaps,
+        }
+    }
+
     /// Sets [`WaitingWriter::noted_at`], and gives what it was.
     pub(crate) fn note(&self, at: Option<BootInstant>) -> Option<BootInstant> {
+        self.is_confirmed.store(false, Ordering::Release);
         std::mem::replace(&mut *self.noted_at.lock().unwrap_or_else(PoisonError::into_inner), at)
     }
 }
@@ -219,6 +241,21 @@ mod tests {
         assert!(lines.has(&lock_of("a")));
         drop(second);
         assert!(!lines.has(&lock_of("a")));
+    }
+
+    #[test]
+    fn a_note_is_sure_while_it_is_fresh_and_its_request_was_answered() {
+        let (writer, every) = (writer("w").unwrap(), Duration::from_secs(3));
+        let at = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
+        assert_eq!(writer.noted(at(5), every), Noted::No);
+        writer.confirm();
+        assert_eq!(writer.noted(at(5), every), Noted::No);
+        writer.note(Some(at(5)));
+        assert_eq!(writer.noted(at(6), every), Noted::Perhaps);
+        writer.confirm();
+        assert_eq!((writer.noted(at(6), every), writer.noted(at(8), every)), (Noted::Surely, Noted::Perhaps));
+        writer.note(Some(at(9)));
+        assert_eq!(writer.noted(at(9), every), Noted::Perhaps, "the newer request has no answer");
     }
 
     #[tokio::test]

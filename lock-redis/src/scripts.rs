@@ -82,8 +82,8 @@ pub struct Intent<'a> {
     pub writer: Writer<'a>,
     /// For how long the server keeps a note of a writer that is not renewed.
     pub kept: Duration,
-    /// Whether it may be noted already.
-    pub is_noted: bool,
+    /// Whether it is noted already.
+    pub noted: Noted,
     /// The writer behind it on the same connection, should it be granted.
     pub next: Option<Writer<'a>>,
 }
@@ -97,6 +97,17 @@ pub struct InLine {
     pub left: Option<Duration>,
     /// The newest token number that was given out by then: any later grant has a higher one.
     pub newest: u64,
+}
+
+/// Whether the server has noted a writer that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noted {
+    /// It has not: a refusal notes it.
+    No,
+    /// It may have: a refusal notes it, and a grant takes the note back.
+    Perhaps,
+    /// It has, a moment ago: a grant takes the note back.
+    Surely,
 }
 
 /// What an acquisition is answered.
@@ -149,7 +160,7 @@ impl Attempt {
             .arg(intent.writer.id)
             .number(intent.writer.waited.as_millis())
             .number(intent.kept.as_millis())
-            .number(u8::from(intent.is_noted));
+            .number(intent.noted as u8);
         match intent.next {
             Some(next) => call.arg(next.id).number(next.waited.as_millis()),
             None => call,

@@ -9,7 +9,7 @@ use crate::{
     attempt::{Tried, Wanted},
     lines::{Place, WaitingWriter},
     node::NodeError,
-    scripts::{Intent, Writer, sharing},
+    scripts::{Intent, Noted, Writer, sharing},
 };
 
 /// The longest time for which the server keeps the note of a waiter that has died: until then no new reader comes in.
@@ -42,25 +42,39 @@ impl Redis {
     ) -> Result<Tried, NodeError> {
         let Some(own) = &place.writer else { return self.try_once(wanted, None, stop).await };
         let next = place.next_writer();
+        let now = self.clock().now();
+        let noted = own.noted(now, kept(wanted) / RENEWALS);
         let intent = Intent {
             writer: self.as_sent(own),
             kept: kept(wanted),
-            is_noted: own.noted_at().is_some(),
+            noted,
             next: next.as_deref().map(|next| self.as_sent(next)),
         };
         // Before the sending, so that whoever leaves meanwhile takes its note back.
-        let now = self.clock().now();
         let next_before = next.as_ref().and_then(|next| next.note(Some(now)));
-        own.note(Some(now));
+        if noted != Noted::Surely {
+            own.note(Some(now));
+        }
         let tried = self.try_once(wanted, Some(&intent), stop).await;
         match (&tried, next) {
-            (Ok(Tried::Granted(granted)), _) => {
+            (Ok(Tried::Granted(granted)), next) => {
+                if let Some(next) = next {
+                    next.confirm();
+                }
                 // Sent twice, the first request may have noted it and the second one not have known that.
                 own.note(granted.resent.then_some(now));
                 self.withdraw(wanted, place).await;
             }
-            (Ok(_), Some(next)) => drop(next.note(next_before)),
-            _ => {}
+            (Ok(answered), next) => {
+                // No time at all: it was refused because it had been undone, and that notes nothing.
+                if matches!(answered, Tried::Held(left) if *left != Some(Duration::ZERO)) {
+                    own.confirm();
+                }
+                if let Some(next) = next {
+                    next.note(next_before);
+                }
+            }
+            (Err(_), _) => {}
         }
         tried
     }
@@ -83,6 +97,8 @@ impl Redis {
                 tracing::debug!(%error, "a writer that waits was not noted");
                 own.note(before.or(Some(due)));
                 self.clock().sleep(kept / (4 * RENEWALS)).await;
+            } else {
+                own.confirm();
             }
         }
     }

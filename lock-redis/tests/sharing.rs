@@ -9,7 +9,7 @@ use lock_core::Clock;
 use lock_redis::{
     node::{Node, NodeConfig, ScriptCall},
     scripts::{
-        self, Acquired, Ask, Attempt, Intent, Look, Writer,
+        self, Acquired, Ask, Attempt, Intent, Look, Noted, Writer,
         sharing::{self, Members},
     },
 };
@@ -190,8 +190,8 @@ async fn a_counter_does_not_expire_under_a_reader_that_stays_for_days() {
 }
 
 /// The refusal of a writer that waits.
-async fn refused(bench: &Bench, id: &str, waited: Duration, is_noted: bool) {
-    let intent = Intent { writer: Writer { id, waited }, kept: TTL, is_noted, next: None };
+async fn refused(bench: &Bench, id: &str, waited: Duration, noted: Noted) {
+    let intent = Intent { writer: Writer { id, waited }, kept: TTL, noted, next: None };
     left(&bench.acquired(attempt().acquire(&Ask::new(TTL, 0, b""), Some(&intent))).await);
 }
 
@@ -200,13 +200,13 @@ async fn a_reader_that_comes_after_a_writer_was_refused_waits_for_it_and_one_fro
     let bench = Bench::new().await;
     let reader = attempt();
     number(&bench.read(&reader).await);
-    refused(&bench, "w", NONE, false).await;
+    refused(&bench, "w", NONE, Noted::No).await;
     bench.pass(Duration::from_millis(50)).await;
     assert!(left(&bench.read(&attempt()).await) <= TTL, "it would overtake the writer");
     let since_before = attempt().acquire_read(&Ask::new(TTL, 0, b""), Duration::from_secs(1));
     number(&bench.acquired(since_before).await);
     // The place in line is that of the first refusal, however often it is refused or noted again.
-    refused(&bench, "w", NONE, true).await;
+    refused(&bench, "w", NONE, Noted::Perhaps).await;
     bench.held(sharing::announce(&keys("a"), &Writer { id: "w", waited: NONE }, TTL)).await;
     let came_between = attempt().acquire_read(&Ask::new(TTL, 0, b""), Duration::from_millis(20));
     assert!(left(&bench.acquired(came_between).await) <= TTL);
@@ -225,10 +225,11 @@ async fn the_note_of_a_writer_goes_with_its_grant_and_the_next_one_is_noted_in_t
     let mut bench = Bench::new().await;
     let (holder, writer) = (attempt(), attempt());
     number(&bench.write(&holder).await);
-    refused(&bench, "first", NONE, false).await;
+    refused(&bench, "first", NONE, Noted::No).await;
     assert!(bench.held(holder.release(NONE)).await);
     let next = Writer { id: "second", waited: NONE };
-    let intent = Intent { writer: Writer { id: "first", waited: NONE }, kept: TTL, is_noted: true, next: Some(next) };
+    let intent =
+        Intent { writer: Writer { id: "first", waited: NONE }, kept: TTL, noted: Noted::Perhaps, next: Some(next) };
     number(&bench.acquired(writer.acquire(&Ask::new(TTL, 0, b""), Some(&intent))).await);
     assert_eq!(bench.server.ask::<Vec<String>>(&["ZRANGE", "{lock:a}:writers", "0", "-1"]).await, ["second"]);
     assert_eq!(bench.server.ask::<Vec<String>>(&["HKEYS", "{lock:a}:writing"]).await, ["second"]);
@@ -262,7 +263,7 @@ async fn a_refusal_that_arrives_after_its_undo_leaves_no_note() {
     number(&bench.write(&attempt()).await);
     let late = attempt();
     assert!(!bench.held(late.undo(NONE)).await);
-    let intent = Intent { writer: Writer { id: "w", waited: NONE }, kept: TTL, is_noted: false, next: None };
+    let intent = Intent { writer: Writer { id: "w", waited: NONE }, kept: TTL, noted: Noted::No, next: None };
     left(&bench.acquired(late.acquire(&Ask::new(TTL, 0, b""), Some(&intent))).await);
     assert_eq!(bench.server.ask::<u64>(&["EXISTS", "{lock:a}:writers", "{lock:a}:writing"]).await, 0);
 }

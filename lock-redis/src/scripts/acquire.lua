@@ -1,24 +1,25 @@
 -- Takes the lock for one holder alone, or says how long others still have it. One script, so one step for everybody else.
 -- KEYS: lock, token, tombstone of this attempt, readers, reading, writers, writing, delay
 -- ARGV: value, ttl in ms, proposed token number, payload, channel of changes, ms of lock delay;
---       of one that waits: writer, ms since it came, ms to keep its note, whether it may be noted already (1 or 0);
+--       of one that waits: writer, ms since it came, ms to keep its note, whether it is noted (0: no, 1: perhaps, 2: surely);
 --       of the writer behind it: writer, ms since it came
 -- Answers {'granted', number}, {'held', ms or -1} or {'undone'}.
 -- It reads before it writes: an error can then only come from the first write, and means that nothing was written (but
 -- that what had ended before was removed).
 local lock, token, tombstone, readers, reading, writers, writing, delayed = unpack(KEYS)
 local value, ttl, writer = ARGV[1], tonumber(ARGV[2]), ARGV[7]
-local now, ms = clock()
 
 local function held(left)
   -- Not for an attempt whose undo was here before it: nobody would take the note back.
-  if writer and redis.call('EXISTS', tombstone) == 0 then
+  if writer and ARGV[10] ~= '2' and redis.call('EXISTS', tombstone) == 0 then
+    local now, ms = clock()
     announce(writers, writing, writer, now - tonumber(ARGV[8]) * 1000, ms + tonumber(ARGV[9]))
   end
   return {'held', left}
 end
 
-if redis.call('EXISTS', lock, readers, delayed, tombstone) > 0 then
+local is_clear = redis.call('EXISTS', lock, readers, delayed, tombstone) == 0
+if not is_clear then
   -- A key of another type is a foreign holder, not an error: hence pcall.
   local holder = redis.pcall('GET', lock)
   if holder == value then
@@ -31,6 +32,10 @@ if redis.call('EXISTS', lock, readers, delayed, tombstone) > 0 then
   elseif holder then
     return held(redis.call('PTTL', lock))
   end
+end
+
+local now, ms = clock()
+if not is_clear then
   local readers_end = last_end(readers)
   if readers_end and readers_end >= ms then
     return held(readers_end - ms)
@@ -56,7 +61,7 @@ count(token, number, now, ttl, 'held', text, 'value', value, 'payload', ARGV[4],
 if ARGV[6] ~= '0' then
   redis.call('SET', delayed, value, 'PX', ttl + tonumber(ARGV[6]))
 end
-if ARGV[10] == '1' then
+if writer and ARGV[10] ~= '0' then
   redis.call('ZREM', writers, writer)
   redis.call('HDEL', writing, writer)
 end
