@@ -13,7 +13,7 @@ use super::super::{
     run::Run,
 };
 use super::waiting::in_line;
-use crate::{Clock, Error, Leader, Leaders, LockName, Term};
+use crate::{Clock, Error, Feature, Leader, Leaders, LockName, Term};
 
 /// The next leader that an observer sees; errors on the way fail.
 async fn next_leader(leaders: &mut Leaders) -> Outcome<Leader> {
@@ -43,12 +43,17 @@ pub(super) async fn an_observer_sees_the_present_leader_and_then_each_next_one_i
     for client in &clients {
         observers.push(client.election(&name).observe()?);
     }
+    let following = tokio::spawn(follow_in_order(clients[1].election(&name).observe()?, "candidate 4"));
     for turn in 1..5 {
         for observer in &mut observers {
             let leader = next_leader(observer).await?;
             is_led_by(&leader, &term, format!("candidate {}", turn - 1).as_bytes())?;
         }
         let campaign = campaign(&clients[turn % clients.len()], &name, format!("candidate {turn}"));
+        if clients[0].supports(Feature::Queue) {
+            // Who follows may be told of a change then, which is none of the leader.
+            in_line(&clients[0], &name, 1).await?;
+        }
         let before = term.token();
         term.release().await?;
         term = campaign.await??;
@@ -57,11 +62,26 @@ pub(super) async fn an_observer_sees_the_present_leader_and_then_each_next_one_i
     for observer in &mut observers {
         is_led_by(&next_leader(observer).await?, &term, b"candidate 4")?;
     }
+    within("the end of what is followed", following).await???;
     // One that comes late sees only who leads now.
     let mut late = clients[0].election(&name).observe()?;
     is_led_by(&next_leader(&mut late).await?, &term, b"candidate 4")?;
     term.release().await?;
     Ok(())
+}
+
+/// Reads on up to the leader with that payload: each comes once, and in the order of the tokens.
+async fn follow_in_order(mut leaders: Leaders, last: &str) -> Outcome {
+    let mut newest = None;
+    while let Some(leader) = leaders.next().await {
+        let leader = leader?;
+        ensure!(newest < Some(leader.token), "{leader:?} was seen after the token {newest:?}");
+        newest = Some(leader.token);
+        if leader.payload == last.as_bytes() {
+            return Ok(());
+        }
+    }
+    Err(Failure::new("the observation ended although the connection is open"))
 }
 
 fn campaign(client: &Client, name: &LockName, payload: String) -> tokio::task::JoinHandle<Outcome<Checked<Term>>> {
