@@ -124,7 +124,8 @@ impl Round {
 
     /// The next answer; `None` when no more is to be waited for.
     async fn next(&mut self) -> Option<(usize, Answer<Ballot>)> {
-        let answered = self.panel.len() - self.replies.open().count();
+        // Nodes that fail at once have not voted: a vote that hangs on all the others waits for them.
+        let answered = self.ballots.iter().filter(|ballot| matches!(ballot, Some(Ok(_)))).count();
         let next = self.replies.next(&self.panel);
         if answered < self.panel.majority() {
             return next.await;
