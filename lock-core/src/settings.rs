@@ -91,6 +91,18 @@ impl Settings {
         }
     }
 
+    /// Refuses a user and a password, for a backend that has none.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the user.
+    pub fn without_user(&self) -> Result<(), Error> {
+        if self.username.is_none() && self.password.is_none() {
+            return Ok(());
+        }
+        let allowed = format!("none: {}:// takes no user and no password", self.scheme);
+        Err(Error::config("user", self.username.clone().unwrap_or_default(), allowed))
+    }
+
     /// Refuses what no backend asked for.
     ///
     /// # Errors
@@ -132,6 +144,17 @@ mod tests {
         settings.duration("ttl", second, second..=second).unwrap();
         let error = settings.finish().unwrap_err().to_string();
         assert!(error.contains("tll") && error.contains("3s") && error.contains("ttl"), "{error}");
+    }
+
+    #[test]
+    fn a_user_or_a_password_is_refused_where_there_are_none_and_no_password_is_shown() {
+        let mut settings = settings(&[]);
+        settings.without_user().unwrap();
+        settings.password = Some("secret".to_owned());
+        let error = settings.without_user().unwrap_err().to_string();
+        assert!(error.contains("redis://") && !error.contains("secret"), "{error}");
+        settings.username = Some("anna".to_owned());
+        assert!(settings.without_user().unwrap_err().to_string().contains("anna"));
     }
 
     #[test]

@@ -69,6 +69,34 @@ impl Mode {
             Self::Permit { .. } => Some(Feature::Semaphore),
         }
     }
+
+    /// How many permits a contender of a semaphore says that there are; `None` for a contender of a lock.
+    #[must_use]
+    pub const fn permits(self) -> Option<NonZeroU32> {
+        if let Self::Permit { of } = self { Some(of) } else { None }
+    }
+
+    /// Which of those `ahead` in one line, nearest first, a contender of this mode waits for: `None` when it may hold. A
+    /// writer waits for whoever is next ahead, a reader for the nearest writer, and of N permits for the Nth ahead (of those
+    /// who leave ahead of it, anybody may make room for it). Looks at no more of them than it needs.
+    ///
+    /// Those that come later never matter: so a grant is final, and whoever looks again after some ahead have left sees the
+    /// same or better.
+    ///
+    /// # Errors
+    /// The first that `ahead` gives.
+    pub fn waits_for<T, E>(self, ahead: impl IntoIterator<Item = Result<(T, Self), E>>) -> Result<Option<T>, E> {
+        let mut room = self.permits().map_or(1, NonZeroU32::get);
+        for other in ahead {
+            let (who, other) = other?;
+            // Readers share. Everybody else ahead takes one place, of which all but a semaphore have one.
+            room -= u32::from(!(self == Self::Read && other == Self::Read));
+            if room == 0 {
+                return Ok(Some(who));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl fmt::Display for Mode {

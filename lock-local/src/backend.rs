@@ -1,73 +1,59 @@
 //! The SPI.
 
-use std::{
-    collections::HashMap,
-    io::{self, ErrorKind},
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Backoff, BootInstant, Capabilities, Clock, Error, Feature, Keeper, Kept, Lease, LockName, Loss, Mode,
-    Renewer, Request, Snapshot, Validity,
+    Backend, Backoff, Capabilities, Clock, Error, Feature, Lease, LockName, Loss, Request, Snapshot, Validity,
 };
-use tokio::{runtime::Handle, sync::Notify, task::spawn_blocking};
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::Notify, task::spawn_blocking};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     Config,
-    files::{Contender, Directory, Entered, file_name},
-    queue::Standing,
-    watch::Watch,
+    files::{Contender, Directory, Place, found},
+    watch::watch,
 };
 
 /// How long another may stand at a door before something is wrong with it; well below a millisecond is usual.
 const DOOR: Duration = Duration::from_secs(5);
 /// How often things are looked at without news of the kernel.
 const LOOK: Duration = Duration::from_secs(1);
+/// The pauses of who waits: short ones after each news.
+const PATIENCE: Backoff = Backoff::new(Duration::from_millis(2), LOOK);
+/// The kernel holds a lock for as long as its process lives: validity has no end of its own, and is put a century ahead.
+const NO_END: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A connection to the locks of a directory.
 #[derive(Debug)]
 pub struct Local {
     config: Config,
-    held: Arc<Mutex<HashMap<PathBuf, Arc<Held>>>>,
-    keeper: Keeper<Held>,
+    closed: CancellationToken,
+    /// One for each lock that is held.
+    guardians: TaskTracker,
 }
 
-/// A grant. Its contender is here until it is given back, taken away or closed.
+/// A grant.
 #[derive(Debug)]
 struct Held {
+    local: Arc<Local>,
     name: LockName,
-    number: u64,
-    file: PathBuf,
-    contender: Mutex<Option<Arc<Contender>>>,
+    contender: Arc<Contender>,
     validity: Validity,
 }
 
 #[derive(Debug)]
-struct LocalLease {
-    local: Arc<Local>,
-    held: Arc<Held>,
-    _kept: Kept<Held>,
-}
-
-struct Check;
+struct LocalLease(Arc<Held>);
 
 impl Local {
     /// Connects: makes the directory if it is missing.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when it cannot be made.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
     pub fn connect(config: Config) -> Result<Arc<Self>, Error> {
         let made = std::fs::create_dir_all(&config.directory);
-        let keeper = Keeper::new(Clock::boot(), &Handle::current(), Arc::new(Check));
-        let local = Self { config, held: Arc::default(), keeper };
+        let local = Self { config, closed: CancellationToken::new(), guardians: TaskTracker::new() };
         made.map_err(|error| local.failed("making the directory", error))?;
         Ok(Arc::new(local))
     }
@@ -82,85 +68,72 @@ impl Local {
         done.map_err(|error| self.failed(what, error))
     }
 
+    /// A refusal as it is, and everything else as a failure of the file system.
     fn failed(&self, what: &str, error: io::Error) -> Error {
-        Error::unavailable(self.config.url(), format!("{what} failed"), error)
+        let unavailable = |error| Error::unavailable(self.config.url(), format!("{what} failed"), error);
+        error.downcast::<Error>().unwrap_or_else(unavailable)
+    }
+
+    /// The directory of the lock of that name, and that of the semaphore.
+    fn directories(&self, name: &LockName) -> [Directory; 2] {
+        [false, true].map(|semaphore| Directory::new(&self.config, name, semaphore))
     }
 
     /// Enters once nobody else stands at the door.
-    async fn enter(
-        &self,
-        directory: &Directory,
-        request: &Request,
-        stop: &CancellationToken,
-    ) -> Result<(Arc<Contender>, Standing), Error> {
+    async fn enter(&self, directory: &Directory, request: &Request, stop: &CancellationToken) -> Result<Place, Error> {
         let clock = Clock::boot();
         let deadline = clock.now().saturating_add(DOOR);
         let mut pauses = Backoff::new(Duration::from_micros(500), Duration::from_millis(20));
         loop {
             let (at, asked) = (directory.clone(), request.clone());
-            let entering = move || match at.enter(&asked) {
-                // Somebody deleted something under our hands.
-                Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entered::Busy),
-                entered => entered,
-            };
-            match self.with("entering the queue", entering).await? {
-                Entered::As(contender, standing) => return Ok((contender, standing)),
-                Entered::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
-                Entered::Permits(there) => {
-                    let asked = crate::queue::permits(request.mode).unwrap_or(there);
-                    return Err(Error::permits(&request.name, asked, there));
-                }
-                Entered::Busy if stop.is_cancelled() => return Err(Error::Cancelled),
-                Entered::Busy if clock.now() >= deadline => {
-                    let why = "a process that is stopped, or does not get on, stands at the door of the queue";
-                    return Err(Error::no_answer(self.config.url(), why));
-                }
-                Entered::Busy => clock.sleep(pauses.pause()).await,
+            // Not found: somebody deleted something under our hands.
+            let entering = move || Ok(found(at.enter(&asked))?.flatten());
+            if let Some(place) = self.with("entering the queue", entering).await? {
+                return Ok(place);
             }
+            if stop.is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            if clock.now() >= deadline {
+                let why = "a process that is stopped, or does not get on, stands at the door of the queue";
+                return Err(Error::no_answer(self.config.url(), why));
+            }
+            clock.sleep(pauses.pause()).await;
         }
     }
 
     /// Waits until it holds.
-    async fn contend(
-        &self,
-        directory: &Directory,
-        request: &Request,
-        stop: &CancellationToken,
-    ) -> Result<Arc<Contender>, Error> {
-        let (mut contender, mut standing) = self.enter(directory, request, stop).await?;
-        let news = Arc::new(Notify::new());
-        let mut watch: Option<(u64, Option<Watch>)> = None;
-        let mut pauses = patience();
-        while let Standing::Behind(number) = standing {
-            if watch.as_ref().is_none_or(|(watched, _)| *watched != number) {
-                // A permit may be freed by anybody.
-                let name = (!matches!(request.mode, Mode::Permit { .. })).then(|| file_name(number));
-                watch = Some((number, Watch::new(directory.path(), name, &news)));
-            } else {
+    async fn contend(&self, request: &Request, stop: &CancellationToken) -> Result<Arc<Contender>, Error> {
+        let permit = request.mode.permits().is_some();
+        let directory = &self.directories(&request.name)[usize::from(permit)];
+        let (mut contender, mut ahead) = self.enter(directory, request, stop).await?;
+        let (news, mut watched, mut pauses) = (Arc::new(Notify::new()), None, PATIENCE);
+        while let Some(number) = ahead {
+            if watched == ahead {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return Err(Error::Cancelled),
                     // The kernel announces the end of a process a moment before it gives up its locks, so it is looked at
                     // several times, with growing pauses.
-                    () = news.notified() => pauses = patience(),
+                    () = news.notified() => pauses = PATIENCE,
                     () = Clock::boot().sleep(pauses.pause()) => {}
                 }
+            } else {
+                // A permit may be freed by anybody.
+                let path = if permit { directory.path.clone() } else { directory.file(number) };
+                watch(&path, &news);
+                watched = ahead;
             }
-            let (at, me, mode) = (directory.clone(), Arc::clone(&contender), request.mode);
-            standing = match self.with("looking at the queue", move || at.look(&me, mode)).await? {
-                Some(standing) => standing,
-                None => {
-                    // Somebody deleted our file.
-                    (contender, standing) = self.enter(directory, request, stop).await?;
-                    standing
-                }
-            };
+            let (at, me) = (directory.clone(), Arc::clone(&contender));
+            let looking = move || Ok((at.ahead_of(&me)?, me.is_there()?));
+            let (now_ahead, there) = self.with("looking at the queue", looking).await?;
+            ahead = now_ahead;
+            if !there {
+                // Somebody deleted our file.
+                (contender, ahead) = self.enter(directory, request, stop).await?;
+            }
         }
         Ok(contender)
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Held>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,33 +146,16 @@ impl Backend for Local {
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        let semaphore = matches!(request.mode, Mode::Permit { .. });
-        let directory = Directory::new(&self.config, &request.name, semaphore);
-        let contender = self.contend(&directory, &request, &stop).await?;
-        let number = contender.number;
-        let held = Arc::new(Held {
-            name: request.name,
-            number,
-            file: directory.file(number),
-            contender: Mutex::new(Some(contender)),
-            validity: Validity::new(Clock::boot(), far()),
-        });
-        self.held().insert(held.file.clone(), Arc::clone(&held));
-        let _kept = self.keeper.keep(Arc::clone(&held), held.validity.clone(), LOOK);
-        Ok(Box::new(LocalLease { local: self, held, _kept }))
+        let contender = self.contend(&request, &stop).await?;
+        let validity = Validity::new(Clock::boot(), Clock::boot().now().saturating_add(NO_END));
+        let held = Arc::new(Held { local: self, name: request.name, contender, validity });
+        held.local.guardians.spawn(Arc::clone(&held).guard());
+        Ok(Box::new(LocalLease(held)))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        let directories = [false, true].map(|semaphore| Directory::new(&self.config, name, semaphore));
-        let look = move || {
-            let mut all = Snapshot::default();
-            for directory in directories {
-                let (holders, queue) = directory.show()?;
-                all.holders.extend(holders);
-                all.queue.extend(queue);
-            }
-            Ok(all)
-        };
+        let directories = self.directories(name);
+        let look = move || directories.iter().try_fold(Snapshot::default(), |all, directory| directory.show(all));
         self.with("looking at the queue", look).await
     }
 
@@ -207,24 +163,19 @@ impl Backend for Local {
         let news = Arc::new(Notify::new());
         // It begins with a look.
         news.notify_one();
-        Box::pin(futures_util::stream::unfold((self, name, news, None), |(local, name, news, last)| async move {
-            let directories = [false, true].map(|semaphore| Directory::new(&local.config, &name, semaphore));
+        Box::pin(futures_util::stream::unfold((self, name, news), |(local, name, news)| async move {
+            let [lock, _] = local.directories(&name).map(|directory| watch(&directory.path, &news));
             // A directory that does not exist yet has no news.
-            let watches = directories.map(|directory| Watch::new(directory.path(), None, &news));
-            drop::<Option<[Option<Watch>; 2]>>(last);
-            let pause = if watches[0].is_some() { LOOK } else { LOOK / 4 };
-            Clock::boot().timeout(pause, news.notified()).await;
+            Clock::boot().timeout(if lock { LOOK } else { LOOK / 4 }, news.notified()).await;
             let look = local.inspect(&name).await;
-            Some((look, (local, name, news, Some(watches))))
+            Some((look, (local, name, news)))
         }))
     }
 
     async fn close(&self, _limit: Duration) -> Result<(), Error> {
-        let held: Vec<_> = self.held().drain().map(|(_, held)| held).collect();
-        for held in held {
-            held.validity.end(Loss::Closed);
-            held.leave();
-        }
+        self.closed.cancel();
+        self.guardians.close();
+        self.guardians.wait().await;
         Ok(())
     }
 }
@@ -232,75 +183,56 @@ impl Backend for Local {
 #[async_trait]
 impl Lease for LocalLease {
     fn token(&self) -> u64 {
-        self.held.number
+        self.0.contender.number
     }
 
     fn validity(&self) -> &Validity {
-        &self.held.validity
+        &self.0.validity
     }
 
     async fn release(self: Box<Self>) -> Result<(), Error> {
-        self.held.validity.end(Loss::Released);
-        self.local.held().remove(&self.held.file);
-        if self.held.leave() { Ok(()) } else { Err(self.held.lost()) }
+        self.0.check();
+        self.0.validity.end(Loss::Released);
+        if self.0.contender.leave() { Ok(()) } else { Err(self.0.lost()) }
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
-        let done = self.held.contender().as_deref().map_or(Ok(()), Contender::downgrade);
-        self.held.check();
+        let done = self.0.contender.downgrade();
+        self.0.check();
         let failed = match done {
-            Ok(()) if self.held.validity.is_valid() => return Ok(self),
-            Ok(()) => self.held.lost(),
-            Err(error) => self.local.failed("becoming a reader", error),
+            Ok(()) if self.0.validity.is_valid() => return Ok(self),
+            Ok(()) => self.0.lost(),
+            Err(error) => self.0.local.failed("becoming a reader", error),
         };
         self.release().await.and(Err(failed))
     }
 }
 
 impl Held {
-    fn contender(&self) -> MutexGuard<'_, Option<Arc<Contender>>> {
-        self.contender.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives it back; false when it was gone already.
-    fn leave(&self) -> bool {
-        self.contender().take().is_some_and(|contender| contender.is_there().unwrap_or(true))
+    /// Notices when its file or the connection is gone, until it has ended.
+    async fn guard(self: Arc<Self>) {
+        while self.validity.is_valid() {
+            tokio::select! {
+                _ = self.validity.lost() => {}
+                () = self.local.closed.cancelled() => self.end(Loss::Closed),
+                () = Clock::boot().sleep(LOOK) => self.check(),
+            }
+        }
     }
 
     /// Notices that somebody deleted its file.
     fn check(&self) {
-        let gone = self.contender().as_ref().is_some_and(|contender| matches!(contender.is_there(), Ok(false)));
-        if gone {
-            self.validity.end(Loss::TakenAway);
-            self.contender().take();
+        if matches!(self.contender.is_there(), Ok(false)) {
+            self.end(Loss::TakenAway);
         }
+    }
+
+    fn end(&self, loss: Loss) {
+        self.validity.end(loss);
+        self.contender.leave();
     }
 
     fn lost(&self) -> Error {
         Error::Lost { name: self.name.clone(), loss: self.validity.loss().unwrap_or(Loss::TakenAway) }
     }
-}
-
-#[async_trait]
-impl Renewer for Check {
-    type Lease = Held;
-
-    async fn renew(&self, batch: &[Arc<Held>]) {
-        for held in batch {
-            let observed = held.validity.observe();
-            held.check();
-            if let Some(observed) = observed {
-                held.validity.advance(observed, far());
-            }
-        }
-    }
-}
-
-/// The kernel holds a lock for as long as its process lives: validity has no end of its own, and is put a century ahead.
-fn far() -> BootInstant {
-    Clock::boot().now().saturating_add(Duration::from_secs(100 * 365 * 86_400))
-}
-
-fn patience() -> Backoff {
-    Backoff::new(Duration::from_millis(2), LOOK)
 }

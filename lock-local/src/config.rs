@@ -41,15 +41,14 @@ impl Config {
     /// [`Error::Config`] when something else is in its place: another user's directory, one that others may enter, a link.
     pub fn of_this_user() -> Result<Self, Error> {
         let user = rustix::process::geteuid().as_raw();
-        let directory = PathBuf::from(format!("/tmp/lock-{user}"));
-        let _ = DirBuilder::new().mode(0o700).create(&directory);
+        let config = Self::new(format!("/tmp/lock-{user}"))?;
+        let _ = DirBuilder::new().mode(0o700).create(&config.directory);
         // Not following a link: /tmp is everybody's.
-        let own =
-            symlink_metadata(&directory).is_ok_and(|is| is.is_dir() && is.uid() == user && is.mode() & 0o077 == 0);
-        if own {
-            return Ok(Self { directory, inherit: false });
+        let there = symlink_metadata(&config.directory);
+        if there.is_ok_and(|is| is.is_dir() && is.uid() == user && is.mode() & 0o077 == 0) {
+            return Ok(config);
         }
-        let shown = directory.display().to_string();
+        let shown = config.directory.display().to_string();
         Err(Error::config("path", shown, "a directory of this user alone (mode 0700), or another one as local:///PATH"))
     }
 
@@ -58,18 +57,13 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] for an unknown key, a host or a user, and as [`Config::of_this_user`].
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
+        settings.without_user()?;
         if let Some((host, _)) = settings.hosts.first() {
-            return Err(Error::config(
-                "host",
-                host,
-                "none: the path follows three slashes, as local:///var/lib/app/locks",
-            ));
-        }
-        if settings.username.is_some() || settings.password.is_some() {
-            return Err(Error::config("user", settings.username.unwrap_or_default(), "none with local://"));
+            let allowed = "none: the path follows three slashes, as local:///var/lib/app/locks";
+            return Err(Error::config("host", host, allowed));
         }
         let inherit = settings.choice("inherit", &[("no", false), ("yes", true)])?;
-        let path = settings.path.clone();
+        let path = std::mem::take(&mut settings.path);
         settings.finish()?;
         let config = if path.is_empty() { Self::of_this_user()? } else { Self::new(path)? };
         Ok(Self { inherit, ..config })

@@ -6,20 +6,15 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Read as _},
-    num::NonZeroU32,
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
-    process,
     sync::Arc,
 };
 
-use lock_core::{Contender as Shown, LockName, Mode, Request, Wait, clock::wall_micros};
+use lock_core::{Contender as Shown, Error, LockName, Mode, Request, Snapshot, Wait, clock::wall_micros};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::{
-    Config, counter,
-    queue::{Standing, permits, standing},
-};
+use crate::{Config, counter};
 
 /// The longest part of a name that one directory is called by; file systems take 255 bytes.
 const LONGEST: usize = 240;
@@ -27,27 +22,18 @@ const LONGEST: usize = 240;
 /// The directory of one lock, or of one semaphore.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     inherit: bool,
 }
 
-/// What came of an attempt to enter.
-#[derive(Debug)]
-pub(crate) enum Entered {
-    /// A contender, and where it stands.
-    As(Arc<Contender>, Standing),
-    /// It would have to wait.
-    Refused,
-    /// The oldest contender names another number of permits.
-    Permits(NonZeroU32),
-    /// Another is at the door.
-    Busy,
-}
+/// A contender, and whom it waits for; it holds if that is nobody.
+pub(crate) type Place = (Arc<Contender>, Option<u64>);
 
 /// A contender of this process. It leaves when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Contender {
     pub(crate) number: u64,
+    mode: Mode,
     path: PathBuf,
     /// Locked.
     file: File,
@@ -66,35 +52,32 @@ impl Directory {
         Self { path, inherit: config.inherit }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) fn file(&self, number: u64) -> PathBuf {
-        self.path.join(file_name(number))
+        self.path.join(format!("{number:020}"))
     }
 
-    /// Enters, in one step that no other contender can come between.
+    /// Enters, in one step that no other contender can come between; `None` while another is at the door. What refuses the
+    /// request is an [`Error`] within the other.
     ///
     /// Who stands at the door (holds the lock of that file) takes a number that is higher than all before, and shows a
     /// file that is complete and locked, before the next may enter. So everybody finds all that came earlier.
-    pub(crate) fn enter(&self, request: &Request) -> io::Result<Entered> {
+    pub(crate) fn enter(&self, request: &Request) -> io::Result<Option<Place>> {
         DirBuilder::new().recursive(true).create(&self.path)?;
         let at = self.path.join("door");
         let door = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&at)?;
         if is_locked(door.try_lock())? {
-            return Ok(Entered::Busy);
+            return Ok(None);
         }
         let numbers = self.numbers()?;
-        if let Some(asked) = permits(request.mode)
+        if let Some(asked) = request.mode.permits()
             && let Some(oldest) = self.live(numbers.iter()).next()
-            && let Some(there) = permits(oldest?.1).filter(|there| *there != asked)
+            && let Some(there) = oldest?.1.permits().filter(|there| *there != asked)
         {
-            return Ok(Entered::Permits(there));
+            return Err(io::Error::other(Error::permits(&request.name, asked, there)));
         }
-        let standing = standing(request.mode, self.live(numbers.iter().rev()))?;
-        if standing != Standing::Holds && request.wait == Wait::No {
-            return Ok(Entered::Refused);
+        let ahead = request.mode.waits_for(self.live(numbers.iter().rev()))?;
+        if ahead.is_some() && request.wait == Wait::No {
+            return Err(io::Error::other(Error::NotAcquired { name: request.name.clone() }));
         }
 
         let mut record = [0; counter::RECORD];
@@ -106,46 +89,39 @@ impl Directory {
         let contender = self.appear(number, request)?;
         // Somebody who deleted the door may have let another one in beside us.
         if !is_at(&door, &at)? {
-            return Ok(Entered::Busy);
+            return Ok(None);
         }
         door.unlock()?;
         // Before the number is given out, so that no crash of the machine takes it back.
         door.sync_data()?;
-        Ok(Entered::As(Arc::new(contender), standing))
+        Ok(Some((Arc::new(contender), ahead)))
     }
 
-    /// Where a contender stands now; `None` when somebody deleted its file.
-    pub(crate) fn look(&self, contender: &Contender, mode: Mode) -> io::Result<Option<Standing>> {
+    /// Whom a contender waits for now.
+    pub(crate) fn ahead_of(&self, contender: &Contender) -> io::Result<Option<u64>> {
         let numbers = self.numbers()?;
         let ahead = numbers.iter().rev().filter(|number| **number < contender.number);
-        let standing = standing(mode, self.live(ahead))?;
-        Ok(contender.is_there()?.then_some(standing))
+        contender.mode.waits_for(self.live(ahead))
     }
 
-    /// Who holds and who waits.
-    pub(crate) fn show(&self) -> io::Result<(Vec<Shown>, Vec<Shown>)> {
-        let (mut holders, mut queue, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
+    /// `all`, and who holds and who waits here.
+    pub(crate) fn show(&self, mut all: Snapshot) -> io::Result<Snapshot> {
+        let mut ahead = Vec::new();
         for number in self.numbers()? {
-            let Some(record) = self.read(number)? else { continue };
-            let Some((mode, shown)) = parse(number, &record) else { continue };
-            if standing(mode, ahead.iter().rev().copied().map(Ok::<_, io::Error>))? == Standing::Holds {
-                holders.push(shown.with_token(number));
-            } else {
-                queue.push(shown);
+            let Some((mode, shown)) = self.read(number)? else { continue };
+            match mode.waits_for(ahead.iter().rev().copied().map(Ok::<_, io::Error>))? {
+                None => all.holders.push(shown.with_token(number)),
+                Some(_) => all.queue.push(shown),
             }
             ahead.push((number, mode));
         }
-        Ok((holders, queue))
+        Ok(all)
     }
 
     /// The files there are, lowest number first. A file that is there all the while is among them: `readdir(3)`.
     fn numbers(&self) -> io::Result<Vec<u64>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other?,
-        };
         let mut numbers = Vec::new();
-        for entry in entries {
+        for entry in found(fs::read_dir(&self.path))?.into_iter().flatten() {
             numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
         }
         numbers.sort_unstable();
@@ -155,31 +131,26 @@ impl Directory {
     /// The live ones of `numbers`. What the dead ones left is removed: no number is ever given twice.
     fn live<'a>(&self, numbers: impl Iterator<Item = &'a u64>) -> impl Iterator<Item = io::Result<(u64, Mode)>> {
         numbers.filter_map(|number| {
-            let record = self.read(*number).transpose();
-            if record.is_none() {
+            let read = self.read(*number).transpose();
+            if read.is_none() {
                 let _ = fs::remove_file(self.file(*number));
             }
-            let record = record?;
-            let unknown =
-                || io::Error::new(ErrorKind::InvalidData, format!("{:?} is no contender", self.file(*number)));
-            Some(record.and_then(|record| Ok((*number, parse(*number, &record).ok_or_else(unknown)?.0))))
+            Some(read?.map(|(mode, _)| (*number, mode)))
         })
     }
 
     /// What a live contender wrote; `None` when it is dead or gone. Whatever else keeps it from being read is an error:
     /// nobody is taken for dead without the kernel's word.
-    fn read(&self, number: u64) -> io::Result<Option<Vec<u8>>> {
-        let mut file = match File::open(self.file(number)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
+    fn read(&self, number: u64) -> io::Result<Option<(Mode, Shown)>> {
+        let Some(mut file) = found(File::open(self.file(number)))? else { return Ok(None) };
         // Shared, and nobody waits for this lock: it is in nobody's way.
         if !is_locked(file.try_lock_shared())? {
             return Ok(None);
         }
         let mut record = Vec::new();
         file.read_to_end(&mut record)?;
-        Ok(Some(record))
+        let unknown = || io::Error::other(format!("{} is no contender", self.file(number).display()));
+        parse(number, &record).ok_or_else(unknown).map(Some)
     }
 
     /// Makes the file of a contender. It is locked before it gets its name, so nobody ever takes it for a dead one's.
@@ -189,7 +160,7 @@ impl Directory {
             Mode::Read => "r".to_owned(),
             _ => "w".to_owned(),
         };
-        let who = format!("{mode} {} {}\n", process::id(), wall_micros());
+        let who = format!("{mode} {} {}\n", std::process::id(), wall_micros());
         let new = self.path.join("new");
         // Of somebody who died at the door.
         let _ = fs::remove_file(&new);
@@ -199,7 +170,7 @@ impl Directory {
         }
         file.lock()?;
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
-        let contender = Contender { number, path: self.file(number), file };
+        let contender = Contender { number, mode: request.mode, path: self.file(number), file };
         fs::rename(&new, &contender.path)?;
         Ok(contender)
     }
@@ -215,19 +186,23 @@ impl Contender {
     pub(crate) fn downgrade(&self) -> io::Result<()> {
         self.file.write_all_at(b"r", 0)
     }
+
+    /// Gives up its place; false when that was gone already.
+    pub(crate) fn leave(&self) -> bool {
+        let there = self.is_there();
+        if matches!(there, Ok(true)) {
+            let _ = fs::remove_file(&self.path);
+        }
+        // Should any of that have failed: without its lock it is a dead one's.
+        let _ = self.file.unlock();
+        there.unwrap_or(true)
+    }
 }
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        if self.is_there().unwrap_or(false) {
-            // Should it fail: the file is closed now, and without its lock it is a dead one's.
-            let _ = fs::remove_file(&self.path);
-        }
+        self.leave();
     }
-}
-
-pub(crate) fn file_name(number: u64) -> String {
-    format!("{number:020}")
 }
 
 fn parse(number: u64, record: &[u8]) -> Option<(Mode, Shown)> {
@@ -244,18 +219,21 @@ fn parse(number: u64, record: &[u8]) -> Option<(Mode, Shown)> {
 
 fn is_locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
     match tried {
-        Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(error),
+        other => Ok(other.map(|()| false)?),
     }
 }
 
 /// Whether the file of that path is this very one, and not another that came in its place.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let own = file.metadata()?;
-    match fs::symlink_metadata(path) {
-        Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+    let (own, there) = (file.metadata()?, found(fs::symlink_metadata(path))?);
+    Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+}
+
+/// `None` for what is not there.
+pub(crate) fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
 }

@@ -47,7 +47,6 @@ mod backend;
 mod config;
 pub mod counter;
 mod files;
-pub mod queue;
 mod watch;
 
 pub use crate::{backend::Local, config::Config};

@@ -120,10 +120,7 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] for an unknown key or a value that is not allowed.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
-        if settings.username.is_some() || settings.password.is_some() {
-            let user = settings.username.unwrap_or_default();
-            return Err(Error::config("user", user, "none: zk:// takes no user and no password"));
-        }
+        settings.without_user()?;
         let servers = settings.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT)));
         let mut config = Self::new(servers);
         if !matches!(settings.path.as_str(), "" | "/") {

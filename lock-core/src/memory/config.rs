@@ -32,8 +32,9 @@ impl Config {
     /// Reads `memory://NAME?ttl=30s`: the server of that name in this process; without a name, the unnamed one.
     ///
     /// # Errors
-    /// [`Error::Config`] for an unknown key, a value that is not allowed, several names, or a path.
+    /// [`Error::Config`] for an unknown key, a value that is not allowed, several names, a user, or a path.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
+        settings.without_user()?;
         let name = match settings.hosts.as_slice() {
             [] => String::new(),
             [(name, None)] => name.clone(),

@@ -2,7 +2,7 @@
 //!
 //! The lock of a name and the permits of a name are a line each; they differ only in what room there is for a mode.
 
-use std::{collections::VecDeque, num::NonZeroU32};
+use std::{collections::VecDeque, convert::Infallible, num::NonZeroU32};
 
 use tokio::sync::watch;
 
@@ -42,7 +42,7 @@ pub(super) enum Entered {
 impl Line {
     /// Takes the lock, or a place in the queue if the attempt waits.
     pub(super) fn enter(&mut self, now: Moment, attempt: Attempt, wait: bool, last_token: &mut u64) -> Entered {
-        if let (Mode::Permit { of: asked }, Some(there)) = (attempt.mode, self.permits())
+        if let (Some(asked), Some(there)) = (attempt.mode.permits(), self.permits())
             && asked != there
         {
             return Entered::Disagrees { asked, there };
@@ -133,22 +133,14 @@ impl Line {
 
     /// Whether a contender of that mode may hold beside those who do.
     fn has_room(&self, mode: Mode) -> bool {
-        let mut taken =
-            self.holders.iter().map(|holder| holder.attempt.mode).chain(self.closed.iter().map(|it| it.mode));
-        match mode {
-            Mode::Exclusive => taken.next().is_none(),
-            Mode::Read => taken.all(|other| other == Mode::Read),
-            Mode::Permit { of } => taken.count() < of.get() as usize,
-        }
+        let taken = self.holders.iter().map(|holder| holder.attempt.mode).chain(self.closed.iter().map(|it| it.mode));
+        mode.waits_for(taken.map(|other| Ok::<_, Infallible>(((), other)))) == Ok(None)
     }
 
     /// How many permits there are: what the oldest contender named. A settled queue begins with one that is still there.
     fn permits(&self) -> Option<NonZeroU32> {
         let holder = self.holders.first().map(|holder| holder.attempt.mode);
-        match holder.or_else(|| self.queue.front().map(|waiter| waiter.attempt.mode))? {
-            Mode::Permit { of } => Some(of),
-            Mode::Exclusive | Mode::Read => None,
-        }
+        holder.or_else(|| self.queue.front().map(|waiter| waiter.attempt.mode))?.permits()
     }
 
     fn holder(&mut self, id: u64) -> Option<&mut Holder> {
