@@ -77,3 +77,71 @@ impl Watcher {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File},
+        io::Write as _,
+        path::PathBuf,
+        time::Duration,
+    };
+
+    use lock_core::Clock;
+
+    use super::*;
+
+    fn file_in(directory: &tempfile::TempDir) -> (PathBuf, File, Arc<Notify>) {
+        let path = directory.path().join("file");
+        (path.clone(), File::create(path).unwrap(), Arc::default())
+    }
+
+    async fn told(news: &Notify) {
+        Clock::boot().timeout(Duration::from_secs(30), news.notified()).await.expect("it is told");
+    }
+
+    #[tokio::test]
+    async fn it_is_told_that_a_file_was_written_deleted_or_closed_and_that_its_directory_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, mut file, news) = file_in(&directory);
+        assert!(watch(&path, &news));
+        file.write_all(b"x").unwrap();
+        told(&news).await;
+        // Still open, as one that its owner gives back.
+        fs::remove_file(&path).unwrap();
+        told(&news).await;
+        drop(file);
+        told(&news).await;
+        assert!(!watch(&path, &news), "it is gone");
+
+        assert!(watch(directory.path(), &news));
+        let (path, file, _) = file_in(&directory);
+        told(&news).await;
+        drop((fs::remove_file(path), file));
+        told(&news).await;
+    }
+
+    #[tokio::test]
+    async fn a_watch_goes_with_its_file_or_with_those_who_listen() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, mut file, given_up) = file_in(&directory);
+        assert!(watch(&path, &given_up) && watch(directory.path(), &given_up));
+        drop(given_up);
+        let news: Arc<Notify> = Arc::default();
+        assert!(watch(&path, &news), "it takes the place of who gave up");
+        file.write_all(b"x").unwrap();
+        told(&news).await;
+        drop((fs::remove_file(path), file));
+        told(&news).await;
+        let listed = || {
+            let all = OF_THIS_PROCESS.as_ref().unwrap().listeners.lock().unwrap();
+            all.values().flatten().any(|other| other.strong_count() == 0 || other.as_ptr() == Arc::as_ptr(&news))
+        };
+        let gone = async {
+            while listed() {
+                tokio::task::yield_now().await;
+            }
+        };
+        Clock::boot().timeout(Duration::from_secs(30), gone).await.expect("nobody is listed who does not listen");
+    }
+}
