@@ -87,8 +87,9 @@ impl Directory {
         let (number, offset, slot) = counter::next(&record, floor);
         door.write_all_at(&slot, offset)?;
         let contender = self.appear(number, request)?;
-        // Somebody who deleted the door may have let another one in beside us.
-        if !is_at(&door, &at)? {
+        // Somebody who deleted the door may have let another one in beside us, who may have moved our file or theirs.
+        let is_in = contender.is_there()? && is_at(&door, &at)?;
+        if !is_in {
             return Ok(None);
         }
         door.unlock()?;

@@ -125,6 +125,10 @@ async fn a_door_that_is_deleted_all_the_time_lets_no_two_in() {
     let deleting = tokio::task::spawn_blocking(move || {
         while !ended.load(Ordering::Relaxed) {
             let _ = fs::remove_file(&door);
+            // Sometimes long enough for somebody to get in.
+            for _ in 0..fastrand::u32(..50_000) {
+                std::hint::spin_loop();
+            }
         }
     });
     let contenders: Vec<_> = (0..6)
@@ -132,7 +136,7 @@ async fn a_door_that_is_deleted_all_the_time_lets_no_two_in() {
             let (locks, inside) = (connect(&directory), Arc::clone(&inside));
             tokio::spawn(async move {
                 let mut granted = 0;
-                for _ in 0..1000 {
+                for _ in 0..4000 {
                     if let Ok(Some(guard)) = locks.mutex("a").try_lock().await {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are in");
                         tokio::task::yield_now().await;
