@@ -143,6 +143,36 @@ async fn nodes_whose_counters_differ_agree_on_a_token_that_rises() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_behind_has_the_token_before_the_grant_is_reported() {
+    let nodes = marked(3).await;
+    let locks = connect(&nodes, &[]).await;
+    locks.mutex("count").lock().await.unwrap().release().await.unwrap();
+    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "count").await;
+    let [ahead, behind, refuses] = nodes.nodes() else { panic!("three nodes") };
+    command(ahead, &["HINCRBY", "{lock:count}:token", "counter", "90000000"]).await;
+    // So that these two are the majority, and nobody joins later.
+    command(refuses, &["SET", "{lock:count}", "foreign"]).await;
+    let guard = locks.mutex("count").lock().await.unwrap();
+    let mut connection = behind.connection().await.unwrap();
+    let counter: u64 =
+        redis::cmd("HGET").arg("{lock:count}:token").arg("counter").query_async(&mut connection).await.unwrap();
+    assert_eq!(counter, guard.token().number);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_of_five_are_not_enough() {
+    let nodes = marked(5).await;
+    let locks = connect(&nodes, &[]).await;
+    for held in &nodes.nodes()[..3] {
+        command(held, &["SET", "{lock:a}", "foreign"]).await;
+    }
+    assert!(locks.mutex("a").try_lock().await.unwrap().is_none());
+    command(&nodes.nodes()[0], &["DEL", "{lock:a}"]).await;
+    assert!(locks.mutex("a").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_locks_are_held_at_once() {
     let nodes = marked(5).await;
     let locks = connect(&nodes, &[("ttl", "5s")]).await;

@@ -66,6 +66,14 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_message_counts_only_with_a_number_that_was_not_given_out_before() {
+        let at = BootInstant::from_nanos(1 << 40);
+        let until =
+            |number| claimed_until(Seen { sent_at: at, newest: 5 }, number, Rhythm::of(Duration::from_secs(30)), at);
+        assert_eq!([4, 5, 6].map(|number| until(number).is_some()), [false, false, true]);
+    }
+
     proptest! {
         #[test]
         fn a_claim_never_counts_beyond_what_the_server_keeps(
