@@ -86,7 +86,7 @@ impl Local {
         let mut pauses = Backoff::new(Duration::from_micros(500), Duration::from_millis(20));
         loop {
             let (at, asked) = (directory.clone(), request.clone());
-            // Not found: somebody deleted something under our hands.
+            // Nothing found: somebody else was there, or deleted something under our hands.
             let entering = move || Ok(found(at.enter(&asked))?.flatten());
             if let Some(place) = self.with("entering the queue", entering).await? {
                 return Ok(place);

@@ -12,7 +12,10 @@ use std::{
 };
 
 use lock_core::{Contender as Shown, Error, LockName, Mode, Request, Snapshot, Wait, clock::wall_micros};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::{
+    fs::{CWD, RenameFlags, renameat_with},
+    io::{FdFlags, fcntl_setfd},
+};
 
 use crate::{Config, counter};
 
@@ -172,7 +175,8 @@ impl Directory {
         file.lock()?;
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
         let contender = Contender { number, mode: request.mode, path: self.file(number), file };
-        fs::rename(&new, &contender.path)?;
+        // Never in the place of another: at the door that was deleted somebody may have taken the same number.
+        renameat_with(CWD, &new, CWD, &contender.path, RenameFlags::NOREPLACE)?;
         Ok(contender)
     }
 }
@@ -231,10 +235,28 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
 }
 
-/// `None` for what is not there.
+/// `None` for what is not there, or there already: somebody deleted something under our hands.
 pub(crate) fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => Ok(None),
         other => other.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_takes_the_place_of_another_that_took_the_same_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = LockName::new("a").unwrap();
+        let lock = Directory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        fs::create_dir(&lock.path).unwrap();
+        let request = Request::new(name, Mode::Exclusive);
+        let holder = lock.appear(7, &request).unwrap();
+        let late = lock.appear(7, &request);
+        assert!(matches!(found(late), Ok(None)), "it is to try again");
+        assert!(holder.is_there().unwrap());
     }
 }
