@@ -6,11 +6,13 @@
 //! * [`topology`] names the arrangements of servers that are measured;
 //! * [`compare`] runs the same load and the same faults on each of them, and [`report`] shows what came out;
 //! * [`readwrite`] has readers and writers share one lock, and judges what was granted;
+//! * [`failover`] strikes them under load, checks what the locks promise, and reports it;
 //! * [`demo`] has many contenders queue for one lock.
 
 pub mod compare;
 pub mod demo;
 mod error;
+pub mod failover;
 pub mod history;
 pub mod holder;
 pub mod latency;

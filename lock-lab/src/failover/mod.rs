@@ -1,0 +1,2 @@
+//! Failover, measured: faults strike real servers under load, every event is recorded on one clock, the promises are
+//! checked, and a report shows what came out.
