@@ -53,6 +53,8 @@ enum Job {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Set-up, then what acquisitions cost on Redlock while one of three nodes is frozen, and how they fail while two are.
+    Frozen,
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
     /// Breaks one safeguard after another in a copy of the workspace, and checks that a test notices.
@@ -96,6 +98,10 @@ fn work(job: Job) -> Result<()> {
         Job::ReadWrite { rest } => {
             setup::try_servers();
             run_lock(["read-write"], &rest)
+        }
+        Job::Frozen => {
+            setup::require_servers()?;
+            run(cargo().args(["run", "--quiet", "--release", "--package", "lock-lab", "--example", "frozen"]))
         }
         Job::Capabilities => {
             setup::require_servers()?;

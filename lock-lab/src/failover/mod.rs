@@ -1,2 +1,4 @@
 //! Failover, measured: faults strike real servers under load, every event is recorded on one clock, the promises are
 //! checked, and a report shows what came out.
+
+pub mod frozen;
