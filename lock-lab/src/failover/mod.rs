@@ -1,4 +1,5 @@
 //! Failover, measured: faults strike real servers under load, every event is recorded on one clock, the promises are
 //! checked, and a report shows what came out.
 
+pub mod events;
 pub mod frozen;
