@@ -259,4 +259,19 @@ mod tests {
         assert!(matches!(found(late), Ok(None)), "it is to try again");
         assert!(holder.is_there().unwrap());
     }
+
+    #[test]
+    fn a_door_that_is_not_the_one_of_its_name_lets_nobody_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = LockName::new("a").unwrap();
+        let lock = Directory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        fs::create_dir(&lock.path).unwrap();
+        // As for one who is at a door that was deleted meanwhile: the file that it has open is not the one of the name.
+        let elsewhere = directory.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, lock.path.join("door")).unwrap();
+        let request = Request::new(name, Mode::Exclusive);
+        assert!(lock.enter(&request).unwrap().is_none());
+        fs::remove_file(lock.path.join("door")).unwrap();
+        assert!(lock.enter(&request).unwrap().is_some());
+    }
 }
