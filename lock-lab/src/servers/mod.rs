@@ -5,13 +5,20 @@
 //! that returns, panics or is killed: the kernel is asked to kill the server with its parent, and a shell that sees the
 //! program's end removes the directories.
 
+mod cluster;
+mod nodes;
 pub(crate) mod ports;
 mod process;
 mod reaper;
 mod redis;
+mod sentinel;
+mod until;
 mod zookeeper;
 
 pub use self::{
-    redis::{Redis, RedisNodes},
+    cluster::Cluster,
+    nodes::RedisNodes,
+    redis::Redis,
+    sentinel::{Sentinel, SentinelOptions},
     zookeeper::ZooKeeper,
 };

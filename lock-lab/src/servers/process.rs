@@ -42,6 +42,8 @@ pub(crate) struct Program {
     pub(crate) package: &'static str,
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
+    /// What its environment has beside that of this program.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl Program {
@@ -62,6 +64,7 @@ impl Program {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(output)

@@ -1,9 +1,9 @@
-//! Redis: one server, or several that know nothing of each other.
+//! One Redis server, or one Sentinel.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
-use lock_core::{Clock, Settings};
-use redis::aio::MultiplexedConnection;
+use lock_core::Clock;
+use redis::{FromRedisValue, aio::MultiplexedConnection};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -22,9 +22,23 @@ const ATTEMPTS: u32 = 8;
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
+    /// Where a node of a cluster talks to the others.
+    bus: Option<u16>,
     program: Program,
+    /// Options of the next start beside those of the program: they may change between starts.
+    changing: Vec<String>,
     dir: TempDir,
     process: Option<Process>,
+}
+
+/// What kind of server is started.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind<'a> {
+    Server,
+    /// A member of a cluster, with a port more.
+    Member,
+    /// A Sentinel with this configuration, which it keeps up to date itself.
+    Sentinel(&'a str),
 }
 
 impl Redis {
@@ -49,26 +63,56 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`].
     pub async fn start_with(options: &[&str]) -> Result<Self, LabError> {
+        Self::start_as(Kind::Server, options, &[]).await
+    }
+
+    /// Starts a server of that kind; those of `changing` can be replaced before a restart.
+    pub(super) async fn start_as(kind: Kind<'_>, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            let port = ports::free();
-            let program = Program {
-                name: "redis-server",
-                package: "redis-server",
-                arguments: ["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"]
-                    .iter()
-                    .chain(options)
-                    .map(ToString::to_string)
-                    .collect(),
-            };
-            let mut server = Self { port, program, dir: process::directory()?, process: None };
+            let mut server = Self::prepare(kind, options, changing)?;
             match server.restart().await {
                 // Somebody else may have taken the port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 done => return done.map(|()| server),
             }
         }
+    }
+
+    fn prepare(kind: Kind<'_>, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
+        let port = ports::free();
+        let dir = process::directory()?;
+        let bus = matches!(kind, Kind::Member).then(ports::free);
+        let mut arguments = Vec::new();
+        let name = match kind {
+            Kind::Server | Kind::Member => "redis-server",
+            Kind::Sentinel(configuration) => {
+                fs::write(dir.path().join("sentinel.conf"), configuration)
+                    .map_err(|source| LabError::io("writing the configuration of a Sentinel", source))?;
+                arguments.push("sentinel.conf".to_owned());
+                "redis-sentinel"
+            }
+        };
+        arguments.extend(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no"].map(str::to_owned));
+        if let Some(bus) = bus {
+            // Without it the bus takes the port plus 10000, which somebody else may have.
+            arguments.extend(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()].map(str::to_owned));
+        }
+        arguments.extend(options.iter().map(ToString::to_string));
+        let program = Program { name, package: name, arguments, environment: Vec::new() };
+        let changing = changing.iter().map(ToString::to_string).collect();
+        Ok(Self { port, bus, program, changing, dir, process: None })
+    }
+
+    /// Replaces the options that may change between starts.
+    pub(super) fn change(&mut self, options: Vec<String>) {
+        self.changing = options;
+    }
+
+    /// The port of its cluster's bus; 0 outside of a cluster.
+    pub(super) fn bus(&self) -> u16 {
+        self.bus.unwrap_or_default()
     }
 
     /// Its URL for `Locks::connect`.
@@ -117,11 +161,13 @@ impl Redis {
     /// As those of [`Redis::start`].
     pub async fn restart(&mut self) -> Result<(), LabError> {
         self.kill();
-        let mut process = self.program.start(self.dir.path())?;
+        let mut program = self.program.clone();
+        program.arguments.extend(self.changing.iter().cloned());
+        let mut process = program.start(self.dir.path())?;
         let clock = Clock::boot();
         let deadline = clock.now().saturating_add(START_LIMIT);
         let not_started = |reason: String, process: &Process| LabError::NotStarted {
-            server: format!("redis-server on port {}", self.port),
+            server: self.label(),
             reason,
             log: process.log(),
         };
@@ -202,8 +248,23 @@ impl Redis {
         Ok(self.info("server").await?.remove("redis_version").unwrap_or_default())
     }
 
+    /// Sends one command over a connection of its own.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it does not answer, or with an error.
+    pub async fn ask<T: FromRedisValue>(&self, command: &'static str, arguments: &[&str]) -> Result<T, LabError> {
+        let mut connection = self.connection().await?;
+        let mut request = redis::Cmd::new();
+        request.arg(command.split(' ').collect::<Vec<_>>()).arg(arguments);
+        request.query_async(&mut connection).await.map_err(|error| self.control(command, &error))
+    }
+
+    pub(crate) fn label(&self) -> String {
+        format!("{} on port {}", self.program.name, self.port)
+    }
+
     fn control(&self, request: &'static str, error: &redis::RedisError) -> LabError {
-        LabError::control(format!("redis-server on port {}", self.port), request, error)
+        LabError::control(self.label(), request, error)
     }
 }
 
@@ -211,77 +272,9 @@ impl Drop for Redis {
     fn drop(&mut self) {
         self.kill();
         ports::give_back(self.port);
-    }
-}
-
-/// Several Redis servers that know nothing of each other: the nodes of Redlock.
-#[derive(Debug)]
-pub struct RedisNodes {
-    nodes: Vec<Redis>,
-}
-
-impl RedisNodes {
-    /// Starts `count` servers without persistence and marks them as the members of one deployment: they vote at once.
-    ///
-    /// # Errors
-    /// As those of [`Redis::start`]; [`LabError::Lock`] when the count is no deployment (odd, at least 3).
-    pub async fn start(count: usize) -> Result<Self, LabError> {
-        let nodes = Self::start_unmarked(count).await?;
-        let mut settings = Settings::new("redlock");
-        settings.hosts = nodes.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
-        let config = lock_redlock::Config::from_settings(settings).map_err(LabError::lock("marking the nodes"))?;
-        lock_redlock::init(&config).await.map_err(LabError::lock("marking the nodes"))?;
-        Ok(nodes)
-    }
-
-    /// Starts `count` servers without persistence that nobody has marked: to Redlock they look as if they had just lost
-    /// everything.
-    ///
-    /// # Errors
-    /// As those of [`Redis::start`].
-    pub async fn start_unmarked(count: usize) -> Result<Self, LabError> {
-        let mut nodes = Vec::new();
-        for _ in 0..count {
-            nodes.push(Redis::start().await?);
+        if let Some(bus) = self.bus {
+            ports::give_back(bus);
         }
-        Ok(Self { nodes })
-    }
-
-    /// Their URL for `Locks::connect`.
-    #[must_use]
-    pub fn url(&self) -> String {
-        let hosts: Vec<String> = self.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("redlock://{}", hosts.join(","))
-    }
-
-    /// The loopback ports that they listen on.
-    #[must_use]
-    pub fn ports(&self) -> Vec<u16> {
-        self.nodes.iter().map(Redis::port).collect()
-    }
-
-    /// The nodes, to be killed, stopped or asked one by one.
-    #[must_use]
-    pub fn nodes(&self) -> &[Redis] {
-        &self.nodes
-    }
-
-    /// The nodes, to be restarted one by one.
-    #[must_use]
-    pub fn nodes_mut(&mut self) -> &mut [Redis] {
-        &mut self.nodes
-    }
-
-    /// The sum of [`Redis::commands`].
-    ///
-    /// # Errors
-    /// [`LabError::Control`] when one does not answer.
-    pub async fn commands(&self) -> Result<u64, LabError> {
-        let mut sum = 0;
-        for node in &self.nodes {
-            sum += node.commands().await?;
-        }
-        Ok(sum)
     }
 }
 

@@ -57,8 +57,12 @@ impl Server {
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             "zoo.cfg",
         ];
-        let program =
-            Program { name: "java", package: "default-jre-headless", arguments: options.map(String::from).to_vec() };
+        let program = Program {
+            name: "java",
+            package: "default-jre-headless",
+            arguments: options.map(String::from).to_vec(),
+            environment: Vec::new(),
+        };
         Ok(Self { id, ports: ports[id], dir, program, process: None })
     }
 

@@ -1,0 +1,77 @@
+//! Redis servers that know nothing of each other.
+
+use lock_core::Settings;
+
+use super::Redis;
+use crate::LabError;
+
+/// Several Redis servers that know nothing of each other: the nodes of Redlock.
+#[derive(Debug)]
+pub struct RedisNodes {
+    nodes: Vec<Redis>,
+}
+
+impl RedisNodes {
+    /// Starts `count` servers without persistence and marks them as the members of one deployment: they vote at once.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`]; [`LabError::Lock`] when the count is no deployment (odd, at least 3).
+    pub async fn start(count: usize) -> Result<Self, LabError> {
+        let nodes = Self::start_unmarked(count).await?;
+        let mut settings = Settings::new("redlock");
+        settings.hosts = nodes.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
+        let config = lock_redlock::Config::from_settings(settings).map_err(LabError::lock("marking the nodes"))?;
+        lock_redlock::init(&config).await.map_err(LabError::lock("marking the nodes"))?;
+        Ok(nodes)
+    }
+
+    /// Starts `count` servers without persistence that nobody has marked: to Redlock they look as if they had just lost
+    /// everything.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`].
+    pub async fn start_unmarked(count: usize) -> Result<Self, LabError> {
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            nodes.push(Redis::start().await?);
+        }
+        Ok(Self { nodes })
+    }
+
+    /// Their URL for `Locks::connect`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.ports().iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redlock://{}", hosts.join(","))
+    }
+
+    /// The loopback ports that they listen on.
+    #[must_use]
+    pub fn ports(&self) -> Vec<u16> {
+        self.nodes.iter().map(Redis::port).collect()
+    }
+
+    /// The nodes, to be killed, stopped or asked one by one.
+    #[must_use]
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// The nodes, to be restarted one by one.
+    #[must_use]
+    pub fn nodes_mut(&mut self) -> &mut [Redis] {
+        &mut self.nodes
+    }
+
+    /// The sum of [`Redis::commands`].
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when one does not answer.
+    pub async fn commands(&self) -> Result<u64, LabError> {
+        let mut sum = 0;
+        for node in &self.nodes {
+            sum += node.commands().await?;
+        }
+        Ok(sum)
+    }
+}

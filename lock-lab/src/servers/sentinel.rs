@@ -1,0 +1,268 @@
+//! A primary, its replicas, and the Sentinels that put a replica in its place when it fails.
+
+use std::collections::BTreeMap;
+
+use super::{Redis, redis::Kind, until::until};
+use crate::LabError;
+
+/// How many Sentinels there are, and how many of them must agree that the primary is down.
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
+const REPLICAS: usize = 2;
+/// In memory, replicated at once; a replica notices a dead primary soon.
+const NODE: [&str; 10] = [
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+    "--repl-diskless-sync-delay",
+    "0",
+    "--repl-ping-replica-period",
+    "1",
+    "--repl-timeout",
+    "5",
+];
+/// How often Sentinels look and talk, in milliseconds. By themselves they take seconds, which is what a failover would
+/// then mostly consist of.
+const PERIODS: [&str; 8] = ["INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200", "PING-PERIOD", "200"];
+
+/// How the primary of a [`Sentinel`] arrangement treats its replicas.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SentinelOptions {
+    /// Refuses writes while fewer replicas than this have been heard of within the last second
+    /// (`min-replicas-to-write`, with `min-replicas-max-lag 1`). 0 switches it off.
+    pub min_replicas_to_write: usize,
+}
+
+impl SentinelOptions {
+    /// With another number of replicas that must be heard of.
+    #[must_use]
+    pub const fn with_min_replicas_to_write(mut self, replicas: usize) -> Self {
+        self.min_replicas_to_write = replicas;
+        self
+    }
+}
+
+/// One primary, two replicas, three Sentinels. A dead primary is replaced about two seconds later.
+#[derive(Debug)]
+pub struct Sentinel {
+    nodes: Vec<Redis>,
+    sentinels: Vec<Redis>,
+}
+
+impl Sentinel {
+    /// What the Sentinels call the primary.
+    pub const NAME: &'static str = "lab";
+
+    /// Starts them; they are back when each Sentinel knows both replicas and both others, and could fail over.
+    ///
+    /// # Errors
+    /// [`LabError`]; `Missing` when redis or its Sentinel is not installed.
+    pub async fn start() -> Result<Self, LabError> {
+        Self::start_with(SentinelOptions::default()).await
+    }
+
+    /// As [`Sentinel::start`], with options.
+    ///
+    /// # Errors
+    /// As those of [`Sentinel::start`].
+    pub async fn start_with(options: SentinelOptions) -> Result<Self, LabError> {
+        let least = options.min_replicas_to_write.to_string();
+        let mut given = NODE.to_vec();
+        given.extend(["--min-replicas-to-write", &least, "--min-replicas-max-lag", "1"]);
+        let primary = Redis::start_as(Kind::Server, &given, &[]).await?;
+        let port = primary.port().to_string();
+        let mut nodes = vec![primary];
+        for _ in 0..REPLICAS {
+            nodes.push(Redis::start_as(Kind::Server, &given, &["--replicaof", "127.0.0.1", &port]).await?);
+        }
+        let mut sentinels = Vec::new();
+        for _ in 0..SENTINELS {
+            sentinels.push(Redis::start_as(Kind::Sentinel(&configuration(&port)), &[], &[]).await?);
+        }
+        let arrangement = Self { nodes, sentinels };
+        for index in 0..SENTINELS {
+            arrangement.hurry(index).await?;
+        }
+        arrangement.wait_until_ready().await?;
+        Ok(arrangement)
+    }
+
+    /// Their URL for `Locks::connect`: the Sentinels and the name of the primary.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+        format!("redis+sentinel://{}/{}", hosts.join(","), Self::NAME)
+    }
+
+    /// The data nodes; number 0 was the primary at the start.
+    #[must_use]
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// The Sentinels.
+    #[must_use]
+    pub fn sentinels(&self) -> &[Redis] {
+        &self.sentinels
+    }
+
+    /// Kills data node `index` with SIGKILL. Does nothing when it is down.
+    pub fn kill(&mut self, index: usize) {
+        self.nodes[index].kill();
+    }
+
+    /// Freezes data node `index` with SIGSTOP.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the signal could not be sent.
+    pub fn stop(&self, index: usize) -> Result<(), LabError> {
+        self.nodes[index].stop()
+    }
+
+    /// Lets data node `index` go on with SIGCONT.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the signal could not be sent.
+    pub fn cont(&self, index: usize) -> Result<(), LabError> {
+        self.nodes[index].cont()
+    }
+
+    /// Kills data node `index` if it runs and starts it again, with nothing, as a replica of the present primary; as the
+    /// primary when it was that and no other has taken its place.
+    ///
+    /// # Errors
+    /// As those of [`Sentinel::start`].
+    pub async fn restart(&mut self, index: usize) -> Result<(), LabError> {
+        self.nodes[index].kill();
+        let primary = self.primary().await.filter(|primary| *primary != index);
+        let role = primary.map(|primary| self.nodes[primary].port().to_string());
+        let role = role.map(|port| ["--replicaof".to_owned(), "127.0.0.1".to_owned(), port].to_vec());
+        self.nodes[index].change(role.unwrap_or_default());
+        self.nodes[index].restart().await
+    }
+
+    /// Kills Sentinel `index` with SIGKILL. Does nothing when it is down.
+    pub fn kill_sentinel(&mut self, index: usize) {
+        self.sentinels[index].kill();
+    }
+
+    /// Kills Sentinel `index` if it runs and starts it again with what it knew.
+    ///
+    /// # Errors
+    /// As those of [`Sentinel::start`].
+    pub async fn restart_sentinel(&mut self, index: usize) -> Result<(), LabError> {
+        self.sentinels[index].restart().await?;
+        self.hurry(index).await
+    }
+
+    /// Which data node a majority of the Sentinels calls the primary; it may be down. `None` while they do not agree.
+    pub async fn primary(&self) -> Option<usize> {
+        let mut votes = BTreeMap::new();
+        for sentinel in &self.sentinels {
+            let asked = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME", &[Self::NAME]).await;
+            if let Ok((_, port)) = asked.map(|address: (String, u16)| address) {
+                *votes.entry(port).or_insert(0) += 1;
+            }
+        }
+        let elected = votes.into_iter().find(|(_, votes)| *votes >= QUORUM).map(|(port, _)| port);
+        elected.and_then(|port| self.nodes.iter().position(|node| node.port() == port))
+    }
+
+    /// Has a replica promoted without any failure and waits for it; returns the new primary. The old one becomes a
+    /// replica and breaks its clients' connections.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when the Sentinels refuse, [`LabError::NotStarted`] when nobody is promoted.
+    pub async fn failover(&self) -> Result<usize, LabError> {
+        let old = self.primary().await;
+        until("a forced failover", async || {
+            // A failover that is under way, or a replica not yet seen, makes it refuse for a while.
+            let ordered: Result<(), _> = self.sentinels[0].ask("SENTINEL FAILOVER", &[Self::NAME]).await;
+            ordered.map_err(|error| error.to_string())
+        })
+        .await?;
+        self.promoted(old).await
+    }
+
+    /// Waits until the Sentinels call another node than `old` the primary, and it is one; returns it.
+    ///
+    /// # Errors
+    /// [`LabError::NotStarted`] when that does not happen.
+    pub async fn promoted(&self, old: Option<usize>) -> Result<usize, LabError> {
+        until("another primary", async || {
+            let primary = self.primary().await.filter(|primary| Some(*primary) != old);
+            let primary = primary.ok_or("the Sentinels name none")?;
+            match self.role(primary).await.as_deref() {
+                Some("master") => Ok(primary),
+                role => Err(format!("node {primary} has the role {role:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until there is one primary, all other data nodes follow it, and the Sentinels could fail over. All must run.
+    ///
+    /// # Errors
+    /// [`LabError::NotStarted`] when that does not happen.
+    pub async fn wait_until_ready(&self) -> Result<(), LabError> {
+        until("redis with Sentinels", async || self.ready().await).await
+    }
+
+    async fn ready(&self) -> Result<(), String> {
+        let primary = self.primary().await.ok_or("the Sentinels do not agree on a primary")?;
+        for (index, node) in self.nodes.iter().enumerate() {
+            let state = node.info("replication").await.map_err(|error| error.to_string())?;
+            let field = |key: &str| state.get(key).cloned().unwrap_or_default();
+            let follows = field("master_link_status") == "up"
+                && field("master_sync_in_progress") == "0"
+                && field("master_port") == self.nodes[primary].port().to_string();
+            let online = (0..REPLICAS).all(|replica| field(&format!("slave{replica}")).contains("state=online"));
+            if !(if index == primary { field("role") == "master" && online } else { follows }) {
+                return Err(format!("node {index}: {state:?}"));
+            }
+        }
+        for sentinel in &self.sentinels {
+            knows_all(sentinel).await?;
+        }
+        Ok(())
+    }
+
+    async fn role(&self, index: usize) -> Option<String> {
+        self.nodes[index].info("replication").await.ok()?.remove("role")
+    }
+
+    async fn hurry(&self, index: usize) -> Result<(), LabError> {
+        self.sentinels[index].ask("SENTINEL DEBUG", &PERIODS).await
+    }
+}
+
+/// Whether this Sentinel knows both replicas and both others as up, and has a quorum for a failover.
+async fn knows_all(sentinel: &Redis) -> Result<(), String> {
+    let fail = |error: LabError| error.to_string();
+    let state: BTreeMap<String, String> = sentinel.ask("SENTINEL MASTER", &[Sentinel::NAME]).await.map_err(fail)?;
+    let field = |key: &str| state.get(key).map(String::as_str).unwrap_or_default();
+    let others = (SENTINELS - 1).to_string();
+    if field("num-slaves") != REPLICAS.to_string()
+        || field("num-other-sentinels") != others
+        || field("flags") != "master"
+    {
+        return Err(format!("{}: {state:?}", sentinel.label()));
+    }
+    let replicas: Vec<BTreeMap<String, String>> =
+        sentinel.ask("SENTINEL REPLICAS", &[Sentinel::NAME]).await.map_err(fail)?;
+    if let Some(replica) = replicas.iter().find(|replica| replica.get("flags").is_none_or(|flags| flags != "slave")) {
+        return Err(format!("{}: {replica:?}", sentinel.label()));
+    }
+    let answer: String = sentinel.ask("SENTINEL CKQUORUM", &[Sentinel::NAME]).await.map_err(fail)?;
+    if answer.starts_with("OK") { Ok(()) } else { Err(answer) }
+}
+
+fn configuration(primary: &str) -> String {
+    let name = Sentinel::NAME;
+    format!(
+        "sentinel monitor {name} 127.0.0.1 {primary} {QUORUM}\nsentinel down-after-milliseconds {name} 500\n\
+         sentinel failover-timeout {name} 2000\nsentinel parallel-syncs {name} {REPLICAS}\n"
+    )
+}
