@@ -8,11 +8,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Redlock,
+    ballots::minimum_remainder,
     kind::Kind,
     lease::{Held, RedlockLease},
     panel::unavailable,
     quorum::Verdict,
-    round::{Attempt, Lost, Round, Won, minimum_remainder},
+    round::{Attempt, Lost, Round, Won},
     scripts::LockKeys,
 };
 

@@ -29,7 +29,7 @@ struct Kept {
 
 /// What is to be sent to a node to renew a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renewal {
+pub enum Renewal {
     /// It keeps the lease, as the holding of this number: extend it.
     Extend(u64),
     /// It does not: take it there, if it is free.
@@ -38,7 +38,7 @@ pub(crate) enum Renewal {
 
 /// What a lease has on all nodes.
 #[derive(Debug, Clone)]
-pub(crate) struct Holdings {
+pub struct Holdings {
     nodes: Vec<Holding>,
     /// Whether a renewal has begun: from then on each node may have been asked to join.
     renewed: bool,
@@ -46,41 +46,64 @@ pub(crate) struct Holdings {
     handed_over: bool,
 }
 
+/// What a node answered to a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// It has extended the holding that it was asked to extend.
+    Extended,
+    /// It does not have that holding.
+    Denied,
+    /// It has joined the lease, by this number.
+    Joined(u64),
+    /// Nothing that is of use.
+    Nothing,
+}
+
+/// What the nodes' answers to a renewal come to so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// A majority has kept it, until then at least.
+    Kept(BootInstant),
+    /// No majority has it any more.
+    Lost,
+}
+
 /// How a node went on with a downgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Downgraded {
-    pub(crate) node: usize,
+pub struct Downgraded {
+    pub node: usize,
     /// Until when it certainly keeps the reader.
-    pub(crate) until: BootInstant,
+    pub until: BootInstant,
 }
 
 impl Holdings {
     /// On `nodes` nodes, of none of which anything is known.
-    pub(crate) fn new(nodes: usize) -> Self {
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
         Self { nodes: vec![Holding::Absent; nodes], renewed: false, handed_over: false }
     }
 
     /// `node` granted, and counts for the grant.
-    pub(crate) fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
         self.nodes[node] = Holding::Held(Kept { number, until });
     }
 
     /// `node` refused the acquisition, so there is nothing on it to be given back, unless it was asked to join since.
-    pub(crate) fn refuse(&mut self, node: usize) {
+    pub fn refuse(&mut self, node: usize) {
         if self.nodes[node] == Holding::Absent && !self.renewed {
             self.nodes[node] = Holding::Never;
         }
     }
 
     /// `node` has joined the lease: it granted late, or was free and was taken again.
-    pub(crate) fn join(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if matches!(self.nodes[node], Holding::Never | Holding::Absent) {
             self.nodes[node] = Holding::Joined(Kept { number, until });
         }
     }
 
     /// What to send to each node for a renewal.
-    pub(crate) fn renew(&mut self) -> Vec<Renewal> {
+    pub fn renew(&mut self) -> Vec<Renewal> {
         self.renewed = true;
         let renewal = |holding: &mut Holding| match *holding {
             Holding::Held(kept) | Holding::Joined(kept) => {
@@ -96,7 +119,7 @@ impl Holdings {
     }
 
     /// `node` has extended the holding of this number.
-    pub(crate) fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
         if let Holding::Held(kept) | Holding::Joined(kept) = &mut self.nodes[node]
             && kept.number == number
         {
@@ -105,7 +128,7 @@ impl Holdings {
     }
 
     /// `node` does not have the holding of this number (any more).
-    pub(crate) fn denied(&mut self, node: usize, denied: u64) {
+    pub fn denied(&mut self, node: usize, denied: u64) {
         if let Holding::Held(kept) | Holding::Joined(kept) = self.nodes[node]
             && kept.number == denied
         {
@@ -113,27 +136,47 @@ impl Holdings {
         }
     }
 
+    /// Takes the answer of `node` to a renewal into account, in which it was sent `plan`. `until` is what an acknowledgement
+    /// of it is worth. `None` once they are another lease's: it is a reader by now, and the nodes do not know the writer any
+    /// more.
+    pub fn renewed(&mut self, node: usize, plan: Renewal, answer: Renewed, until: BootInstant) -> Option<Standing> {
+        if self.handed_over {
+            return None;
+        }
+        match (plan, answer) {
+            (Renewal::Extend(number), Renewed::Extended) => self.extended(node, number, until),
+            (Renewal::Extend(number), Renewed::Denied) => self.denied(node, number),
+            (Renewal::Rejoin, Renewed::Joined(number)) => self.join(node, number, until),
+            _ => {}
+        }
+        let standing = self.valid_until().filter(|_| self.is_kept()).map(Standing::Kept);
+        Some(standing.unwrap_or(Standing::Lost))
+    }
+
     /// Whether a majority has kept the lease without a gap, as far as is known. A node that joined during the present
     /// renewal does not count: it may have been another's while the nodes that are gone by now were another's, too.
-    pub(crate) fn is_kept(&self) -> bool {
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
         self.nodes.iter().filter(|holding| matches!(holding, Holding::Held(_))).count() >= majority(self.nodes.len())
     }
 
     /// Ends what is kept here, for a downgrade: gives what each node is to be sent, as for a renewal. Nothing that is
     /// answered to an earlier request counts any more: a node that the writer does not hold by then is the reader's.
-    pub(crate) fn hand_over(&mut self) -> Vec<Renewal> {
+    pub fn hand_over(&mut self) -> Vec<Renewal> {
         self.handed_over = true;
         self.renew()
     }
 
     /// Whether they were handed over to another lease.
-    pub(crate) const fn is_handed_over(&self) -> bool {
+    #[must_use]
+    pub const fn is_handed_over(&self) -> bool {
         self.handed_over
     }
 
     /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. They have
     /// kept the lease without a gap. Of the others nobody knows; they are asked to join again.
-    pub(crate) fn of_a_downgrade(nodes: usize, confirmed: &[Downgraded], token: u64) -> Self {
+    #[must_use]
+    pub fn of_a_downgrade(nodes: usize, confirmed: &[Downgraded], token: u64) -> Self {
         let mut holdings = Self { renewed: true, ..Self::new(nodes) };
         for Downgraded { node, until } in confirmed {
             holdings.grant(*node, token, *until);
@@ -142,7 +185,8 @@ impl Holdings {
     }
 
     /// Until when a majority certainly keeps the lease: the majority-th largest of the nodes' own deadlines.
-    pub(crate) fn valid_until(&self) -> Option<BootInstant> {
+    #[must_use]
+    pub fn valid_until(&self) -> Option<BootInstant> {
         let deadlines = self.nodes.iter().filter_map(|holding| match holding {
             Holding::Held(kept) | Holding::Joined(kept) => Some(kept.until),
             Holding::Never | Holding::Absent => None,
@@ -151,7 +195,8 @@ impl Holdings {
     }
 
     /// Whether something of this lease may be on `node`.
-    pub(crate) fn may_be_on(&self, node: usize) -> bool {
+    #[must_use]
+    pub fn may_be_on(&self, node: usize) -> bool {
         self.nodes[node] != Holding::Never
     }
 }

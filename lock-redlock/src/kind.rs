@@ -20,7 +20,7 @@ static REJOIN_READ: Script = script!("head.lua", "rejoin_read.lua");
 
 /// How an attempt shares the lock, and by which scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Alone.
     Writer,
     /// Beside other readers.
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// How `mode` is held; `None` where a quorum has nothing for it.
-    pub(crate) const fn of(mode: Mode) -> Option<Self> {
+    pub const fn of(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Exclusive => Some(Self::Writer),
             Mode::Read => Some(Self::Reader),
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    pub(crate) const fn mode(self) -> Mode {
+    pub const fn mode(self) -> Mode {
         match self {
             Self::Writer => Mode::Exclusive,
             Self::Reader => Mode::Read,
@@ -45,7 +45,7 @@ impl Kind {
     }
 
     /// A node's vote; see [`Vote`](crate::scripts::Vote) for its arguments.
-    pub(crate) const fn acquire(self) -> &'static Script {
+    pub const fn acquire(self) -> &'static Script {
         match self {
             Self::Writer => &ACQUIRE,
             Self::Reader => &ACQUIRE_READ,
@@ -54,7 +54,7 @@ impl Kind {
 
     /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to it. To a
     /// reader a node gives it only if it has given it to nobody else.
-    pub(crate) fn renumber(self, keys: &LockKeys, value: &str, number: u64, token: u64) -> ScriptCall {
+    pub fn renumber(self, keys: &LockKeys, value: &str, number: u64, token: u64) -> ScriptCall {
         let script = match self {
             Self::Writer => &WRITE_BACK,
             Self::Reader => &RENUMBER,
@@ -63,7 +63,7 @@ impl Kind {
     }
 
     /// Extends the holding to which a node gave `number`: that one and no other of the same value.
-    pub(crate) fn extend(self, keys: &LockKeys, value: &str, ttl: Duration, number: u64) -> ScriptCall {
+    pub fn extend(self, keys: &LockKeys, value: &str, ttl: Duration, number: u64) -> ScriptCall {
         let attempt = Attempt::known(keys.common().clone(), value.to_owned());
         match self {
             Self::Writer => attempt.renew(ttl, Duration::ZERO, Some(number)),
@@ -72,7 +72,7 @@ impl Kind {
     }
 
     /// Joins a node to the lease whose token is `token`.
-    pub(crate) fn rejoin(self, keys: &LockKeys, value: &str, ttl: Duration, token: u64, payload: &[u8]) -> ScriptCall {
+    pub fn rejoin(self, keys: &LockKeys, value: &str, ttl: Duration, token: u64, payload: &[u8]) -> ScriptCall {
         let script = match self {
             Self::Writer => &REJOIN,
             Self::Reader => &REJOIN_READ,

@@ -46,11 +46,15 @@
 
 mod acquisition;
 mod backend;
+#[doc(hidden)]
+pub mod ballots;
 mod changes;
 mod config;
 mod downgrade;
-mod holdings;
-mod kind;
+#[doc(hidden)]
+pub mod holdings;
+#[doc(hidden)]
+pub mod kind;
 mod lease;
 mod look;
 mod member;
@@ -59,7 +63,8 @@ pub mod quorum;
 mod renewal;
 mod replies;
 mod round;
-mod scripts;
+#[doc(hidden)]
+pub mod scripts;
 pub mod token;
 mod waiting;
 

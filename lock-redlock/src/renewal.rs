@@ -10,7 +10,7 @@ use lock_redis::{
 };
 
 use crate::{
-    holdings::Renewal,
+    holdings::{Renewal, Renewed, Standing},
     lease::Held,
     panel::Panel,
     replies::{Answer, Replies},
@@ -106,36 +106,29 @@ impl Item {
 
     /// Takes a node's answer into account. Returns whether it extended the lease.
     fn take(&self, node: usize, answer: Result<Value, NodeError>, until: BootInstant) -> bool {
-        let mut extended = false;
-        let kept = self.held.holdings(|holdings| {
-            // It is a reader by now, and the nodes do not know the writer any more.
-            if holdings.is_handed_over() {
-                return None;
-            }
-            match self.plan[node] {
-                Renewal::Extend(number) => match answer.and_then(|answer| held(&answer)) {
-                    Ok(true) => {
-                        extended = true;
-                        holdings.extended(node, number, until);
-                    }
-                    Ok(false) => holdings.denied(node, number),
-                    Err(_) => {}
-                },
-                Renewal::Rejoin => {
-                    if let Ok(Ballot::Granted(number)) = answer.and_then(|answer| ballot(&answer)) {
-                        holdings.join(node, number, until);
-                    }
-                }
-            }
-            Some((holdings.is_kept(), holdings.valid_until()))
-        });
-        match kept {
-            None => {}
-            Some((true, Some(until))) => {
+        let plan = self.plan[node];
+        let answer = read(plan, answer);
+        match self.held.holdings(|holdings| holdings.renewed(node, plan, answer, until)) {
+            None => return false,
+            Some(Standing::Kept(until)) => {
                 self.held.validity.advance(self.observed, until);
             }
-            Some(_) => self.held.validity.end(Loss::TakenAway),
+            Some(Standing::Lost) => self.held.validity.end(Loss::TakenAway),
         }
-        extended
+        answer == Renewed::Extended
+    }
+}
+
+fn read(plan: Renewal, answer: Result<Value, NodeError>) -> Renewed {
+    match plan {
+        Renewal::Extend(_) => match answer.and_then(|answer| held(&answer)) {
+            Ok(true) => Renewed::Extended,
+            Ok(false) => Renewed::Denied,
+            Err(_) => Renewed::Nothing,
+        },
+        Renewal::Rejoin => match answer.and_then(|answer| ballot(&answer)) {
+            Ok(Ballot::Granted(number)) => Renewed::Joined(number),
+            _ => Renewed::Nothing,
+        },
     }
 }

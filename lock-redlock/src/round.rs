@@ -11,6 +11,7 @@ use lock_redis::{node::ScriptCall, scripts::held};
 
 pub(crate) use self::{outcome::Lost, undo::Undo};
 use crate::{
+    ballots::{Known, Undoing, minimum_remainder},
     holdings::Holdings,
     kind::Kind,
     lease::Held,
@@ -67,6 +68,14 @@ impl Attempt {
             Some(place) => Line::Leave(self.kind, place),
         };
         undo(&self.keys, &self.value, tombstone, line)
+    }
+
+    fn undo_as(&self, stay: bool, undoing: Undoing) -> Option<ScriptCall> {
+        match undoing {
+            Undoing::Nothing => None,
+            Undoing::Plain => Some(self.undo(stay, false)),
+            Undoing::WithTombstone => Some(self.undo(stay, true)),
+        }
     }
 
     /// Goes out of the line and leaves everything else alone.
@@ -158,7 +167,7 @@ impl Round {
             holdings.grant(node, number, deadline(sent_at, self.attempt.ttl));
         }
         for node in 0..self.panel.len() {
-            if !self.may_be_on(node) {
+            if !self.known(node).may_be_on() {
                 holdings.refuse(node);
             }
         }
@@ -176,13 +185,13 @@ impl Round {
         })
     }
 
-    /// Whether `node` may have granted, or may yet.
-    fn may_be_on(&self, node: usize) -> bool {
+    fn known(&self, node: usize) -> Known<'_> {
         match &self.ballots[node] {
-            Some(Ok(Ballot::Granted(_))) => true,
-            Some(Ok(_)) => false,
-            Some(Err(silence)) => silence.is_unknown(),
-            None => true,
+            Some(Ok(ballot)) => Known::Answered(ballot),
+            Some(Err(silence)) if silence.is_unknown() => Known::Unknown,
+            Some(Err(_)) => Known::NotSent,
+            None if self.votes.as_slice()[node] == quorum::Vote::Unknown => Known::GivenUp,
+            None => Known::Open,
         }
     }
 
@@ -190,14 +199,8 @@ impl Round {
     /// when this returns; the rest goes on in the background, and what fails there is the janitor's.
     #[must_use]
     pub(crate) fn undo(self) -> Undo {
-        let call = |node: usize| match &self.ballots[node] {
-            Some(Ok(Ballot::Granted(_))) => Some(self.attempt.undo(false, false)),
-            // It may have lined up there.
-            Some(Ok(_)) => self.attempt.waiter.as_ref().map(|_| self.attempt.undo(false, false)),
-            // Should it have lined up there in an earlier round, it is passed over once it does not listen any more.
-            Some(Err(silence)) if !silence.is_unknown() => None,
-            Some(Err(_)) | None => Some(self.attempt.undo(false, true)),
-        };
+        let is_in_line = self.attempt.waiter.is_some();
+        let call = |node: usize| self.attempt.undo_as(false, self.known(node).undoing(is_in_line));
         let calls = (0..self.panel.len()).map(call).collect();
         Undo::send(self, calls)
     }
@@ -205,11 +208,7 @@ impl Round {
     /// Gives back what this round has, so that it does not stand in the way of others while it pauses, and stays in
     /// line. A node that has not answered yet is waited for in the background: most often there will be nothing to undo.
     pub(crate) fn pass(self) {
-        let call = |node: usize| match &self.ballots[node] {
-            Some(Ok(Ballot::Granted(_))) => Some(self.attempt.undo(true, false)),
-            Some(Err(silence)) if silence.is_unknown() => Some(self.attempt.undo(true, true)),
-            Some(_) | None => None,
-        };
+        let call = |node: usize| self.attempt.undo_as(true, self.known(node).passing());
         let calls: Vec<_> = (0..self.panel.len()).map(call).collect();
         if self.replies.open().next().is_none() && calls.iter().all(Option::is_none) {
             return;
@@ -277,9 +276,4 @@ async fn join(held_lock: &Held, node: usize, number: u64, until: BootInstant) {
         }
     }
     held_lock.holdings(|holdings| holdings.join(node, joined, until));
-}
-
-/// The least of a ttl that must be left of a lease to be reported as a grant: the time between two renewals.
-pub(crate) fn minimum_remainder(ttl: Duration) -> Duration {
-    ttl / 3
 }

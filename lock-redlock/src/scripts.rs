@@ -12,7 +12,7 @@ use lock_redis::{
     scripts::TOMBSTONE,
 };
 
-pub(crate) use self::answers::{Ballot, Renumbered, Standing, ballot, read_standing, renumbered};
+pub use self::answers::{Ballot, Renumbered, Standing, ballot, read_standing, renumbered};
 use crate::kind::Kind;
 
 /// A script out of files in `scripts/`, one after the other, behind what those of lock-redis begin with.
@@ -50,38 +50,38 @@ const INTENT_KEPT: Duration = Duration::from_secs(5);
 
 /// What the keys of a lock name are beside those that it has on any Redis.
 #[derive(Debug, Clone)]
-pub(crate) struct LockKeys(Keys);
+pub struct LockKeys(Keys);
 
 /// A waiter, as the nodes know it.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub struct Place {
     /// Which waiter; also the last part of the channel that it listens to.
-    pub(crate) waiter: String,
+    pub waiter: String,
     /// Its place in line: when it came, by its own clock.
-    pub(crate) since: u64,
+    pub since: u64,
     /// For how long it has waited, when this is sent.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
 }
 
 /// A vote that is asked of a node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Vote<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) keys: &'a LockKeys,
+pub struct Vote<'a> {
+    pub kind: Kind,
+    pub keys: &'a LockKeys,
     /// What tells the attempt from all others.
-    pub(crate) value: &'a str,
-    pub(crate) ttl: Duration,
-    pub(crate) proposal: u64,
-    pub(crate) payload: &'a [u8],
+    pub value: &'a str,
+    pub ttl: Duration,
+    pub proposal: u64,
+    pub payload: &'a [u8],
     /// `None` for one that does not wait.
-    pub(crate) place: Option<&'a Place>,
+    pub place: Option<&'a Place>,
     /// For how long a node gives no vote that turns out to have lost its data; `None` for nodes that lose nothing.
-    pub(crate) quarantine: Option<Duration>,
+    pub quarantine: Option<Duration>,
 }
 
 /// What an undo does with the waiter's place in line.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Line<'a> {
+pub enum Line<'a> {
     /// It has none.
     None,
     /// It goes on waiting.
@@ -91,22 +91,22 @@ pub(crate) enum Line<'a> {
 }
 
 impl LockKeys {
-    pub(crate) fn new(prefix: &str, name: &LockName) -> Self {
+    pub fn new(prefix: &str, name: &LockName) -> Self {
         Self(Keys::new(prefix, name))
     }
 
     /// As on any Redis.
-    pub(crate) const fn common(&self) -> &Keys {
+    pub const fn common(&self) -> &Keys {
         &self.0
     }
 
     /// The channel on which a waiter is told that it is its turn.
-    pub(crate) fn channel(&self, waiter: &str) -> String {
+    pub fn channel(&self, waiter: &str) -> String {
         format!("{}{waiter}", self.channels())
     }
 
     /// A call of a script that begins with `head.lua`, about the attempt with this value.
-    pub(crate) fn call(&self, script: &'static Script, value: &str) -> ScriptCall {
+    pub fn call(&self, script: &'static Script, value: &str) -> ScriptCall {
         ScriptCall::new(script)
             .key(self.0.lock())
             .key(self.0.token())
@@ -135,7 +135,7 @@ impl LockKeys {
 }
 
 impl Vote<'_> {
-    pub(crate) fn call(&self) -> ScriptCall {
+    pub fn call(&self) -> ScriptCall {
         let call = self
             .keys
             .call(self.kind.acquire(), self.value)
@@ -160,7 +160,7 @@ impl Vote<'_> {
 }
 
 /// Gives back what the attempt with this value has on a node, however it shares the lock. May be sent again.
-pub(crate) fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> ScriptCall {
+pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> ScriptCall {
     let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
     let call = keys.turn(&UNDO, value).number(tombstone.as_millis());
     match line {
@@ -177,29 +177,22 @@ pub(crate) fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>
 }
 
 /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
-pub(crate) fn downgrade(
-    keys: &LockKeys,
-    value: &str,
-    ttl: Duration,
-    number: u64,
-    token: u64,
-    payload: &[u8],
-) -> ScriptCall {
+pub fn downgrade(keys: &LockKeys, value: &str, ttl: Duration, number: u64, token: u64, payload: &[u8]) -> ScriptCall {
     keys.turn(&DOWNGRADE, value).number(ttl.as_millis()).number(number).number(token).arg(payload)
 }
 
 /// Checks whether the node has restarted. Goes before everything else on each connection.
-pub(crate) fn admit(quarantine: Duration) -> ScriptCall {
+pub fn admit(quarantine: Duration) -> ScriptCall {
     ScriptCall::new(&ADMIT).key(MEMBER).key(QUARANTINE).number(quarantine.as_millis())
 }
 
 /// Asks how a node stands.
-pub(crate) fn standing() -> ScriptCall {
+pub fn standing() -> ScriptCall {
     ScriptCall::new(&STANDING).key(MEMBER).key(QUARANTINE)
 }
 
 /// Makes a node that nobody has marked a member.
-pub(crate) fn mark() -> ScriptCall {
+pub fn mark() -> ScriptCall {
     ScriptCall::new(&MARK).key(MEMBER)
 }
 

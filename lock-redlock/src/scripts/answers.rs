@@ -6,7 +6,7 @@ use lock_redis::node::{NodeError, Value};
 
 /// A node's answer to an acquisition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ballot {
+pub enum Ballot {
     /// It is this attempt's, with this number.
     Granted(u64),
     /// A writer has it, for this long unless it is renewed; `None` where it has no expiry.
@@ -25,7 +25,7 @@ pub(crate) enum Ballot {
 
 /// A node's answer to another number for a holding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renumbered {
+pub enum Renumbered {
     /// It has that number now.
     Done,
     /// The node's counter stands at this, so it may have given that number to another reader.
@@ -36,15 +36,15 @@ pub(crate) enum Renumbered {
 
 /// How a node stands in its deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) run_id: String,
+pub struct Standing {
+    pub run_id: String,
     /// The run id of the process that the deployment knows; empty for a node that was never marked or has lost its data.
-    pub(crate) member: String,
-    pub(crate) quarantine: Option<Duration>,
+    pub member: String,
+    pub quarantine: Option<Duration>,
 }
 
 /// Reads the answer to [`acquire`](super::acquire) or a rejoin.
-pub(crate) fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
+pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     let Value::Array(parts) = answer else { return Err(nonsense()) };
     let Some((kind, rest)) = parts.split_first().and_then(|(kind, rest)| Some((text(kind)?, rest))) else {
@@ -65,7 +65,7 @@ pub(crate) fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
 }
 
 /// Reads the answer to [`Kind::renumber`](crate::kind::Kind::renumber).
-pub(crate) fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
+pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     match answer {
         Value::Int(1) => Ok(Renumbered::Done),
@@ -80,7 +80,7 @@ pub(crate) fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
 }
 
 /// Reads the answer to [`standing`](super::standing).
-pub(crate) fn read_standing(answer: &Value) -> Result<Standing, NodeError> {
+pub fn read_standing(answer: &Value) -> Result<Standing, NodeError> {
     if let Value::Array(parts) = answer
         && let [run_id, member, Value::Int(left)] = parts.as_slice()
         && let (Some(run_id), Some(member)) = (text(run_id), text(member))
