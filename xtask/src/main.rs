@@ -57,6 +57,12 @@ enum Job {
     Frozen,
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
+    /// Plays schedules on simulated servers: each machine with all its safeguards, then without each of them.
+    Simulate {
+        /// Passed on to the simulator: `--seeds N`, `--machine NAME`, `--seed S`, `--without SAFEGUARD`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Breaks one safeguard after another in a copy of the workspace, and checks that a test notices.
     Safeguards {
         /// Only those whose name contains this.
@@ -106,6 +112,9 @@ fn work(job: Job) -> Result<()> {
         Job::Capabilities => {
             setup::require_servers()?;
             checks::write_capabilities()
+        }
+        Job::Simulate { rest } => {
+            run(cargo().args(["run", "--quiet", "--release", "--package", "lock-sim", "--"]).args(&rest))
         }
         Job::Safeguards { only } => {
             setup::require_servers()?;

@@ -1,0 +1,130 @@
+//! `cargo xtask simulate`: plays schedules by the million.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use lock_sim::{
+    Machine, Trace,
+    campaign::{Campaign, replay, report, without},
+    machines,
+    runner::play,
+};
+
+/// Plays the algorithms of the locks on simulated servers.
+///
+/// Each machine is played with all its safeguards, which must find nothing, and once without each of them, which must find
+/// a violation. It ends with an error when that is not so.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
+struct Arguments {
+    /// How many schedules are played with all safeguards in place.
+    #[arg(long, default_value_t = 100_000)]
+    seeds: u64,
+    /// Only this machine.
+    #[arg(long)]
+    machine: Option<String>,
+    /// Replays this one schedule and shows what happens in it. Needs `--machine`.
+    #[arg(long, requires = "machine")]
+    seed: Option<u64>,
+    /// Takes only this safeguard out; with `--seed`, in the replay.
+    #[arg(long, requires = "machine")]
+    without: Option<String>,
+}
+
+fn main() -> ExitCode {
+    match work(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work(arguments: &Arguments) -> Result<bool> {
+    let mut chosen = machines();
+    if let Some(name) = &arguments.machine {
+        let names: Vec<_> = chosen.iter().map(|machine| machine.name()).collect();
+        chosen.retain(|machine| machine.name() == name);
+        if chosen.is_empty() {
+            bail!("there is no machine {name:?}; there are {}", names.join(", "));
+        }
+    }
+    let mut fine = true;
+    for machine in chosen {
+        let place = arguments.without.as_deref().map(|name| safeguard(machine, name)).transpose()?;
+        fine &= match (arguments.seed, place) {
+            (Some(seed), place) => show(machine, seed, place),
+            (None, Some(place)) => take_out(machine, place),
+            (None, None) => campaign(machine, arguments.seeds),
+        };
+    }
+    Ok(fine)
+}
+
+fn safeguard(machine: &dyn Machine, name: &str) -> Result<usize> {
+    let all = machine.safeguards();
+    all.iter().position(|safeguard| safeguard.name == name).with_context(|| {
+        let names: Vec<_> = all.iter().map(|safeguard| safeguard.name).collect();
+        format!("{} has no safeguard {name:?}; it has {}", machine.name(), names.join(", "))
+    })
+}
+
+/// Replays one schedule.
+fn show(machine: &dyn Machine, seed: u64, without: Option<usize>) -> bool {
+    let mut trace = Trace::kept();
+    let outcome = play(machine, seed, without, &mut trace);
+    print!("{}", trace.text());
+    println!("{} events, {} grants", outcome.steps, outcome.grants);
+    match outcome.violation {
+        None => println!("no violation"),
+        Some(violation) => {
+            println!("VIOLATION of {} at {} ns: {}", violation.invariant, violation.at, violation.text);
+            return false;
+        }
+    }
+    true
+}
+
+/// Looks for the first violation without one safeguard.
+fn take_out(machine: &dyn Machine, place: usize) -> bool {
+    let bar = bar();
+    let removed = without(machine, place, &mut |title, seeds| restart(&bar, title, seeds), &|more| bar.inc(more));
+    bar.finish_and_clear();
+    let Some((seed, violation)) = &removed.caught else {
+        println!("without {}: not caught in {} schedules", removed.name, removed.schedules);
+        return false;
+    };
+    println!("without {}: seed {seed}: {}: {}", removed.name, violation.invariant, violation.text);
+    println!("  {}", replay(machine, *seed, Some(removed.name)));
+    match &removed.with_it {
+        None => println!("  the same schedule with it: no violation"),
+        Some(other) => println!("  the same schedule with it: {}: {}", other.invariant, other.text),
+    }
+    removed.is_as_it_should_be()
+}
+
+fn campaign(machine: &dyn Machine, seeds: u64) -> bool {
+    let bar = bar();
+    let findings =
+        Campaign { seeds }.run(machine, &mut |title, seeds| restart(&bar, title, seeds), &|more| bar.inc(more));
+    bar.finish_and_clear();
+    print!("{}", report(machine, &findings));
+    let fine = findings.is_as_it_should_be();
+    println!("{}: {}\n", machine.name(), if fine { "as it should be" } else { "NOT AS IT SHOULD BE" });
+    fine
+}
+
+fn bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:<44} {wide_bar} {human_pos}/{human_len} {eta:>5}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn restart(bar: &ProgressBar, title: String, seeds: u64) {
+    bar.reset();
+    bar.set_length(seeds);
+    bar.set_message(title);
+}
