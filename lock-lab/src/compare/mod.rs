@@ -5,13 +5,10 @@ mod holder_killed;
 mod server_killed;
 mod uncontended;
 
-use std::{
-    path::PathBuf,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::{path::PathBuf, time::Duration};
 
 use lock::Locks;
-use lock_core::{Clock, clock::wall_micros};
+use lock_core::Clock;
 
 use crate::{
     LabError,
@@ -59,12 +56,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     let begin = clock.now();
     let settings = settings(options.scale);
     let progress = Progress::new(options.topologies.len() * MEASUREMENTS);
-    let mut report = Report {
-        date: humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(wall_micros())).to_string(),
-        machine: Machine::this(),
-        settings,
-        ..Report::default()
-    };
+    let mut report = Report { date: report::date(), machine: Machine::this(), settings, ..Report::default() };
     for topology in &options.topologies {
         let backend = backend(*topology, &report.settings, options, &progress).await;
         report.backends.push(backend);

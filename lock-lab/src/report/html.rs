@@ -22,40 +22,68 @@ impl Report {
     #[must_use]
     pub fn html(&self) -> String {
         let sections = tables(self).into_iter().zip(self.pictures());
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width";
-                    title { "The backends side by side" }
-                    style { (PreEscaped(STYLE)) }
+        page(
+            "The backends side by side",
+            html! {
+                (rows(&summary(self)))
+                p { (self.circumstances()) }
+                @for (table, picture) in sections {
+                    h2 { (table.title) }
+                    (rows(&table))
+                    (PreEscaped(picture.svg))
+                    p.how { (emphasis(&table.how)) }
                 }
-                body {
-                    h1 { "The backends side by side" }
-                    (rows(&summary(self)))
-                    p { (self.circumstances()) }
-                    @for (table, picture) in sections {
-                        h2 { (table.title) }
-                        (rows(&table))
-                        (PreEscaped(picture.svg))
-                        p.how { (emphasis(&table.how)) }
-                    }
-                }
-            }
-        };
-        page.into_string()
+            },
+        )
     }
 }
 
-fn rows(table: &Table) -> Markup {
+/// A whole page under this heading.
+#[allow(clippy::needless_pass_by_value)] // A page is the end of its body.
+pub(crate) fn page(title: &str, body: Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (title) }
+                (body)
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// A table with its figures.
+pub(crate) fn rows(table: &Table) -> Markup {
+    rows_with(table, |_| "", |_| None)
+}
+
+/// A table with its figures, a class for each row, and a link for the first cell of those that have one.
+pub(crate) fn rows_with(
+    table: &Table,
+    class: impl Fn(usize) -> &'static str,
+    link: impl Fn(usize) -> Option<String>,
+) -> Markup {
     html! {
         table {
             thead { tr { @for column in &table.columns { th { (column) } } } }
             tbody {
-                @for row in &table.rows {
-                    tr {
-                        @for cell in row.iter().take(if row.len() == 2 { 1 } else { row.len() }) { td { (cell) } }
+                @for (number, row) in table.rows.iter().enumerate() {
+                    tr class=[Some(class(number)).filter(|class| !class.is_empty())] {
+                        @for (column, cell) in row.iter().take(if row.len() == 2 { 1 } else { row.len() }).enumerate() {
+                            td {
+                                @match link(number).filter(|_| column == 0) {
+                                    Some(link) => { a href=(link) { (cell) } }
+                                    None => { (cell) }
+                                }
+                            }
+                        }
                         @if let [_, problem] = row.as_slice() {
                             td.problem colspan=(table.columns.len() - 1) { (problem) }
                         }
@@ -67,7 +95,7 @@ fn rows(table: &Table) -> Markup {
 }
 
 /// The texts mark words as Markdown does, with asterisks and back quotes.
-fn emphasis(text: &str) -> Markup {
+pub(crate) fn emphasis(text: &str) -> Markup {
     html! {
         @for (odd, part) in text.split('*').enumerate() {
             @if odd % 2 == 1 { em { (part) } } @else { (code(part)) }

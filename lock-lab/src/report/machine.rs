@@ -1,7 +1,7 @@
 //! Where a run was taken.
 
 use std::{
-    fs,
+    fmt, fs,
     io::{Seek, Write},
 };
 
@@ -46,6 +46,17 @@ impl Machine {
             load: load().unwrap_or_default(),
             sync_us: sync_us().unwrap_or_default(),
         }
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { processor, threads, memory_mib, system, kernel, load, sync_us } = self;
+        write!(
+            f,
+            "{processor}, {threads} threads, {memory_mib} MiB, {system}, {kernel}; load average before the run {load}; a \
+             synchronous write of 4 KiB takes {sync_us:.0} µs"
+        )
     }
 }
 

@@ -28,7 +28,6 @@ impl Report {
     /// Where and when, and what the figures may be used for.
     #[must_use]
     pub fn circumstances(&self) -> String {
-        let machine = &self.machine;
         let versions: Vec<String> = self
             .backends
             .iter()
@@ -36,19 +35,12 @@ impl Report {
             .map(|backend| format!("{} on {}", backend.title, backend.version))
             .collect();
         format!(
-            "Taken on {} in {:.0} s: {}, {} threads, {} MiB, {}, {}; load average before the \
-             run {}; a synchronous write of 4 KiB takes {:.0} µs. \
+            "Taken on {} in {:.0} s: {}. \
              {}, version {}{}. Clients and servers share this machine, over loopback: compare the backends with one \
              another, not these figures with those of another machine.",
             self.date,
             self.seconds,
-            machine.processor,
-            machine.threads,
-            machine.memory_mib,
-            machine.system,
-            machine.kernel,
-            machine.load,
-            machine.sync_us,
+            self.machine,
             if versions.is_empty() { "No servers".into() } else { versions.join(", ") },
             self.settings.version,
             if self.settings.optimised { "" } else { " built without optimisations" },
@@ -57,7 +49,7 @@ impl Report {
 }
 
 /// One table. A row that says why there are no figures keeps the number of columns.
-pub(super) fn table(table: &Table) -> String {
+pub(crate) fn table(table: &Table) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
         let missing = " |".repeat(table.columns.len().saturating_sub(cells.len()));

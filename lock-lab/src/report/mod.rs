@@ -1,15 +1,20 @@
 //! What a comparison found, and how it is shown: as data, as text, and as a page with pictures.
 
 mod figures;
-mod html;
+pub(crate) mod html;
 mod machine;
-mod markdown;
+pub(crate) mod markdown;
 mod picture;
 mod tables;
 pub(crate) mod terminal;
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
+use lock_core::clock::wall_micros;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -149,24 +154,37 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1e3
 }
 
+/// Now, by the wall clock, in UTC and to the second.
+pub(crate) fn date() -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_micros(wall_micros())).to_string()
+}
+
+/// A report as data that people can read, too.
+pub(crate) fn json(report: &impl Serialize) -> Result<String, LabError> {
+    let json = serde_json::to_string_pretty(report)
+        .map_err(|error| LabError::io("writing the report as JSON", std::io::Error::other(error)))?;
+    Ok(json + "\n")
+}
+
+/// Writes one file of a report; its directory is made if need be.
+pub(crate) fn put(dir: &Path, name: &str, text: &str) -> Result<(), LabError> {
+    fs::create_dir_all(dir).map_err(|source| LabError::io(format!("creating {}", dir.display()), source))?;
+    let file = dir.join(name);
+    fs::write(&file, text).map_err(|source| LabError::io(format!("writing {}", file.display()), source))
+}
+
 impl Report {
     /// Writes `report.json`, `report.md`, `index.html`, and each picture as an SVG file of its own.
     ///
     /// # Errors
     /// [`LabError::Io`] when a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        let put = |name: &str, text: String| {
-            let file = dir.join(name);
-            fs::write(&file, text).map_err(|source| LabError::io(format!("writing {}", file.display()), source))
-        };
-        fs::create_dir_all(dir).map_err(|source| LabError::io(format!("creating {}", dir.display()), source))?;
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| LabError::io("writing the report as JSON", std::io::Error::other(error)))?;
-        put("report.json", json + "\n")?;
-        put("report.md", self.markdown())?;
-        put("index.html", self.html())?;
+        let put = |name: &str, text: &str| put(dir, name, text);
+        put("report.json", &json(self)?)?;
+        put("report.md", &self.markdown())?;
+        put("index.html", &self.html())?;
         for picture in self.pictures() {
-            put(&format!("{}.svg", picture.id), picture.svg)?;
+            put(&format!("{}.svg", picture.id), &picture.svg)?;
         }
         Ok(())
     }

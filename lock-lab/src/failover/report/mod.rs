@@ -1,0 +1,139 @@
+//! The report of the matrix: as data, as text, and as a page with pictures.
+
+mod figures;
+mod page;
+mod picture;
+mod table;
+mod timeline;
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    figures::{Figures, Run, Verdict},
+    timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline},
+};
+use crate::{
+    LabError,
+    report::{Machine, Table, json, put},
+};
+
+/// What a run of the matrix found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// When it began, in UTC.
+    pub date: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// The command that it was.
+    pub command: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What was done in each run.
+    pub settings: Settings,
+    /// Whether it was interrupted: then only what was finished is here.
+    pub interrupted: bool,
+    /// What came out, run by run.
+    pub runs: Vec<Run>,
+    /// What was not run, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What was done in each run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The version of this program.
+    pub version: String,
+    /// Whether it was built with optimisations.
+    pub optimised: bool,
+    /// Whether it was the full matrix.
+    pub full: bool,
+    /// The ttl or session time-out, in milliseconds.
+    pub lease_ms: f64,
+    /// The load, in a sentence.
+    pub load: String,
+}
+
+/// A pair that does not apply.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The arrangement's key.
+    pub backend: String,
+    /// The fault's key.
+    pub fault: String,
+    /// Why not.
+    pub why: String,
+}
+
+impl Report {
+    /// Writes `report.json`, `report.md` and `index.html`.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when a file cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<(), LabError> {
+        put(dir, "report.json", &json(self)?)?;
+        put(dir, "report.md", &self.markdown())?;
+        put(dir, "index.html", &self.html())
+    }
+
+    /// Whether every run counts and no promise was broken.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        !self.interrupted && self.runs.iter().all(|run| run.verdict.is_good())
+    }
+
+    /// The tables beside that of the matrix.
+    fn sections(&self) -> Vec<Table> {
+        Vec::new()
+    }
+
+    /// The whole report in a sentence.
+    #[must_use]
+    pub fn sum(&self) -> String {
+        let count = |is: fn(&Verdict) -> bool| self.runs.iter().filter(|run| is(&run.verdict)).count();
+        let mut text = format!("{} runs: {} kept every promise", self.runs.len(), count(|one| *one == Verdict::Kept));
+        for (number, what) in [
+            (count(|one| matches!(one, Verdict::Shown(_))), "showed what is not promised, as they were to"),
+            (count(|one| matches!(one, Verdict::Recorded(_))), "recorded what is not promised"),
+            (count(|one| matches!(one, Verdict::ProvesNothing(_))), "PROVE NOTHING"),
+            (count(|one| matches!(one, Verdict::Failed(_))), "FAILED"),
+            (count(|one| matches!(one, Verdict::Broken(_))), "BROKE A PROMISE"),
+        ] {
+            if number > 0 {
+                text.push_str(&format!(", {number} {what}"));
+            }
+        }
+        text + if self.interrupted { ". Interrupted: only what was finished is here." } else { "." }
+    }
+
+    /// Where and when, with which versions and settings.
+    fn circumstances(&self) -> String {
+        let mut versions: Vec<String> = Vec::new();
+        for run in self.runs.iter().filter(|run| !run.version.is_empty()) {
+            let version = format!("{} on {}", run.backend_title, run.version);
+            if !versions.contains(&version) {
+                versions.push(version);
+            }
+        }
+        format!(
+            "Taken on {} in {:.0} s by `{}`: {}. {}. Version {} of the locks{}. {} The lease (ttl, or session time-out) \
+             is {} ms. Clients and servers share this machine, over loopback.",
+            self.date,
+            self.seconds,
+            self.command,
+            self.machine,
+            if versions.is_empty() { "No servers".into() } else { versions.join(", ") },
+            self.settings.version,
+            if self.settings.optimised { "" } else { ", built without optimisations" },
+            self.settings.load,
+            self.settings.lease_ms,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The report for people: a page that needs nothing else, and the same as Markdown.
+
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped, html};
+
+use super::{
+    Report, Run, Verdict,
+    picture::{self, draw},
+    table::{Pair, table},
+};
+use crate::report::{
+    Table,
+    html::{emphasis, page, rows_with},
+    markdown,
+};
+
+const TITLE: &str = "Failover: what happens to locks when servers fail";
+
+/// How to read the report: a paragraph each.
+const READ: [&str; 4] = [
+    "In each run, clients in several processes acquire and release locks on real servers of this machine; then a fault \
+     strikes. Every process writes down what it saw on the one clock that all share, and what the servers hold is looked up \
+     beside that. A checker then looks for violations of what the locks promise.",
+    "The promises: no two holders inside their own validity (*M*); validity is never overstated against what the servers \
+     hold (*T*); a store that checks fencing tokens never takes a write of an earlier holder after one of a later holder \
+     (*F*); a holder that lost its lock knows it by the end of its validity, or at its first look after it was stopped \
+     (*L*).",
+    "ZooKeeper and Redlock promise all of them as long as at most a minority of their servers fails. One Redis alone, and \
+     Redis with replicas, promise F and L only: replication is asynchronous, so a failover can lose a lock that was \
+     granted, and a server without persistence forgets all of them when it restarts. Runs of these are here to show just \
+     that, with the fence that makes it harmless.",
+    "A run counts only when it could have shown a violation: with at least fifty operations a second before the fault, and, \
+     where late writes are to be expected, with at least one that the store without a fence took. A run that could not is \
+     repeated once, and marked if that does not help.",
+];
+
+/// How to read the pictures.
+const PICTURES: &str = "Time runs to the right, in milliseconds from the fault; the second panel enlarges the part of the \
+first in which most happened. Each line is a client, by lock and process. Dark bars: it held the lock. Pale bars with an \
+upright end: validity of a holder that did not release in time, and when it ended. Cross: the holder knew that its lock was \
+lost. Shaded: from the fault to its end. Red bands: two holders were valid. Red triangles: writes that came too late, \
+filled when the store without a fence took them.";
+
+impl Report {
+    /// The report as one HTML page, its pictures inside.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let pairs = Pair::all(self);
+        let body = html! {
+            style { (PreEscaped(STYLE)) (PreEscaped(picture::STYLE)) }
+            p.sum { (self.sum()) }
+            p { (self.circumstances()) }
+            h2 { "How to read it" }
+            @for text in READ { p.how { (emphasis(text)) } }
+            (matrix(&table(&pairs), &pairs))
+            @for section in self.sections() {
+                h2 { (section.title) }
+                (crate::report::html::rows(&section))
+                p.how { (emphasis(&section.how)) }
+            }
+            h2 { "Run by run" }
+            p.how { (emphasis(PICTURES)) }
+            @for (number, pair) in pairs.iter().enumerate() { (pictures(number, pair)) }
+            (self.not_run())
+        };
+        page(TITLE, body)
+    }
+
+    /// The report as Markdown; the pictures are in the page.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let table = table(&Pair::all(self));
+        let mut text = format!("# {TITLE}\n\n{}\n\n{}\n\n", self.sum(), self.circumstances());
+        READ.iter().for_each(|paragraph| text.push_str(&format!("{paragraph}\n\n")));
+        // Writing to a string cannot fail.
+        let _ = write!(text, "## {}\n\n{}\n\n{}\n", table.title, markdown::table(&table), table.how);
+        for section in self.sections() {
+            let _ = write!(text, "\n## {}\n\n{}\n\n{}\n", section.title, markdown::table(&section), section.how);
+        }
+        text.push_str("\n## Run by run\n\nThe pictures are in `index.html`. Each run can be repeated by itself:\n\n");
+        for run in &self.runs {
+            let _ = writeln!(
+                text,
+                "- {}, {}: {}. `{}`",
+                run.backend_title,
+                run.fault_title,
+                run.verdict.words(),
+                run.command
+            );
+        }
+        if !self.left_out.is_empty() {
+            text.push_str("\n## Does not apply\n\n");
+        }
+        for pair in &self.left_out {
+            let _ = writeln!(text, "- {}, {}: {}", pair.backend, pair.fault, pair.why);
+        }
+        text
+    }
+
+    fn not_run(&self) -> Markup {
+        html! {
+            @if !self.left_out.is_empty() {
+                h2 { "Does not apply" }
+                ul { @for pair in &self.left_out { li { code { (pair.backend) } ", " code { (pair.fault) } ": " (pair.why) } } }
+            }
+        }
+    }
+}
+
+fn matrix(table: &Table, pairs: &[Pair<'_>]) -> Markup {
+    let class = |row: usize| match pairs[row].verdict() {
+        Verdict::Kept => "kept",
+        Verdict::Shown(_) | Verdict::Recorded(_) => "shown",
+        Verdict::ProvesNothing(_) | Verdict::Failed(_) | Verdict::Broken(_) => "broken",
+    };
+    html! {
+        h2 { (table.title) }
+        div.matrix { (rows_with(table, class, |row| Some(format!("#{}", anchor(row))))) }
+        p.how { (emphasis(&table.how)) }
+    }
+}
+
+fn anchor(pair: usize) -> String {
+    format!("run-{}", pair + 1)
+}
+
+fn pictures(number: usize, pair: &Pair<'_>) -> Markup {
+    let first = pair.first();
+    let title = format!("{}: {}", first.backend_title, first.fault_title);
+    html! {
+        h3 id=(anchor(number)) { (title) }
+        @if !first.expected.is_empty() { p.how { "Expected: " (first.expected) "." } }
+        @for run in &pair.runs { (one_run(run, &title)) }
+    }
+}
+
+fn one_run(run: &Run, title: &str) -> Markup {
+    let again = if run.second_try { ", tried again" } else { "" };
+    html! {
+        p.run {
+            @if run.repetition > 1 || run.second_try { "Run " (run.repetition) (again) ": " }
+            strong { (run.verdict.words()) } ". " code { (run.command) }
+        }
+        @if let Some(figures) = run.outcome.measured() {
+            (draw(&figures.timeline, title))
+            @if !figures.violations.is_empty() { ul { @for text in &figures.violations { li { (text) } } } }
+        }
+    }
+}
+
+const STYLE: &str = "
+body { max-width: 76rem; } h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; } p.run { margin: .2rem 0; }
+code { font-size: .85em; background: #f1f3f6; padding: 0 .25em; } p.sum { font-size: 1.1rem; font-weight: 600; }
+div.matrix td:nth-child(2), div.matrix td:last-child { text-align: left; min-width: 11rem; }
+div.matrix table { font-size: .85rem; } div.matrix a { color: inherit; }
+tr.kept td:last-child { color: #1b6e3c; } tr.shown td:last-child { color: #8a4b08; }
+tr.broken td { background: #fde8ec; } tr.broken td:last-child { color: #b00020; font-weight: 700; }
+";

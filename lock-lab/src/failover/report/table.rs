@@ -1,0 +1,114 @@
+//! The one table of the report: backend by fault.
+
+use super::{Figures, Report, Run, Verdict, picture::millis};
+use crate::report::Table;
+
+/// All runs of one fault on one arrangement of servers.
+#[derive(Debug)]
+pub(super) struct Pair<'a> {
+    /// In the order in which they ran.
+    pub(super) runs: Vec<&'a Run>,
+}
+
+impl<'a> Pair<'a> {
+    /// All pairs, in the order in which they ran first.
+    pub(super) fn all(report: &'a Report) -> Vec<Self> {
+        let mut pairs: Vec<Self> = Vec::new();
+        for run in &report.runs {
+            let same = |pair: &&mut Self| pair.first().backend == run.backend && pair.first().fault == run.fault;
+            match pairs.iter_mut().find(same) {
+                Some(pair) => pair.runs.push(run),
+                None => pairs.push(Self { runs: vec![run] }),
+            }
+        }
+        pairs
+    }
+
+    /// Any of the runs: what they have in common.
+    pub(super) fn first(&self) -> &'a Run {
+        self.runs[0]
+    }
+
+    /// The worst verdict, with how many runs have it where they differ.
+    pub(super) fn verdict(&self) -> &'a Verdict {
+        self.runs.iter().map(|run| &run.verdict).max().unwrap_or(&Verdict::Kept)
+    }
+
+    fn figures(&self) -> impl Iterator<Item = &'a Figures> {
+        self.runs.iter().filter_map(|run| run.outcome.measured())
+    }
+
+    fn sum(&self, count: fn(&Figures) -> usize) -> usize {
+        self.figures().map(count).sum()
+    }
+
+    fn longest(&self, time: fn(&Figures) -> Option<f64>) -> Option<f64> {
+        self.figures().filter_map(time).max_by(f64::total_cmp)
+    }
+
+    fn row(&self) -> Vec<String> {
+        let first = self.first();
+        let verdict = self.verdict().words();
+        let names = [first.backend_title.clone(), first.fault_title.clone(), self.runs.len().to_string()];
+        if self.figures().next().is_none() {
+            return names.into_iter().chain((0..8).map(|_| "–".to_owned())).chain([verdict]).collect();
+        }
+        let slowest = self.figures().map(|figures| figures.before_per_second).min_by(f64::total_cmp);
+        let gap = self.longest(|figures| Some(figures.gap_ms));
+        let election = self.longest(|figures| figures.re_election_ms);
+        let election = election.map(|time| format!(" (the servers' own election: {})", millis(time)));
+        let figures = [
+            format!("{:.0}", slowest.unwrap_or_default()),
+            gap.map(millis).unwrap_or_default() + &election.unwrap_or_default(),
+            self.sum(|figures| figures.lost).to_string(),
+            count_and_longest(self.sum(|figures| figures.overlaps), self.longest(|figures| Some(figures.overlap_ms))),
+            count_and_longest(
+                self.sum(|figures| figures.overstated),
+                self.longest(|figures| Some(figures.overstated_ms)),
+            ),
+            self.sum(|figures| figures.stale_fenced).to_string(),
+            self.sum(|figures| figures.stale_unfenced).to_string(),
+            self.longest(|figures| figures.knew_ms).map_or("–".into(), millis),
+        ];
+        names.into_iter().chain(figures).chain([verdict]).collect()
+    }
+}
+
+fn count_and_longest(count: usize, longest: Option<f64>) -> String {
+    match (count, longest) {
+        (0, _) | (_, None) => count.to_string(),
+        (_, Some(longest)) => format!("{count} (up to {})", millis(longest)),
+    }
+}
+
+/// The table: a row for each pair, with the worst of its runs.
+pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
+    Table {
+        title: "What each fault did",
+        how: HOW.into(),
+        columns: vec![
+            "backend",
+            "fault",
+            "runs",
+            "operations/s before",
+            "longest gap without a grant",
+            "grants lost",
+            "two holders (M)",
+            "validity beyond the servers' (T)",
+            "late writes, fenced (F)",
+            "late writes, unfenced",
+            "loser knew after (L)",
+            "verdict",
+        ],
+        rows: pairs.iter().map(Pair::row).collect(),
+    }
+}
+
+/// What the columns mean.
+const HOW: &str = "*Longest gap*: the longest time without a grant of the busy lock, from the fault on. *Grants lost*: \
+locks that ended otherwise than by their release. *Two holders (M)*: pairs of grants that were valid at the same time, each \
+by its own clock and deadline. *Validity beyond the servers' (T)*: holders that still took themselves for valid when the \
+servers had given the lock up. *Late writes*: writes that reached a store after a later holder had written there; the store \
+with a fence compares fencing tokens and takes none of them (F), the store without one is the control and takes all. *Loser \
+knew after (L)*: from the loss of the lock until its holder knew. Where a pair ran several times, counts are sums and times \
+are the longest.";
