@@ -1,6 +1,8 @@
 //! Failover, measured: faults strike real servers under load, every event is recorded on one clock, the promises are
 //! checked, and a report shows what came out.
 
+pub mod arrangement;
 pub mod events;
+pub mod fault;
 pub mod frozen;
 pub mod report;
