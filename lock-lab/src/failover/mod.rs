@@ -2,6 +2,7 @@
 //! checked, and a report shows what came out.
 
 pub mod arrangement;
+pub mod check;
 pub mod events;
 pub mod fault;
 pub mod frozen;

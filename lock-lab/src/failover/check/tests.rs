@@ -1,0 +1,112 @@
+//! Whole histories, made up: sound ones that must pass, and each way to be broken that must be found out.
+
+use super::{
+    made_up::{MadeUp, at, kept, token},
+    *,
+};
+use crate::failover::events::{Blow, Kept};
+
+const AT: (u64, u64) = (1000, 3000);
+
+fn checked(history: &History, samples: &[Truth], expected: &Expected) -> Findings {
+    check(history, samples, Moments { fault: at(AT.0), end: at(AT.1) }, expected)
+}
+
+/// A holder that is stopped at 1 s until 2.5 s, another one that follows at 1.7 s, and what the first writes afterwards.
+fn stopped_holder() -> MadeUp {
+    MadeUp::default()
+        .traffic(0, AT.1, 2)
+        .granted(0, 5, kept(0, 1), 1, 1400)
+        .wrote(900, kept(0, 1), 1, true, false)
+        .struck(1001, 0, Blow::Stopped)
+        .granted(10, 1700, kept(1, 1), 2, 2700)
+        .wrote(1710, kept(1, 1), 2, true, false)
+        .struck(2500, 0, Blow::Continued)
+        .wrote(2501, kept(0, 1), 1, false, true)
+        .lost(1000, 2502, kept(0, 1))
+        .wrote(2600, kept(1, 1), 2, true, false)
+        .released(2800, 2801, kept(1, 1))
+}
+
+fn of_stopped_holder() -> Expected {
+    Expected { stale: Chance::Certain, losses: Chance::Certain, ..Expected::default() }
+}
+
+#[test]
+fn a_stopped_holder_that_is_followed_and_fenced_off_is_as_it_should_be() {
+    let found = checked(&stopped_holder().done(), &[], &of_stopped_holder());
+    assert!(found.is_good(), "{found:?}");
+    assert_eq!((found.fencing.stale, found.fencing.refused, found.losing.losers.len()), (1, 1, 1));
+    assert_eq!(found.exclusion.overlaps, []);
+    let holder = found.spans.iter().find(|span| span.whose == kept(0, 1)).unwrap();
+    assert_eq!((holder.granted_ms, holder.ended_ms, holder.end), (-995.0, 400.0, Ending::RanOut));
+    assert_eq!(holder.knew_ms, Some(1502.0));
+    assert_eq!(found.progress.take_overs[0].next_grant_ms, Some(699.0));
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<Findings>(&json).unwrap(), found);
+}
+
+#[test]
+fn two_holders_at_once_are_found_by_both_ways_of_looking() {
+    let early = stopped_holder().granted(20, 1399, kept(3, 1), 9, 1500).done();
+    let found = checked(&early, &[], &of_stopped_holder());
+    assert_eq!((found.exclusion.overlaps.len(), found.exclusion.contradictions), (1, 2));
+    assert!(found.exclusion.verdict.is_broken());
+    assert_eq!(found.exclusion.overlaps[0].pair, [kept(0, 1), kept(3, 1)]);
+    assert!(found.exclusion.first_contradiction.contains("3/0/1"), "{}", found.exclusion.first_contradiction);
+    let allowed = Expected { overlaps: Chance::Possible, ..of_stopped_holder() };
+    assert!(matches!(checked(&early, &[], &allowed).exclusion.verdict, Verdict::Expected { .. }));
+}
+
+#[test]
+fn an_overlap_that_must_show_and_does_not_proves_nothing() {
+    let expected = Expected { overlaps: Chance::Certain, ..of_stopped_holder() };
+    let found = checked(&stopped_holder().done(), &[], &expected);
+    assert!(matches!(found.exclusion.verdict, Verdict::ProvesNothing { .. }));
+    assert!(!found.is_good());
+}
+
+#[test]
+fn a_run_without_traffic_before_the_fault_proves_nothing() {
+    let mut quiet = stopped_holder().done();
+    quiet.events.retain(|event| event.whose.lock == Lock::Kept || event.at > at(AT.0));
+    let found = checked(&quiet, &[], &of_stopped_holder());
+    assert!(found.operations_per_second < 50.0);
+    assert!(!found.is_good());
+    for (letter, verdict) in found.verdicts() {
+        assert!(matches!(verdict, Verdict::ProvesNothing { .. }), "{letter}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_validity_that_the_servers_do_not_keep_is_found() {
+    let sample =
+        |held| Truth { lock: Lock::Kept, round: 1, server: "one".into(), asked: at(990), answered: at(992), held };
+    let held_by = |whose: Attempt, remaining: u64| {
+        Some(Kept { token: None, payload: Some(whose.to_string()), remaining_nanos: Some(remaining * 1_000_000) })
+    };
+    let expected = Expected { quorum: Some(Quorum::ONE), ..of_stopped_holder() };
+    let of = |held| checked(&stopped_holder().done(), &[sample(held)], &expected).truthfulness.unwrap();
+    assert_eq!(of(held_by(kept(0, 1), 410)).verdict, Verdict::Holds);
+    assert_eq!(of(held_by(kept(0, 1), 400)).overstated_ms, 8.0);
+    assert!(of(held_by(kept(1, 1), 900)).verdict.is_broken());
+    assert!(of(None).verdict.is_broken());
+}
+
+#[test]
+fn what_a_killed_process_asked_for_is_an_unknown_outcome() {
+    let history = MadeUp::default()
+        .event(10, kept(0, 1), What::Asked)
+        .struck(20, 0, Blow::Killed)
+        .granted(30, 40, kept(1, 1), 5, 90)
+        .done();
+    let holds = Holds::of(&history, Lock::Kept);
+    assert_eq!((holds.unknown.len(), holds.holds.len(), holds.holds[0].token), (1, 1, token(5)));
+}
+
+#[test]
+fn a_killed_process_holds_nothing_any_more() {
+    let history = MadeUp::default().granted(0, 5, kept(0, 1), 1, 1400).struck(1001, 0, Blow::Killed).done();
+    let hold = &Holds::of(&history, Lock::Kept).holds[0];
+    assert_eq!(hold.end(), (at(1001), End::Killed));
+}
