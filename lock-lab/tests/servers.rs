@@ -9,7 +9,7 @@ use std::{
 };
 
 use lock_core::Clock;
-use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
+use lock_lab::servers::{Redis, RedisNodes, RedisOptions, ZooKeeper};
 
 /// Generous: it only ends a test that has failed.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -218,4 +218,20 @@ async fn servers_end_with_a_program_that_exits_without_unwinding() {
     let dirs = directories(&pids);
     child.wait().unwrap();
     nothing_is_left(&pids, &dirs).await;
+}
+
+#[tokio::test]
+async fn a_jump_of_the_wall_clock_counts_at_once_and_only_on_that_server() {
+    let options = RedisOptions::default().with_own_clock(true);
+    let (server, other) = (Redis::start_as_told(options).await.unwrap(), Redis::start_as_told(options).await.unwrap());
+    for one in [&server, &other] {
+        () = one.ask("SET", &["key", "value", "PX", "60000"]).await.unwrap();
+    }
+    server.set_clock_ahead(Duration::from_secs(30)).unwrap();
+    let left: [i64; 2] = [server.ask("PTTL", &["key"]).await.unwrap(), other.ask("PTTL", &["key"]).await.unwrap()];
+    assert!(left[0] <= 30_000 && left[1] > 30_000, "{left:?}");
+    server.set_clock_ahead(Duration::ZERO).unwrap();
+    assert!(server.ask::<i64>("PTTL", &["key"]).await.unwrap() > 30_000);
+    let usual = Redis::start().await.unwrap();
+    assert!(usual.set_clock_ahead(Duration::ZERO).unwrap_err().to_string().contains("machine's clock"));
 }

@@ -40,6 +40,23 @@ pub struct Cluster {
     ids: Vec<String>,
 }
 
+/// How a [`Cluster`] is started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClusterOptions {
+    /// Each node has a wall clock of its own, for [`Redis::set_clock_ahead`].
+    pub own_clocks: bool,
+}
+
+impl ClusterOptions {
+    /// With wall clocks of their own for the nodes, or the machine's.
+    #[must_use]
+    pub const fn with_own_clocks(mut self, own_clocks: bool) -> Self {
+        self.own_clocks = own_clocks;
+        self
+    }
+}
+
 /// One line of `CLUSTER NODES`.
 #[derive(Debug)]
 struct Member {
@@ -55,10 +72,18 @@ impl Cluster {
     /// # Errors
     /// [`LabError`]; `Missing` when redis is not installed.
     pub async fn start() -> Result<Self, LabError> {
+        Self::start_with(ClusterOptions::default()).await
+    }
+
+    /// As [`Cluster::start`], with options.
+    ///
+    /// # Errors
+    /// As those of [`Cluster::start`].
+    pub async fn start_with(options: ClusterOptions) -> Result<Self, LabError> {
         let mut nodes = Vec::new();
         let mut ids = Vec::new();
         for _ in 0..PRIMARIES * 2 {
-            let node = Redis::start_as(Kind::Member, &NODE, &[]).await?;
+            let node = Redis::start_as(Kind::Member, options.own_clocks, &NODE, &[]).await?;
             ids.push(node.ask("CLUSTER MYID", &[]).await?);
             nodes.push(node);
         }

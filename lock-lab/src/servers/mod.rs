@@ -5,6 +5,7 @@
 //! that returns, panics or is killed: the kernel is asked to kill the server with its parent, and a shell that sees the
 //! program's end removes the directories.
 
+mod clock;
 mod cluster;
 mod nodes;
 pub(crate) mod ports;
@@ -16,9 +17,9 @@ mod until;
 mod zookeeper;
 
 pub use self::{
-    cluster::Cluster,
+    cluster::{Cluster, ClusterOptions},
     nodes::RedisNodes,
-    redis::Redis,
+    redis::{Redis, RedisOptions},
     sentinel::{Sentinel, SentinelOptions},
     zookeeper::ZooKeeper,
 };

@@ -2,7 +2,7 @@
 
 use lock_core::Settings;
 
-use super::Redis;
+use super::{Redis, RedisOptions};
 use crate::LabError;
 
 /// Several Redis servers that know nothing of each other: the nodes of Redlock.
@@ -17,7 +17,15 @@ impl RedisNodes {
     /// # Errors
     /// As those of [`Redis::start`]; [`LabError::Lock`] when the count is no deployment (odd, at least 3).
     pub async fn start(count: usize) -> Result<Self, LabError> {
-        let nodes = Self::start_unmarked(count).await?;
+        Self::start_with(count, RedisOptions::default()).await
+    }
+
+    /// As [`RedisNodes::start`], each with these options.
+    ///
+    /// # Errors
+    /// As those of [`RedisNodes::start`].
+    pub async fn start_with(count: usize, options: RedisOptions) -> Result<Self, LabError> {
+        let nodes = Self::start_without_mark(count, options).await?;
         let mut settings = Settings::new("redlock");
         settings.hosts = nodes.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
         let config = lock_redlock::Config::from_settings(settings).map_err(LabError::lock("marking the nodes"))?;
@@ -31,9 +39,13 @@ impl RedisNodes {
     /// # Errors
     /// As those of [`Redis::start`].
     pub async fn start_unmarked(count: usize) -> Result<Self, LabError> {
+        Self::start_without_mark(count, RedisOptions::default()).await
+    }
+
+    async fn start_without_mark(count: usize, options: RedisOptions) -> Result<Self, LabError> {
         let mut nodes = Vec::new();
         for _ in 0..count {
-            nodes.push(Redis::start().await?);
+            nodes.push(Redis::start_as_told(options).await?);
         }
         Ok(Self { nodes })
     }

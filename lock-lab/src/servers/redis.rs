@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{
+    clock::WallClock,
     ports,
     process::{self, Process, Program},
 };
@@ -27,8 +28,43 @@ pub struct Redis {
     program: Program,
     /// Options of the next start beside those of the program: they may change between starts.
     changing: Vec<String>,
+    clock: Option<WallClock>,
     dir: TempDir,
     process: Option<Process>,
+}
+
+/// How a Redis server is started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedisOptions {
+    /// Each write is on its disk before it answers: after a restart it has everything. Else it has nothing then.
+    pub durable: bool,
+    /// It has a wall clock of its own, for [`Redis::set_clock_ahead`].
+    pub own_clock: bool,
+}
+
+impl RedisOptions {
+    /// With each write on its disk before it answers, or in memory only.
+    #[must_use]
+    pub const fn with_durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// With a wall clock of its own, or the machine's.
+    #[must_use]
+    pub const fn with_own_clock(mut self, own_clock: bool) -> Self {
+        self.own_clock = own_clock;
+        self
+    }
+
+    const fn arguments(self) -> &'static [&'static str] {
+        if self.durable {
+            &["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        } else {
+            &["--save", "", "--appendonly", "no"]
+        }
+    }
 }
 
 /// What kind of server is started.
@@ -47,7 +83,7 @@ impl Redis {
     /// # Errors
     /// [`LabError`]; `Missing` when redis is not installed.
     pub async fn start() -> Result<Self, LabError> {
-        Self::start_with(&["--save", "", "--appendonly", "no"]).await
+        Self::start_as_told(RedisOptions::default()).await
     }
 
     /// Starts a server that has each write on its disk before it answers: after a restart it has everything.
@@ -55,7 +91,15 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`].
     pub async fn start_durable() -> Result<Self, LabError> {
-        Self::start_with(&["--save", "", "--appendonly", "yes", "--appendfsync", "always"]).await
+        Self::start_as_told(RedisOptions::default().with_durable(true)).await
+    }
+
+    /// Starts a server with these options.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`]; `Missing` when there is no C compiler for a clock of its own.
+    pub async fn start_as_told(options: RedisOptions) -> Result<Self, LabError> {
+        Self::start_as(Kind::Server, options.own_clock, options.arguments(), &[]).await
     }
 
     /// Starts a server with these options of `redis-server` beside the address.
@@ -63,15 +107,20 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`].
     pub async fn start_with(options: &[&str]) -> Result<Self, LabError> {
-        Self::start_as(Kind::Server, options, &[]).await
+        Self::start_as(Kind::Server, false, options, &[]).await
     }
 
     /// Starts a server of that kind; those of `changing` can be replaced before a restart.
-    pub(super) async fn start_as(kind: Kind<'_>, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
+    pub(super) async fn start_as(
+        kind: Kind<'_>,
+        own_clock: bool,
+        options: &[&str],
+        changing: &[&str],
+    ) -> Result<Self, LabError> {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            let mut server = Self::prepare(kind, options, changing)?;
+            let mut server = Self::prepare(kind, own_clock, options, changing)?;
             match server.restart().await {
                 // Somebody else may have taken the port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
@@ -80,7 +129,7 @@ impl Redis {
         }
     }
 
-    fn prepare(kind: Kind<'_>, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
+    fn prepare(kind: Kind<'_>, own_clock: bool, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
         let port = ports::free();
         let dir = process::directory()?;
         let bus = matches!(kind, Kind::Member).then(ports::free);
@@ -100,9 +149,11 @@ impl Redis {
             arguments.extend(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()].map(str::to_owned));
         }
         arguments.extend(options.iter().map(ToString::to_string));
-        let program = Program { name, package: name, arguments, environment: Vec::new() };
+        let clock = own_clock.then(WallClock::new).transpose()?;
+        let environment = clock.as_ref().map(WallClock::environment).unwrap_or_default();
+        let program = Program { name, package: name, arguments, environment };
         let changing = changing.iter().map(ToString::to_string).collect();
-        Ok(Self { port, bus, program, changing, dir, process: None })
+        Ok(Self { port, bus, program, changing, clock, dir, process: None })
     }
 
     /// Replaces the options that may change between starts.
@@ -177,11 +228,12 @@ impl Redis {
             }
             if let Ok(info) = self.info("server").await {
                 // Another server may own the port.
-                if info.get("process_id") == Some(&process.pid().to_string()) {
-                    break;
-                }
-                if !info.contains_key("loading") {
+                if info.get("process_id") != Some(&process.pid().to_string()) {
                     return Err(not_started("another server answers on its port".into(), &process));
+                }
+                // Refused while it reads what is on its disk.
+                if self.ask::<String>("PING", &[]).await.is_ok() {
+                    break;
                 }
             }
             if clock.now() >= deadline {
@@ -205,6 +257,18 @@ impl Redis {
             removed.map_err(|source| LabError::io(format!("removing {}", entry.path().display()), source))?;
         }
         self.restart().await
+    }
+
+    /// Sets by how much its wall clock is ahead of this machine's: at once, and whether it runs or not. Its monotonic
+    /// clock stays right.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it was started without a clock of its own.
+    pub fn set_clock_ahead(&self, by: Duration) -> Result<(), LabError> {
+        match &self.clock {
+            Some(clock) => clock.set_ahead(by),
+            None => Err(LabError::control(self.label(), "another time", "it was started with the machine's clock")),
+        }
     }
 
     /// A connection of its own, for control requests.

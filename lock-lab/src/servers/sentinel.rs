@@ -33,6 +33,8 @@ pub struct SentinelOptions {
     /// Refuses writes while fewer replicas than this have been heard of within the last second
     /// (`min-replicas-to-write`, with `min-replicas-max-lag 1`). 0 switches it off.
     pub min_replicas_to_write: usize,
+    /// Each data node has a wall clock of its own, for [`Redis::set_clock_ahead`].
+    pub own_clocks: bool,
 }
 
 impl SentinelOptions {
@@ -40,6 +42,13 @@ impl SentinelOptions {
     #[must_use]
     pub const fn with_min_replicas_to_write(mut self, replicas: usize) -> Self {
         self.min_replicas_to_write = replicas;
+        self
+    }
+
+    /// With wall clocks of their own for the data nodes, or the machine's.
+    #[must_use]
+    pub const fn with_own_clocks(mut self, own_clocks: bool) -> Self {
+        self.own_clocks = own_clocks;
         self
     }
 }
@@ -71,15 +80,17 @@ impl Sentinel {
         let least = options.min_replicas_to_write.to_string();
         let mut given = NODE.to_vec();
         given.extend(["--min-replicas-to-write", &least, "--min-replicas-max-lag", "1"]);
-        let primary = Redis::start_as(Kind::Server, &given, &[]).await?;
+        let primary = Redis::start_as(Kind::Server, options.own_clocks, &given, &[]).await?;
         let port = primary.port().to_string();
         let mut nodes = vec![primary];
         for _ in 0..REPLICAS {
-            nodes.push(Redis::start_as(Kind::Server, &given, &["--replicaof", "127.0.0.1", &port]).await?);
+            nodes.push(
+                Redis::start_as(Kind::Server, options.own_clocks, &given, &["--replicaof", "127.0.0.1", &port]).await?,
+            );
         }
         let mut sentinels = Vec::new();
         for _ in 0..SENTINELS {
-            sentinels.push(Redis::start_as(Kind::Sentinel(&configuration(&port)), &[], &[]).await?);
+            sentinels.push(Redis::start_as(Kind::Sentinel(&configuration(&port)), false, &[], &[]).await?);
         }
         let arrangement = Self { nodes, sentinels };
         for index in 0..SENTINELS {
