@@ -60,6 +60,13 @@ pub enum LabError {
         reason: String,
     },
 
+    /// What was asked for cannot be done, whatever the state of the servers.
+    #[error("{reason}")]
+    Refused {
+        /// Why, and what could be asked for.
+        reason: String,
+    },
+
     /// The operating system refused something.
     #[error("{action}: {source}")]
     Io {

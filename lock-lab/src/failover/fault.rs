@@ -238,21 +238,35 @@ impl Fault {
     /// Whether it makes sense on that arrangement.
     #[must_use]
     pub fn applies_to(self, on: Arrangement) -> bool {
-        match self {
-            // Elsewhere the one server would come back without its data, which is a fault of its own.
-            Self::ServerKilled => on.voters() > 1 || on.replicates() || on.is_durable(),
-            // A ZooKeeper that has lost everything is a new one, whose transactions start anew; and a Redlock that was told
-            // that its nodes forget nothing has no answer to one that does.
-            Self::ServerRestartedEmpty => !matches!(on, Arrangement::Zk1 | Arrangement::Redlock5Durable),
-            Self::ServerRestartedDurable => on.is_durable(),
-            Self::MajorityFrozen => on.voters() > 1,
-            Self::FailoverBeforeReplication => on.replicates(),
-            // ZooKeeper counts sessions on the monotonic clock.
-            Self::ClockJump | Self::ScriptFlush | Self::ReadOnly => !on.is_zookeeper(),
-            Self::ClockJumpMinimalQuorum => on.is_redlock(),
-            Self::SessionTakenOver => on.is_zookeeper(),
-            _ => true,
-        }
+        self.why_not(on).is_none()
+    }
+
+    /// Why it makes no sense on that arrangement; `None` when it does.
+    #[must_use]
+    pub fn why_not(self, on: Arrangement) -> Option<&'static str> {
+        let (applies, why) = match self {
+            Self::ServerKilled => (
+                on.voters() > 1 || on.replicates() || on.is_durable(),
+                "the one server would come back without its data, which is the fault server-restarted-empty",
+            ),
+            Self::ServerRestartedEmpty if on == Arrangement::Redlock5Durable => {
+                (false, "told that its nodes forget nothing, it has no answer to one that does")
+            }
+            Self::ServerRestartedEmpty => (
+                on != Arrangement::Zk1,
+                "a ZooKeeper that has lost everything is a new one, whose transactions start anew",
+            ),
+            Self::ServerRestartedDurable => (on.is_durable(), "its servers keep no data"),
+            Self::MajorityFrozen => (on.voters() > 1, "one server is no majority: that is the fault server-frozen"),
+            Self::FailoverBeforeReplication => (on.replicates(), "nothing is replicated to take its place"),
+            Self::ClockJump => (!on.is_zookeeper(), "sessions are counted on the monotonic clock"),
+            Self::ScriptFlush => (!on.is_zookeeper(), "it has no scripts"),
+            Self::ReadOnly => (!on.is_zookeeper(), "its servers are not made replicas by command"),
+            Self::ClockJumpMinimalQuorum => (on.is_redlock(), "it has no majority of independent nodes"),
+            Self::SessionTakenOver => (on.is_zookeeper(), "it has no sessions"),
+            _ => (true, ""),
+        };
+        (!applies).then_some(why)
     }
 }
 

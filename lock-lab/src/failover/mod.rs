@@ -6,4 +6,5 @@ pub mod check;
 pub mod events;
 pub mod fault;
 pub mod frozen;
+pub mod matrix;
 pub mod report;

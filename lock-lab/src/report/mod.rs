@@ -5,7 +5,7 @@ pub(crate) mod html;
 mod machine;
 pub(crate) mod markdown;
 mod picture;
-mod tables;
+pub(crate) mod tables;
 pub(crate) mod terminal;
 
 use std::{

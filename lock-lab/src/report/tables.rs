@@ -277,7 +277,8 @@ fn server_killed(report: &Report) -> Table {
     }
 }
 
-fn micros(micros: f64) -> String {
+/// A time for people.
+pub(crate) fn micros(micros: f64) -> String {
     match micros {
         ..10.0 => format!("{micros:.2} µs"),
         ..1_000.0 => format!("{micros:.0} µs"),

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::timeline::Timeline;
-use crate::report::Outcome;
+use crate::{
+    failover::check::{self, Findings},
+    report::Outcome,
+};
 
 /// One run: one fault on one arrangement of servers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +54,8 @@ pub struct Figures {
     pub overlaps: usize,
     /// The longest of them.
     pub overlap_ms: f64,
+    /// How often a holder's validity was compared with what the servers held; `None` when they were not looked at.
+    pub compared: Option<usize>,
     /// Holders that took themselves for valid when the servers had given the lock up (T).
     pub overstated: usize,
     /// The longest time by which one did.
@@ -61,14 +66,12 @@ pub struct Figures {
     pub refused: usize,
     /// Late writes that the sink without a fence took: the control.
     pub stale_unfenced: usize,
-    /// The longest time until a holder knew that its lock was lost (L), from when it was lost; `None` when none was.
+    /// From the fault until the last loser knew that its lock was lost (L); `None` when nobody lost one.
     pub knew_ms: Option<f64>,
     /// Operations of which the outcome is not known.
     pub unknown: usize,
-    /// What else the checker found, a sentence each; empty when all is well.
-    pub violations: Vec<String>,
-    /// Why the run could not have shown a violation, a sentence each; empty when it could.
-    pub proves_nothing: Vec<String>,
+    /// From a blow at the holder's process to the next grant of its lock.
+    pub take_over_ms: Option<f64>,
     /// What happened when.
     pub timeline: Timeline,
 }
@@ -82,7 +85,7 @@ pub enum Verdict {
     Kept,
     /// What is not promised did not hold, as it was to be shown.
     Shown(String),
-    /// What is not promised did not hold, or did; it is recorded.
+    /// What is not promised held this time; it is recorded, with the reason why it may not.
     Recorded(String),
     /// The run could not have shown a violation.
     ProvesNothing(String),
@@ -105,10 +108,62 @@ impl Verdict {
         match self {
             Self::Kept => "kept".into(),
             Self::Shown(what) => format!("shown, as expected: {what}"),
-            Self::Recorded(what) => format!("not promised, recorded: {what}"),
+            Self::Recorded(what) => format!("kept this time, not promised: {what}"),
             Self::ProvesNothing(why) => format!("PROVES NOTHING: {why}"),
             Self::Failed(why) => format!("FAILED: {why}"),
             Self::Broken(what) => format!("BROKEN: {what}"),
+        }
+    }
+}
+
+impl Figures {
+    /// What `findings` say, with the picture of it.
+    pub(crate) fn of(findings: &Findings, timeline: Timeline) -> Self {
+        let truth = findings.truthfulness.as_ref();
+        Self {
+            before_per_second: findings.operations_per_second,
+            grants: findings.grants,
+            gap_ms: findings.progress.longest_gap_ms,
+            re_election_ms: None,
+            lost: findings.losing.losers.len(),
+            overlaps: findings.exclusion.overlaps.len(),
+            overlap_ms: findings.exclusion.longest_ms,
+            compared: truth.map(|truth| truth.compared),
+            overstated: truth.map_or(0, |truth| truth.overstated),
+            overstated_ms: truth.map_or(0.0, |truth| truth.overstated_ms),
+            stale_fenced: findings.fencing.let_through,
+            refused: findings.fencing.refused,
+            stale_unfenced: findings.fencing.stale,
+            knew_ms: findings.losing.longest_after_fault_ms(),
+            unknown: findings.unknown,
+            take_over_ms: findings.progress.take_overs.iter().filter_map(|over| over.next_grant_ms).next(),
+            timeline,
+        }
+    }
+}
+
+impl Verdict {
+    /// What follows from `findings`, where what may break is `not_promised` for this reason.
+    pub(crate) fn of(findings: &Findings, not_promised: Option<&str>) -> Self {
+        let (mut broken, mut tame, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+        for (promise, verdict) in findings.verdicts() {
+            match verdict {
+                check::Verdict::Holds => {}
+                check::Verdict::Expected { what } => shown.push(format!("{promise}: {what}")),
+                check::Verdict::ProvesNothing { why } => tame.push(format!("{promise}: {why}")),
+                check::Verdict::Broken { what } => broken.push(format!("{promise}: {what}")),
+            }
+        }
+        if !broken.is_empty() {
+            Self::Broken(broken.join("; "))
+        } else if !tame.is_empty() {
+            Self::ProvesNothing(tame.join("; "))
+        } else if !shown.is_empty() {
+            Self::Shown(shown.join("; "))
+        } else if let Some(reason) = not_promised {
+            Self::Recorded(reason.into())
+        } else {
+            Self::Kept
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The report of the matrix: as data, as text, and as a page with pictures.
 
 mod figures;
+mod frozen;
 mod page;
 mod picture;
+mod seen;
 mod table;
 mod timeline;
 
@@ -10,13 +12,15 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::seen::Scenery;
 pub use self::{
     figures::{Figures, Run, Verdict},
     timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline},
 };
 use crate::{
     LabError,
-    report::{Machine, Table, json, put},
+    failover::frozen::Frozen,
+    report::{Machine, Outcome, Table, json, put},
 };
 
 /// What a run of the matrix found.
@@ -39,6 +43,9 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// What was not run, and why.
     pub left_out: Vec<LeftOut>,
+    /// Redlock with frozen nodes; not there when it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Outcome<Frozen>>,
 }
 
 /// What was done in each run.
@@ -83,12 +90,13 @@ impl Report {
     /// Whether every run counts and no promise was broken.
     #[must_use]
     pub fn is_good(&self) -> bool {
-        !self.interrupted && self.runs.iter().all(|run| run.verdict.is_good())
+        let frozen = self.frozen.as_ref().is_none_or(|frozen| frozen.measured().is_some_and(Frozen::is_within_bounds));
+        !self.interrupted && frozen && self.runs.iter().all(|run| run.verdict.is_good())
     }
 
     /// The tables beside that of the matrix.
     fn sections(&self) -> Vec<Table> {
-        Vec::new()
+        self.frozen.as_ref().map(frozen::sections).unwrap_or_default()
     }
 
     /// The whole report in a sentence.

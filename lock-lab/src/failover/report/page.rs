@@ -37,10 +37,8 @@ const READ: [&str; 4] = [
 
 /// How to read the pictures.
 const PICTURES: &str = "Time runs to the right, in milliseconds from the fault; the second panel enlarges the part of the \
-first in which most happened. Each line is a client, by lock and process. Dark bars: it held the lock. Pale bars with an \
-upright end: validity of a holder that did not release in time, and when it ended. Cross: the holder knew that its lock was \
-lost. Shaded: from the fault to its end. Red bands: two holders were valid. Red triangles: writes that came too late, \
-filled when the store without a fence took them.";
+first in which most happened. Each line is a client, by lock and process: the *kept* lock is held until it is lost or asked \
+back, the *busy* one is taken and released as quickly as it goes. Point at a bar for its times.";
 
 impl Report {
     /// The report as one HTML page, its pictures inside.
@@ -50,7 +48,7 @@ impl Report {
         let body = html! {
             style { (PreEscaped(STYLE)) (PreEscaped(picture::STYLE)) }
             p.sum { (self.sum()) }
-            p { (self.circumstances()) }
+            p { (emphasis(&self.circumstances())) }
             h2 { "How to read it" }
             @for text in READ { p.how { (emphasis(text)) } }
             (matrix(&table(&pairs), &pairs))
@@ -61,6 +59,7 @@ impl Report {
             }
             h2 { "Run by run" }
             p.how { (emphasis(PICTURES)) }
+            (picture::legend())
             @for (number, pair) in pairs.iter().enumerate() { (pictures(number, pair)) }
             (self.not_run())
         };
@@ -144,7 +143,6 @@ fn one_run(run: &Run, title: &str) -> Markup {
         }
         @if let Some(figures) = run.outcome.measured() {
             (draw(&figures.timeline, title))
-            @if !figures.violations.is_empty() { ul { @for text in &figures.violations { li { (text) } } } }
         }
     }
 }

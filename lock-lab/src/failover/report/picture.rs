@@ -69,10 +69,23 @@ fn draw_panel(timeline: &Timeline, panel: &Panel, name: &str) -> Markup {
             }
         }
         (axis(panel))
+        (draw_gap(timeline, panel))
         @for (number, lane) in timeline.lanes.iter().enumerate() {
             (draw_lane(lane, panel, number, number > 0 && timeline.lanes[number - 1].lock != lane.lock))
         }
         (moments(timeline, panel))
+    }
+}
+
+/// The longest time without a grant, below the lanes.
+fn draw_gap(timeline: &Timeline, panel: &Panel) -> Markup {
+    let y = panel.bottom - 2.5;
+    html! {
+        @if let Some((x, width)) = panel.bar(timeline.gap) {
+            path.gap d=(format!("M{} {}h{}", px(x), px(y), px(width))) {
+                title { "no grant of the busy lock for " (millis(timeline.gap.length())) }
+            }
+        }
     }
 }
 
@@ -149,7 +162,8 @@ fn axis(panel: &Panel) -> Markup {
         rect.frame x=(LEFT) y=(px(panel.top)) width=(px(WIDTH - LEFT - RIGHT)) height=(px(panel.bottom - panel.top)) {}
         @for at in ticks(panel.span) {
             line.tick x1=(px(panel.x(at))) x2=(px(panel.x(at))) y1=(px(panel.bottom)) y2=(px(panel.bottom + 4.0)) {}
-            text.tick x=(px(panel.x(at))) y=(px(panel.bottom + 15.0)) { (millis(at)) }
+            @let anchor = if panel.x(at) > WIDTH - RIGHT - 24.0 { "end" } else { "middle" };
+            text.tick x=(px(panel.x(at))) y=(px(panel.bottom + 15.0)) text-anchor=(anchor) { (millis(at)) }
         }
     }
 }
@@ -198,17 +212,44 @@ pub(super) fn millis(value: f64) -> String {
     }
 }
 
+/// What each sign means, once for all pictures.
+pub(super) fn legend() -> Markup {
+    let signs = [
+        (html! { rect.held x="2" y="3" width="26" height="11" {} }, "holds the lock"),
+        (
+            html! { rect.validity x="2" y="6" width="25" height="5" {} line.end x1="27" x2="27" y1="2" y2="15" {} },
+            "validity of a holder that did not release, and its end",
+        ),
+        (html! { path.knew d=(cross(15.0, 8.5)) {} }, "the holder knew that its lock was lost"),
+        (html! { rect.fault x="0" y="0" width="30" height="17" {} }, "the fault lasts"),
+        (html! { rect.overlap x="0" y="0" width="30" height="17" {} }, "two holders are valid"),
+        (html! { path.gap d="M2 9h26" {} }, "the longest time without a grant of the busy lock"),
+        (
+            html! { path.late d=(triangle(15.0, 4.0)) {} },
+            "a late write that the store without a fence took, the fenced one not",
+        ),
+        (html! { path.late.refused d=(triangle(15.0, 4.0)) {} }, "a late write that neither took"),
+    ];
+    html! {
+        ul.legend {
+            @for (sign, words) in &signs { li { svg.sign viewBox="0 0 30 17" aria-hidden="true" { (sign) } (words) } }
+        }
+    }
+}
+
 /// What the classes of the pictures look like.
 pub(super) const STYLE: &str = "
+ul.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.6rem; font-size: .85rem; }
+svg.sign { width: 30px; height: 17px; margin: 0 .5em 0 0; vertical-align: -4px; }
 svg.run { width: 100%; font: 11px system-ui, sans-serif; }
 svg.run text { fill: #1d2430; } text.heading { font-weight: 600; font-size: 12px; }
-text.lane { text-anchor: end; font-size: 10px; } text.tick { text-anchor: middle; fill: #4a5568; font-size: 10px; }
+text.lane { text-anchor: end; font-size: 10px; } text.tick { fill: #4a5568; font-size: 10px; }
 text.moment { font-size: 10px; font-weight: 600; }
 rect.frame { fill: none; stroke: #d8dde6; } line.tick { stroke: #4a5568; } line.lock { stroke: #a0a8b6; }
 line.moment { stroke: #b4460f; stroke-dasharray: 3 2; } rect.fault { fill: #fbe3c8; }
 rect.held { fill: #26547c; } rect.validity { fill: #9cc3e6; } line.end { stroke: #26547c; }
 rect.overlap { fill: #d62246; opacity: .45; } path.knew { stroke: #111; stroke-width: 2; fill: none; }
-path.late { fill: #d62246; } path.late.refused { fill: none; stroke: #d62246; } path.late.fenced { fill: #7a00a8; }
+path.gap { stroke: #e69f00; stroke-width: 4; } path.late { fill: #d62246; } path.late.refused { fill: none; stroke: #d62246; } path.late.fenced { fill: #7a00a8; }
 ";
 
 #[cfg(test)]

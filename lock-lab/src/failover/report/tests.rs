@@ -17,6 +17,7 @@ fn struck() -> Run {
         whole: span(-1000.0, 3000.0),
         close: span(-250.0, 1000.0),
         fault: span(0.0, 700.0),
+        gap: span(0.0, 1400.0),
         marks: vec![Mark { at: 300.0, text: "the replica <leads>".into() }],
         lanes: vec![lane("process 1", old, vec![late]), lane("process 2", next, Vec::new())],
         overlaps: vec![span(400.0, 450.0)],
@@ -72,7 +73,7 @@ fn runs_of_the_same_pair_share_a_row_with_their_sums_and_longest_times() {
 #[test]
 fn the_page_needs_nothing_else_and_shows_each_run() {
     let page = report().html();
-    assert_eq!(page.matches("<svg").count(), 2);
+    assert_eq!(page.matches("<svg class=\"run\"").count(), 2);
     for outside in [" src=", "<link", "<script", "url(", "href=\"http"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -82,7 +83,7 @@ fn the_page_needs_nothing_else_and_shows_each_run() {
 #[test]
 fn every_picture_shows_who_held_the_fault_the_overlap_the_loss_and_the_late_write() {
     let page = report().html();
-    for class in ["held", "fault", "overlap", "validity", "knew", "late", "moment"] {
+    for class in ["held", "fault", "overlap", "validity", "knew", "late", "moment", "gap"] {
         assert!(page.contains(&format!("class=\"{class}\"")), "{class}");
     }
 }

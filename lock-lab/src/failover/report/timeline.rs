@@ -12,6 +12,8 @@ pub struct Timeline {
     pub close: Span,
     /// From the fault to its end; the end of the run if it stayed.
     pub fault: Span,
+    /// The longest time without a grant of the busy lock.
+    pub gap: Span,
     /// Other moments, with what happened.
     pub marks: Vec<Mark>,
     /// Who held when, a lane for each client.

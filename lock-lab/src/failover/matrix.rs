@@ -1,0 +1,198 @@
+//! Which fault strikes which arrangement of servers, and how often.
+
+use super::{arrangement::Arrangement, fault::Fault, report::LeftOut};
+use crate::LabError;
+
+/// How often the full matrix repeats each pair.
+pub const REPETITIONS: usize = 3;
+
+/// The quick matrix: each arrangement with its most telling faults.
+pub const QUICK: &[(Arrangement, &[Fault])] = &[
+    (Arrangement::Zk1, &[Fault::ServerRestartedDurable, Fault::SessionTakenOver]),
+    (
+        Arrangement::Zk3,
+        &[
+            Fault::HolderKilled,
+            Fault::HolderStopped,
+            Fault::ServerKilled,
+            Fault::ServerFrozen,
+            Fault::PartitionHolder,
+            Fault::ReplyCut,
+        ],
+    ),
+    (
+        Arrangement::Redis,
+        &[Fault::HolderKilled, Fault::HolderStopped, Fault::ServerRestartedEmpty, Fault::ClockJump, Fault::KeyDeleted],
+    ),
+    (Arrangement::RedisDurable, &[Fault::ServerRestartedDurable]),
+    (Arrangement::Sentinel, &[Fault::FailoverBeforeReplication, Fault::ServerKilled]),
+    (Arrangement::SentinelMinReplicas, &[Fault::ServerFrozen]),
+    (Arrangement::Cluster, &[Fault::FailoverBeforeReplication]),
+    (
+        Arrangement::Redlock3,
+        &[Fault::HolderStopped, Fault::ServerFrozen, Fault::ServerRestartedEmpty, Fault::MajorityFrozen],
+    ),
+    (
+        Arrangement::Redlock5,
+        &[
+            Fault::HolderKilled,
+            Fault::ServerKilled,
+            Fault::PartitionHolder,
+            Fault::ReplyCut,
+            Fault::ClockJump,
+            Fault::ClockJumpMinimalQuorum,
+        ],
+    ),
+];
+
+/// One fault on one arrangement of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // Named by what they are.
+pub struct Pair {
+    pub on: Arrangement,
+    pub fault: Fault,
+}
+
+/// What is wanted of the matrix.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Wanted {
+    /// Only these arrangements; any when there are none.
+    pub backends: Vec<Arrangement>,
+    /// Only these faults; any when there are none.
+    pub faults: Vec<Fault>,
+    /// Everything that applies, of what these leave.
+    pub all: bool,
+    /// The same, [`REPETITIONS`] times.
+    pub full: bool,
+}
+
+/// What is run.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// In this order.
+    pub pairs: Vec<Pair>,
+    /// How often each.
+    pub repetitions: usize,
+    /// Whether it is a matrix, or what somebody picked out of it.
+    pub is_picked: bool,
+    /// What does not apply, and why.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Plan {
+    /// The plan for what is wanted.
+    ///
+    /// # Errors
+    /// [`LabError::Refused`] when a pair that is asked for by name does not apply, or nothing is left.
+    pub fn of(wanted: &Wanted) -> Result<Self, LabError> {
+        let Wanted { backends, faults, all, full } = wanted;
+        let is_picked = !backends.is_empty() || !faults.is_empty();
+        let repetitions = if *full { REPETITIONS } else { 1 };
+        let mut plan = Self { repetitions, is_picked, ..Self::default() };
+        if !is_picked && !all && !full {
+            let row = |(on, faults): &(Arrangement, &[Fault])| pairs(&[*on], faults);
+            plan.pairs = QUICK.iter().flat_map(row).collect();
+            return Ok(plan);
+        }
+        let by_name = !all && !full && !backends.is_empty() && !faults.is_empty();
+        for pair in pairs(or_all(backends, &Arrangement::ALL), or_all(faults, &Fault::ALL)) {
+            match pair.fault.why_not(pair.on) {
+                None => plan.pairs.push(pair),
+                Some(why) if by_name => return Err(refused(pair, why)),
+                Some(why) => plan.left_out.push(left_out(pair, why)),
+            }
+        }
+        match plan.left_out.first() {
+            Some(first) if plan.pairs.is_empty() => Err(LabError::Refused {
+                reason: format!(
+                    "nothing of this applies: {} does not to {}: {}",
+                    first.fault, first.backend, first.why
+                ),
+            }),
+            _ => Ok(plan),
+        }
+    }
+
+    /// How many runs that is, second tries apart.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.pairs.len() * self.repetitions
+    }
+}
+
+fn or_all<'a, T>(picked: &'a [T], all: &'a [T]) -> &'a [T] {
+    if picked.is_empty() { all } else { picked }
+}
+
+fn pairs(backends: &[Arrangement], faults: &[Fault]) -> Vec<Pair> {
+    backends.iter().flat_map(|on| faults.iter().map(|fault| Pair { on: *on, fault: *fault })).collect()
+}
+
+fn refused(pair: Pair, why: &str) -> LabError {
+    LabError::Refused { reason: format!("the fault {} does not apply to {}: {why}", pair.fault, pair.on) }
+}
+
+fn left_out(pair: Pair, why: &str) -> LeftOut {
+    LeftOut { backend: pair.on.key().into(), fault: pair.fault.key().into(), why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_matrix_has_only_what_applies_and_nothing_twice() {
+        let plan = Plan::of(&Wanted::default()).unwrap();
+        for pair in &plan.pairs {
+            assert_eq!(pair.fault.why_not(pair.on), None, "{pair:?}");
+            assert_eq!(plan.pairs.iter().filter(|other| *other == pair).count(), 1, "{pair:?}");
+        }
+        assert!(plan.left_out.is_empty());
+    }
+
+    #[test]
+    fn the_quick_matrix_shows_what_asynchronous_failover_and_a_bare_majority_do_not_promise() {
+        let plan = Plan::of(&Wanted::default()).unwrap();
+        for (on, fault) in [
+            (Arrangement::Sentinel, Fault::FailoverBeforeReplication),
+            (Arrangement::Redlock5, Fault::ClockJumpMinimalQuorum),
+        ] {
+            assert!(plan.pairs.contains(&Pair { on, fault }));
+        }
+    }
+
+    #[test]
+    fn a_pair_asked_for_by_name_that_does_not_apply_is_refused_and_in_all_it_is_left_out() {
+        let mut wanted = Wanted {
+            backends: vec![Arrangement::Zk3, Arrangement::Redis],
+            faults: vec![Fault::ScriptFlush],
+            ..Wanted::default()
+        };
+        let refused = Plan::of(&wanted).unwrap_err().to_string();
+        assert!(refused.contains("script-flush") && refused.contains("zk3"), "{refused}");
+        wanted.all = true;
+        let plan = Plan::of(&wanted).unwrap();
+        assert_eq!((plan.pairs.len(), plan.left_out.len()), (1, 1));
+        assert!(!plan.left_out[0].why.is_empty());
+    }
+
+    #[test]
+    fn the_full_matrix_has_every_pair_or_says_why_not() {
+        let plan = Plan::of(&Wanted { full: true, ..Wanted::default() }).unwrap();
+        assert_eq!(plan.pairs.len() + plan.left_out.len(), Arrangement::ALL.len() * Fault::ALL.len());
+        assert_eq!(plan.runs(), plan.pairs.len() * REPETITIONS);
+    }
+
+    #[test]
+    fn a_selection_of_which_nothing_applies_is_refused() {
+        let wanted = Wanted {
+            backends: vec![Arrangement::Zk3],
+            faults: vec![Fault::ScriptFlush],
+            all: true,
+            ..Wanted::default()
+        };
+        assert!(matches!(Plan::of(&wanted), Err(LabError::Refused { .. })));
+    }
+}
