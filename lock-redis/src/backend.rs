@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Queue,
+    Config, Deployment, Queue,
     attempt::{Granted, Tried, Wanted},
     changes,
     config::TTLS,
@@ -29,7 +29,10 @@ use crate::{
     kind::Holding,
     lease::{Held, RedisLease, Watchdog, give_back},
     lines::Lines,
-    node::{Node, NodeError},
+    node::{
+        Node, NodeError,
+        sentinel::{Listening, Sentinels},
+    },
     scripts,
     token::Proposals,
 };
@@ -44,6 +47,7 @@ const BURST: usize = 256;
 pub struct Redis {
     config: Config,
     node: Node,
+    _listening: Option<Listening>,
     clock: Clock,
     proposals: Proposals,
     keeper: Keeper<Held>,
@@ -71,8 +75,8 @@ impl Redis {
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
         config.check()?;
         let (clock, runtime) = (Clock::boot(), Handle::current());
-        let node = Node::new(config.node.clone(), clock, runtime.clone());
-        node.connection().await.map_err(|error| error.into_error(&config.node.url()))?;
+        let (node, listening) = follow(&config, clock, &runtime);
+        node.connection().await.map_err(|error| error.into_error(&config.url()))?;
         let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&node, &config.prefix, &runtime));
         let redis = Self {
             fifo,
@@ -80,6 +84,7 @@ impl Redis {
             janitor: Janitor::new(clock, runtime),
             config,
             node,
+            _listening: listening,
             clock,
             proposals: Proposals::default(),
             lines: Lines::default(),
@@ -116,7 +121,7 @@ impl Redis {
     }
 
     pub(crate) fn url(&self) -> String {
-        self.config.node.url()
+        self.config.url()
     }
 
     pub(crate) fn unavailable(&self, error: NodeError) -> Error {
@@ -199,10 +204,25 @@ impl Redis {
     }
 }
 
+/// The server of a single deployment, or whichever is the primary.
+fn follow(config: &Config, clock: Clock, runtime: &Handle) -> (Node, Option<Listening>) {
+    match &config.deployment {
+        Deployment::Standalone => (Node::new(config.node.clone(), clock, runtime.clone()), None),
+        Deployment::Sentinel(sentinel) => {
+            let sentinels = sentinel.sentinels.iter().map(|address| config.sentinel_at(sentinel, address)).collect();
+            let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, config.address_map.clone());
+            let guide = Arc::new(sentinels.clone());
+            let node = Node::following(config.node.clone(), clock, runtime.clone(), guide);
+            let listening = sentinels.tell(&node, clock, runtime);
+            (node, Some(listening))
+        }
+    }
+}
+
 #[async_trait]
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        let capabilities = Capabilities::new("redis").with_ttl(TTLS).with(Feature::Expiry);
+        let capabilities = Capabilities::new(self.config.deployment.scheme()).with_ttl(TTLS).with(Feature::Expiry);
         match &self.fifo {
             Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue).with(Feature::LockDelay),
             None => capabilities

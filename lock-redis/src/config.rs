@@ -1,10 +1,16 @@
 //! The settings of the Redis backend.
 
+mod deployment;
+
 use std::{ops::RangeInclusive, time::Duration};
 
 use lock_core::{Error, Settings};
 
-use crate::{keys::Keys, node::NodeConfig};
+pub use self::deployment::{Deployment, Sentinel};
+use crate::{
+    keys::Keys,
+    node::{Address, AddressMap, NodeConfig},
+};
 
 /// The ttls that this backend takes: below, a renewal may not come round in time; above, a dead holder blocks for days.
 pub(crate) const TTLS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
@@ -12,12 +18,22 @@ pub(crate) const TTLS: RangeInclusive<Duration> = Duration::from_millis(100)..=D
 /// The limits for one request or connection that can be set.
 const LIMITS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 
+/// For how long an outage may be bridged.
+const OUTAGES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60 * 60);
+
+/// For how long an outage is bridged where another server takes over, if nothing else is set.
+const FAILOVER: Duration = Duration::from_secs(30);
+
 /// Settings of one connection. They are checked by [`Redis::connect`](crate::Redis::connect).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// The server.
+    /// The server, or what holds for each of several.
     pub node: NodeConfig,
+    /// What the servers are to each other.
+    pub deployment: Deployment,
+    /// Where servers are reached that announce themselves by addresses which this program cannot use.
+    pub address_map: AddressMap,
     /// How long the server keeps a lock without a renewal, unless a request says otherwise.
     pub ttl: Duration,
     /// What the keys of all locks begin with.
@@ -57,24 +73,44 @@ impl Config {
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self {
             node: NodeConfig::new(host, port),
+            deployment: Deployment::Standalone,
+            address_map: AddressMap::default(),
             ttl: Duration::from_secs(30),
             prefix: "lock".to_owned(),
             queue: Queue::None,
         }
     }
 
-    /// Reads a URL's settings: `redis://[user[:password]@]host[:port][/db]` with the keys `ttl`, `prefix`, `queue`,
-    /// `connect_timeout` and `response_timeout`.
+    /// The primary that sentinels name, everything else as it is by default.
+    #[must_use]
+    pub fn sentinel(sentinel: Sentinel) -> Self {
+        let first = sentinel.sentinels.first().map_or("", |first| first.host.as_str());
+        let mut config = Self::new(first, Self::PORT);
+        config.node.failover_timeout = Some(FAILOVER);
+        config.deployment = Deployment::Sentinel(sentinel);
+        config
+    }
+
+    /// Reads a URL's settings, with the keys `ttl`, `prefix`, `queue`, `connect_timeout` and `response_timeout`:
+    /// * `redis://[user[:password]@]host[:port][/db]`, one server;
+    /// * `redis+sentinel://[user[:password]@]host[:port],host[:port].../service[/db]`, the primary that these sentinels name.
+    ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels.
+    ///
+    /// Where another server may take over, `failover_timeout` is for how long those who wait bridge an outage, and
+    /// `address_map=announced:port=reached:port,...` says where servers are reached that announce themselves by addresses
+    /// which this program cannot use.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting, its value, and what is allowed.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
-        if settings.scheme != "redis" {
-            return Err(Error::config("scheme", &settings.scheme, "redis (one server, without TLS)"));
+        let (deployment, first, db) = deployment::read(&mut settings)?;
+        let mut config = Self::new(first.host, first.port);
+        if deployment != Deployment::Standalone {
+            config.node.failover_timeout = Some(settings.duration("failover_timeout", FAILOVER, OUTAGES)?);
+            config.address_map = deployment::address_map(&mut settings)?;
         }
-        let (host, port) = one_host(&settings)?;
-        let mut config = Self::new(host, port);
-        config.node.db = database(&settings.path)?;
+        config.deployment = deployment;
+        config.node.db = db;
         config.node.username = settings.username.take();
         config.node.password = settings.password.take();
         config.ttl = settings.duration("ttl", config.ttl, TTLS)?;
@@ -127,10 +163,24 @@ impl Config {
         self
     }
 
-    /// With another limit for connecting, which is also for how long an outage is bridged.
+    /// With another limit for connecting, which is also for how long an outage of a single server is bridged.
     #[must_use]
     pub const fn with_connect_timeout(mut self, limit: Duration) -> Self {
         self.node.connect_timeout = limit;
+        self
+    }
+
+    /// With another limit for an outage: for so long those who wait bridge it.
+    #[must_use]
+    pub const fn with_failover_timeout(mut self, limit: Duration) -> Self {
+        self.node.failover_timeout = Some(limit);
+        self
+    }
+
+    /// With another way to where servers are reached that announce themselves by addresses of no use here.
+    #[must_use]
+    pub fn with_address_map(mut self, addresses: AddressMap) -> Self {
+        self.address_map = addresses;
         self
     }
 
@@ -141,11 +191,31 @@ impl Config {
         self
     }
 
+    /// The URL without secrets, for messages.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.deployment.url(self.node.url(), self.node.db)
+    }
+
+    /// How one of the sentinels is reached.
+    pub(crate) fn sentinel_at(&self, sentinel: &Sentinel, address: &Address) -> NodeConfig {
+        let at = self.address_map.reached(address);
+        NodeConfig {
+            username: sentinel.username.clone(),
+            password: sentinel.password.clone(),
+            failover_timeout: None,
+            db: 0,
+            ..self.node.at(at)
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !Keys::is_prefix(&self.prefix) {
             return Err(Error::config("prefix", &self.prefix, Keys::PREFIXES));
         }
         within("ttl", self.ttl, &TTLS)?;
+        self.deployment.check()?;
+        within("failover_timeout", self.node.outage_limit(), &OUTAGES)?;
         within("connect_timeout", self.node.connect_timeout, &LIMITS)?;
         within("response_timeout", self.node.response_timeout, &LIMITS)
     }
@@ -158,80 +228,5 @@ fn within(key: &str, value: Duration, allowed: &RangeInclusive<Duration>) -> Res
     Err(Error::config(key, format!("{value:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
 }
 
-fn one_host(settings: &Settings) -> Result<(String, u16), Error> {
-    let [(host, port)] = settings.hosts.as_slice() else {
-        let given: Vec<_> = settings.hosts.iter().map(|(host, _)| host.as_str()).collect();
-        return Err(Error::config("host", given.join(","), "one server; redlock:// takes several"));
-    };
-    // An IPv6 address stands in brackets in a URL, and without them everywhere else.
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    if host.is_empty() {
-        return Err(Error::config("host", host, "a name or an address"));
-    }
-    Ok((host.to_owned(), port.unwrap_or(Config::PORT)))
-}
-
-fn database(path: &str) -> Result<u32, Error> {
-    match path.strip_prefix('/').unwrap_or(path) {
-        "" => Ok(0),
-        number => number.parse().map_err(|_| Error::config("path", path, "the number of a database, as /0")),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings(host: &str, values: &[(&str, &str)]) -> Settings {
-        let mut settings = Settings::new("redis");
-        settings.hosts = vec![(host.to_owned(), None)];
-        settings.values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        settings
-    }
-
-    fn refused(settings: Settings) -> String {
-        Config::from_settings(settings).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn what_is_not_set_has_its_default() {
-        let config = Config::from_settings(settings("h", &[])).unwrap();
-        assert_eq!((config.node.host.as_str(), config.node.port, config.node.db), ("h", 6379, 0));
-        assert_eq!((config.ttl, config.prefix.as_str()), (Duration::from_secs(30), "lock"));
-    }
-
-    #[test]
-    fn every_setting_of_a_url_is_taken() {
-        let mut given = settings("[::1]", &[("ttl", "5s"), ("prefix", "a"), ("connect_timeout", "2s")]);
-        given.values.insert("response_timeout".to_owned(), "200ms".to_owned());
-        (given.path, given.username, given.password) = ("/3".to_owned(), Some("u".to_owned()), Some("p".to_owned()));
-        let config = Config::from_settings(given).unwrap();
-        assert_eq!((config.node.host.as_str(), config.node.db, config.prefix.as_str()), ("::1", 3, "a"));
-        assert_eq!(config.node.connect_timeout, Duration::from_secs(2));
-        assert_eq!(config.node.response_timeout, Duration::from_millis(200));
-        assert_eq!(config.ttl, Duration::from_secs(5));
-        let shown = format!("{config:?}");
-        assert!(shown.contains("***") && !shown.contains("\"p\""), "{shown}");
-    }
-
-    #[test]
-    fn what_is_not_allowed_is_named_with_what_is() {
-        let error = refused(settings("h", &[("ttl", "10ms")]));
-        assert!(error.contains("ttl") && error.contains("10ms") && error.contains("100ms"), "{error}");
-        let error = refused(settings("h", &[("prefix", "a:b")]));
-        assert!(error.contains("prefix") && error.contains("a:b"), "{error}");
-        let error = refused(settings("h", &[("tll", "1s")]));
-        assert!(error.contains("tll") && error.contains("response_timeout"), "{error}");
-        let mut given = settings("h", &[]);
-        given.scheme = "rediss".to_owned();
-        let error = refused(given);
-        assert!(error.contains("rediss") && error.contains("TLS"), "{error}");
-        let mut given = settings("h", &[]);
-        given.path = "/x".to_owned();
-        assert!(refused(given).contains("/x"));
-        let mut given = settings("h", &[]);
-        given.hosts.push(("i".to_owned(), None));
-        let error = refused(given);
-        assert!(error.contains("h,i") && error.contains("redlock"), "{error}");
-    }
-}
+mod tests;

@@ -74,5 +74,5 @@ mod writers;
 
 pub use crate::{
     backend::Redis,
-    config::{Config, Queue},
+    config::{Config, Deployment, Queue, Sentinel},
 };

@@ -19,7 +19,9 @@
 mod connection;
 mod error;
 mod reach;
+mod route;
 mod script;
+pub(crate) mod sentinel;
 mod subscription;
 
 use std::{
@@ -29,16 +31,19 @@ use std::{
 };
 
 use lock_core::{BootInstant, Clock};
+use redis::RedisConnectionInfo;
 pub use redis::Value;
 use tokio::runtime::Handle;
 
+pub(crate) use self::route::{Guide, ask_once};
 pub use self::{
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
+    route::{Address, AddressMap},
     script::{Script, ScriptCall},
     subscription::Subscription,
 };
-use self::{reach::Reach, subscription::Channels};
+use self::{reach::Reach, route::Route, subscription::Channels};
 
 /// How to reach one server.
 #[derive(Clone)]
@@ -54,8 +59,10 @@ pub struct NodeConfig {
     pub password: Option<String>,
     /// The number of the database.
     pub db: u32,
-    /// How long connecting may take, and how long an outage is bridged.
+    /// How long connecting may take.
     pub connect_timeout: Duration,
+    /// How long those who wait bridge an outage; `None` for as long as connecting may take.
+    pub failover_timeout: Option<Duration>,
     /// How long a request may take.
     pub response_timeout: Duration,
 }
@@ -71,6 +78,7 @@ impl NodeConfig {
             password: None,
             db: 0,
             connect_timeout: Duration::from_secs(1),
+            failover_timeout: None,
             response_timeout: Duration::from_millis(500),
         }
     }
@@ -80,6 +88,29 @@ impl NodeConfig {
     pub fn url(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         format!("redis://{host}:{}/{}", self.port, self.db)
+    }
+
+    /// The same for the server at `address`.
+    pub(crate) fn at(&self, address: &Address) -> Self {
+        Self { host: address.host.clone(), port: address.port, ..self.clone() }
+    }
+
+    /// How long those who wait bridge an outage.
+    #[must_use]
+    pub fn outage_limit(&self) -> Duration {
+        self.failover_timeout.unwrap_or(self.connect_timeout)
+    }
+
+    /// As whom to sign in, and to which database.
+    pub(crate) fn user(&self) -> RedisConnectionInfo {
+        let mut info = RedisConnectionInfo::default().set_db(self.db.into()).set_skip_set_lib_name();
+        if let Some(username) = &self.username {
+            info = info.set_username(username);
+        }
+        if let Some(password) = &self.password {
+            info = info.set_password(password);
+        }
+        info
     }
 }
 
@@ -128,7 +159,13 @@ impl Node {
     /// The server of `config`. Connects when it is first needed; its tasks run on `runtime`.
     #[must_use]
     pub fn new(config: NodeConfig, clock: Clock, runtime: Handle) -> Self {
-        Self::build(config, clock, runtime, None)
+        Self::build(config, clock, runtime, Route::Fixed, None)
+    }
+
+    /// The primary of several servers, whichever that is: `guide` knows whom to ask. What `config` says beside the server
+    /// holds for all of them.
+    pub(crate) fn following(config: NodeConfig, clock: Clock, runtime: Handle, guide: Arc<dyn Guide>) -> Self {
+        Self::build(config, clock, runtime, Route::Followed(guide), None)
     }
 
     /// The same, with a script that runs on each new connection before anything else does. A connection whose prelude did
@@ -138,11 +175,11 @@ impl Node {
     where
         P: Fn() -> ScriptCall + Send + Sync + 'static,
     {
-        Self::build(config, clock, runtime, Some(Arc::new(prelude)))
+        Self::build(config, clock, runtime, Route::Fixed, Some(Arc::new(prelude)))
     }
 
-    fn build(config: NodeConfig, clock: Clock, runtime: Handle, prelude: Option<Prelude>) -> Self {
-        let reach = Arc::new(Reach::new(config, clock));
+    fn build(config: NodeConfig, clock: Clock, runtime: Handle, route: Route, prelude: Option<Prelude>) -> Self {
+        let reach = Arc::new(Reach::new(config, clock, route));
         let channels = Channels::new(Arc::clone(&reach), &runtime);
         let shared = Shared {
             reach,
@@ -247,13 +284,18 @@ impl Node {
         self.shared.reach.failing_since()
     }
 
-    /// Resolves when nothing has succeeded on this server for as long as the connect limit, counted from `from` at the
+    /// Resolves when nothing has succeeded on this server for as long as an outage is bridged, counted from `from` at the
     /// earliest.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn out(&self, from: BootInstant) {
         self.shared.reach.out(from).await;
+    }
+
+    /// Notes what somebody says of which server the primary is, so that a node that follows it looks at once.
+    pub(crate) fn heard(&self, primary: &Address) {
+        self.shared.reach.heard(primary);
     }
 
     /// Gives up the connection; those who still have a clone of it may use it up. Nothing connects any more.

@@ -178,13 +178,13 @@ impl Redis {
     ) -> Result<(), Error> {
         let now = self.clock().now();
         let since = *failing_since.get_or_insert(now);
-        let limit = self.node().config().connect_timeout;
-        if !error.is_temporary() || now.saturating_since(since) >= limit {
+        let limits = self.node().config();
+        if !error.is_temporary() || now.saturating_since(since) >= limits.outage_limit() {
             return Err(self.unavailable(error));
         }
         tracing::debug!(%error, "trying again");
         // The longer it fails, the longer the pauses; `since` outlives a waiter, a back-off kept here would not.
-        let bound = (limit / 10).max(now.saturating_since(since) / 4);
+        let bound = (limits.connect_timeout / 10).max(now.saturating_since(since) / 4);
         tokio::select! {
             biased;
             () = stop.cancelled() => Err(Error::Cancelled),
@@ -203,7 +203,7 @@ impl Redis {
     }
 
     pub(crate) fn out(&self) -> Error {
-        let limit = self.node().config().connect_timeout;
+        let limit = self.node().config().outage_limit();
         Error::no_answer(self.url(), format!("nothing has succeeded on it for {limit:?}"))
     }
 }

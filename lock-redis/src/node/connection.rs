@@ -9,11 +9,14 @@ use std::{
     },
 };
 
-use futures::FutureExt;
-use redis::{AsyncConnectionConfig, Pipeline, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
-use tokio::{net::TcpStream, task::AbortHandle};
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value, aio::MultiplexedConnection};
+use tokio::task::AbortHandle;
 
-use super::{NodeError, Reach, Script, ScriptCall};
+use super::{
+    NodeError, Reach, Script, ScriptCall,
+    route::{Address, Guide, Route, dial},
+};
 
 /// A connection. Clones share it; it closes when the last one is dropped.
 ///
@@ -27,6 +30,8 @@ pub struct Connection {
 struct Live {
     wire: MultiplexedConnection,
     reach: Arc<Reach>,
+    /// Of a node that is followed: what the server announces itself as.
+    announced: Option<Address>,
     /// Set when it is of no further use: closed by either side, unanswered, or refusing writes.
     broken: Arc<AtomicBool>,
     /// The scripts that were sent with their source.
@@ -37,34 +42,104 @@ struct Live {
 /// How many requests may wait for the socket to take them; further ones wait for these.
 const WAITING_TO_BE_SENT: usize = 1_024;
 
+/// The one question that goes before everything else on a new connection, and what its answer has to be.
+#[derive(Debug, Clone, Copy)]
+enum Greeting {
+    /// The kernel of a server that stands still takes connections, too: only an answer shows that it is there.
+    Ping,
+    /// Whoever named the server may be wrong, or late: only the server itself knows whether it is a primary.
+    Role,
+}
+
 impl Connection {
     /// Connects and signs in. To be called on the runtime of the node.
     pub(super) async fn open(reach: Arc<Reach>) -> Result<Self, NodeError> {
         let limit = reach.config.connect_timeout;
         let clock = reach.clock;
-        let opened = clock.timeout(limit, Self::dial_and_greet(reach)).await;
-        opened.ok_or_else(|| NodeError::connect_timed_out(limit))?.map_err(NodeError::not_connected)
+        let opening = async {
+            match &reach.route {
+                Route::Fixed => Self::greet(Arc::clone(&reach), &reach.fixed(), None).await,
+                Route::Followed(guide) => Self::find(&reach, guide.as_ref()).await,
+            }
+        };
+        clock.timeout(limit, opening).await.unwrap_or_else(|| Err(NodeError::connect_timed_out(limit)))
     }
 
-    async fn dial_and_greet(reach: Arc<Reach>) -> Result<Self, RedisError> {
-        let (stream, user) = (dial(&reach).await?, sign_in(&reach));
+    /// Connects to the first server that is named as the primary and says so itself.
+    async fn find(reach: &Arc<Reach>, guide: &dyn Guide) -> Result<Self, NodeError> {
+        enum Step {
+            Named(Result<Address, NodeError>),
+            Asked(Result<Connection, NodeError>),
+        }
+        let mut steps = FuturesUnordered::new();
+        steps.extend(guide.candidates().into_iter().map(|candidate| candidate.map(Step::Named).boxed()));
+        let mut tried = HashSet::new();
+        let (mut nobody, mut refused) = (None, None);
+        while let Some(step) = steps.next().await {
+            match step {
+                Step::Asked(Ok(connection)) => return Ok(connection),
+                Step::Asked(Err(error)) => refused = Some(error),
+                Step::Named(Ok(address)) => {
+                    if tried.insert(address.clone()) {
+                        let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
+                        steps.push(
+                            async move { Step::Asked(Self::greet(reach, &at, Some(address)).await) }.boxed(),
+                        );
+                    }
+                }
+                // One that waiting may help is the better one to report.
+                Step::Named(Err(error)) if nobody.is_none() || error.is_temporary() => nobody = Some(error),
+                Step::Named(Err(_)) => {}
+            }
+        }
+        Err(refused.or(nobody).unwrap_or_else(NodeError::no_primary))
+    }
+
+    /// Connects to the server at `at`. One that was named as the primary under the name `announced` is asked whether it is.
+    async fn greet(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
+        let greeting = if announced.is_some() { Greeting::Role } else { Greeting::Ping };
+        let greeted = Self::dial_and_greet(Arc::clone(&reach), at, announced.clone(), greeting).await;
+        let (connection, answer) = greeted.map_err(NodeError::not_connected)?;
+        if let Some(announced) = announced {
+            if !is_primary(&answer) {
+                return Err(NodeError::not_primary(&announced));
+            }
+            reach.found(&announced);
+        }
+        Ok(connection)
+    }
+
+    async fn dial_and_greet(
+        reach: Arc<Reach>,
+        at: &Address,
+        announced: Option<Address>,
+        greeting: Greeting,
+    ) -> Result<(Self, Value), RedisError> {
+        let stream = dial(at).await?;
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
-        let (mut wire, driver) = MultiplexedConnection::new_with_config(&user, stream, config).await?;
+        let (mut wire, driver) = MultiplexedConnection::new_with_config(&reach.user(), stream, config).await?;
         let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&broken);
+        let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&reach), address)));
         // An end that is seen here, while nothing is under way, costs nobody an attempt.
         let driver = tokio::spawn(async move {
             driver.await;
             ended.store(true, Ordering::Release);
+            if let Some((reach, address)) = follows {
+                reach.lost(&address);
+            }
         });
-        let live = Live { wire: wire.clone(), reach, broken, known: Mutex::default(), driver: driver.abort_handle() };
+        let driver = driver.abort_handle();
+        let live = Live { wire: wire.clone(), reach, announced, broken, known: Mutex::default(), driver };
         let connection = Self { live: Arc::new(live) };
-        // The kernel of a server that stands still takes connections, too: only an answer shows that it is there.
-        match wire.send_packed_command(&redis::cmd("PING")).await? {
+        let greeting = match greeting {
+            Greeting::Ping => redis::cmd("PING"),
+            Greeting::Role => redis::cmd("ROLE"),
+        };
+        match wire.send_packed_command(&greeting).await? {
             Value::ServerError(error) => Err(error.into()),
-            _ => Ok(connection),
+            answer => Ok((connection, answer)),
         }
     }
 
@@ -98,7 +173,15 @@ impl Connection {
     /// Whether it is of no further use.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.live.broken.load(Ordering::Acquire)
+        self.live.broken.load(Ordering::Acquire) || !self.live.reach.leads_to(self.live.announced.as_ref())
+    }
+
+    /// Gives it up: the server is not there, or is the wrong one.
+    fn give_up(&self) {
+        self.live.broken.store(true, Ordering::Release);
+        if let Some(announced) = &self.live.announced {
+            self.live.reach.lost(announced);
+        }
     }
 
     fn is_new(&self, script: &'static Script) -> bool {
@@ -116,15 +199,16 @@ impl Connection {
             Some(Err(error)) => NodeError::broken(error),
             None => NodeError::timed_out(limit),
         };
-        // After a request without an answer the next answer might be taken for the wrong one, or never come.
-        self.live.broken.store(true, Ordering::Release);
+        // After a request without an answer the next answer might be taken for the wrong one, or never come. However much
+        // is sent after it, only what was received says that a server is there.
+        self.give_up();
         vec![Err(failure); commands.len()]
     }
 
     fn judge(&self, answer: Result<Value, NodeError>) -> Result<Value, NodeError> {
         match &answer {
             Err(error) if error.wants_new_connection() => {
-                self.live.broken.store(true, Ordering::Release);
+                self.give_up();
                 self.live.reach.failed();
             }
             // A server that refuses is there; whether that will do is for those to judge who asked.
@@ -169,20 +253,8 @@ fn is_missing(answer: &Result<Value, NodeError>) -> bool {
     answer.as_ref().is_err_and(NodeError::is_missing_script)
 }
 
-/// Opens the socket, without the delay that waits for more to send: a request is a whole.
-pub(super) async fn dial(reach: &Reach) -> Result<TcpStream, RedisError> {
-    let stream = TcpStream::connect((reach.config.host.as_str(), reach.config.port)).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-pub(super) fn sign_in(reach: &Reach) -> RedisConnectionInfo {
-    let mut info = RedisConnectionInfo::default().set_db(reach.config.db.into()).set_skip_set_lib_name();
-    if let Some(username) = &reach.config.username {
-        info = info.set_username(username);
-    }
-    if let Some(password) = &reach.config.password {
-        info = info.set_password(password);
-    }
-    info
+/// Whether a server says of itself that it is a primary.
+fn is_primary(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master")
 }

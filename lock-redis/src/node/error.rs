@@ -5,6 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use lock_core::Source;
 use redis::{RedisError, ServerError};
 
+use super::route::Address;
+
 /// Why a script has no answer. The one thing that matters: whether it may have run.
 #[derive(Debug, Clone)]
 pub enum NodeError {
@@ -101,6 +103,23 @@ impl NodeError {
     pub(crate) fn connect_timed_out(limit: Duration) -> Self {
         let reason = format!("no connection within {limit:?}");
         Self::NotApplied(Failure { kind: FailureKind::TimedOut, reason, source: None })
+    }
+
+    pub(crate) fn no_primary() -> Self {
+        let reason = "nobody is left to ask which server is the primary".into();
+        Self::NotApplied(Failure { kind: FailureKind::Connection, reason, source: None })
+    }
+
+    /// A server was named as the primary, and says that it is none.
+    pub(crate) fn not_primary(address: &Address) -> Self {
+        let reason = format!("{address} was named as the primary and is none");
+        Self::NotApplied(Failure { kind: FailureKind::ReadOnly, reason, source: None })
+    }
+
+    /// Those who were asked for the primary answer, and know of none.
+    pub(crate) fn unknown_service(service: &str) -> Self {
+        let reason = format!("the sentinels know no service {service:?}");
+        Self::NotApplied(Failure { kind: FailureKind::Unexpected, reason, source: None })
     }
 
     pub(crate) fn timed_out(limit: Duration) -> Self {

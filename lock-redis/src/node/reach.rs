@@ -1,21 +1,38 @@
-//! How to reach a server, and since when it cannot be reached.
+//! How to reach a server, since when it cannot be reached, and where it is now.
 
 use lock_core::{BootInstant, Clock};
+use redis::RedisConnectionInfo;
 use tokio::sync::watch;
 
-use super::NodeConfig;
+use super::{
+    NodeConfig,
+    route::{Address, Route},
+};
 
 /// What all connections to one server share.
 pub(super) struct Reach {
     pub(super) config: NodeConfig,
     pub(super) clock: Clock,
+    pub(super) route: Route,
     /// Since when nothing has succeeded; `None` while it works.
     failing: watch::Sender<Option<BootInstant>>,
+    /// Of a node that is followed: the server that was found to be the primary, as it announces itself; `None` when that
+    /// is to be found out anew. A connection to any other server is of no further use.
+    primary: watch::Sender<Option<Address>>,
 }
 
 impl Reach {
-    pub(super) fn new(config: NodeConfig, clock: Clock) -> Self {
-        Self { config, clock, failing: watch::Sender::new(None) }
+    pub(super) fn new(config: NodeConfig, clock: Clock, route: Route) -> Self {
+        Self { config, clock, route, failing: watch::Sender::new(None), primary: watch::Sender::new(None) }
+    }
+
+    /// The server of the configuration.
+    pub(super) fn fixed(&self) -> Address {
+        Address::new(&self.config.host, self.config.port)
+    }
+
+    pub(super) fn user(&self) -> RedisConnectionInfo {
+        self.config.user()
     }
 
     pub(super) fn failed(&self) {
@@ -34,7 +51,7 @@ impl Reach {
         *self.failing.borrow()
     }
 
-    /// Resolves when nothing has succeeded for as long as the connect limit, counted from `from` at the earliest.
+    /// Resolves when nothing has succeeded for as long as an outage is bridged, counted from `from` at the earliest.
     pub(super) async fn out(&self, from: BootInstant) {
         let mut failing = self.failing.subscribe();
         loop {
@@ -42,7 +59,7 @@ impl Reach {
             let given_up = async {
                 match since {
                     Some(since) => {
-                        self.clock.sleep_until(since.max(from).saturating_add(self.config.connect_timeout)).await;
+                        self.clock.sleep_until(since.max(from).saturating_add(self.config.outage_limit())).await;
                     }
                     None => std::future::pending().await,
                 }
@@ -53,5 +70,64 @@ impl Reach {
                 _ = failing.changed() => {}
             }
         }
+    }
+
+    /// The primary, as far as it is known.
+    pub(super) fn primary(&self) -> Option<Address> {
+        self.primary.borrow().clone()
+    }
+
+    /// Whether a connection to this server is one to the primary, as far as that is known. `None` is one that is not
+    /// followed.
+    pub(super) fn leads_to(&self, address: Option<&Address>) -> bool {
+        address.is_none() || *self.primary.borrow() == address.cloned()
+    }
+
+    /// Notes that this server has said itself that it is the primary.
+    pub(super) fn found(&self, address: &Address) {
+        self.primary.send_if_modified(|primary| {
+            let is_news = primary.as_ref() != Some(address);
+            *primary = Some(address.clone());
+            is_news
+        });
+    }
+
+    /// Notes that this server failed, or said that it is the primary no more.
+    pub(super) fn lost(&self, address: &Address) {
+        self.primary.send_if_modified(|primary| primary.take_if(|primary| primary == address).is_some());
+    }
+
+    /// Notes what somebody says of which server the primary is: whether that is so is found out by looking.
+    pub(super) fn heard(&self, address: &Address) {
+        self.primary.send_if_modified(|primary| primary.take_if(|primary| primary != address).is_some());
+    }
+
+    /// Resolves when this server is not known to be the primary (any more).
+    pub(super) async fn moved_from(&self, address: &Address) {
+        let mut primary = self.primary.subscribe();
+        // The sender is `self`'s own, so it is there.
+        let _ = primary.wait_for(|primary| primary.as_ref() != Some(address)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_heard_of_the_primary_only_makes_one_look_again() {
+        let reach = Reach::new(NodeConfig::new("h", 1), Clock::boot(), Route::Fixed);
+        let [old, new] = [1, 2].map(|port| Address::new("h", port));
+        reach.heard(&new);
+        assert_eq!(reach.primary(), None, "nobody has verified it");
+        reach.found(&old);
+        reach.heard(&old);
+        reach.lost(&new);
+        assert!(reach.leads_to(Some(&old)) && !reach.leads_to(Some(&new)) && reach.leads_to(None));
+        reach.heard(&new);
+        assert_eq!(reach.primary(), None);
+        reach.found(&new);
+        reach.lost(&new);
+        assert!(!reach.leads_to(Some(&new)));
     }
 }

@@ -21,8 +21,9 @@ use tokio::{
 
 use super::{
     NodeError,
-    connection::{dial, sign_in},
+    connection::Connection,
     reach::Reach,
+    route::{Address, Route, dial},
 };
 
 /// For how long, at least, a channel is kept after its last listener left: a busy lock does not subscribe over and over,
@@ -255,10 +256,11 @@ async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
             book.changed.notified().await;
         }
         match open(&reach).await {
-            Ok(pubsub) => {
+            Ok((pubsub, primary)) => {
                 reach.answered();
                 backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-                let ended = Session { reach: &reach, book: &book, pending: FuturesUnordered::new() }.run(pubsub).await;
+                let pending = FuturesUnordered::new();
+                let ended = Session { reach: &reach, book: &book, primary, pending }.run(pubsub).await;
                 tracing::debug!(node = %reach.config.url(), ended, "the subscription connection ended");
                 book.lost();
             }
@@ -272,11 +274,34 @@ async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
     }
 }
 
-async fn open(reach: &Reach) -> Result<PubSub, NodeError> {
+/// Connects; where the node is followed, to the server to which its commands go. Says which one that is.
+async fn open(reach: &Arc<Reach>) -> Result<(PubSub, Option<Address>), NodeError> {
+    let announced = match &reach.route {
+        Route::Fixed => None,
+        Route::Followed(_) => Some(primary(reach).await?),
+    };
+    let at = match (&reach.route, &announced) {
+        (Route::Followed(guide), Some(announced)) => guide.addresses().reached(announced).clone(),
+        _ => reach.fixed(),
+    };
     let limit = reach.config.connect_timeout;
-    let opening = async { PubSub::new(&sign_in(reach), dial(reach).await?).await };
-    let opened = reach.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
-    opened.map_err(NodeError::not_connected)
+    let opening = async { PubSub::new(&reach.user(), dial(&at).await?).await };
+    let opened = reach.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit));
+    let opened = opened.and_then(|opened| opened.map_err(NodeError::not_connected));
+    if let (Err(_), Some(announced)) = (&opened, &announced) {
+        reach.lost(announced);
+    }
+    Ok((opened?, announced))
+}
+
+/// The primary that commands go to, or the one that is found now.
+async fn primary(reach: &Arc<Reach>) -> Result<Address, NodeError> {
+    if let Some(known) = reach.primary() {
+        return Ok(known);
+    }
+    // A connection is the one thing that has verified it; this one is not needed for anything else.
+    Connection::open(Arc::clone(reach)).await?;
+    reach.primary().ok_or_else(NodeError::no_primary)
 }
 
 /// What a request on the subscription connection brought: channels that are confirmed now.
@@ -286,6 +311,8 @@ type Answer = Result<Vec<String>, RedisError>;
 struct Session<'a> {
     reach: &'a Reach,
     book: &'a Book,
+    /// Of a node that is followed: to which server this leads.
+    primary: Option<Address>,
     pending: FuturesUnordered<BoxFuture<'static, Answer>>,
 }
 
@@ -318,9 +345,13 @@ impl Session<'_> {
                     Err(_) => return "a request failed",
                 },
                 () = self.book.changed.notified() => {}
+                () = moved(self.reach, self.primary.as_ref()) => return "the primary is another server",
                 () = clock.sleep_until(ping_at), if !self.book.is_empty() => {
                     if unanswered {
                         self.reach.failed();
+                        if let Some(primary) = &self.primary {
+                            self.reach.lost(primary);
+                        }
                         return "no answer";
                     }
                     ping_at = clock.now().saturating_add(interval);
@@ -341,6 +372,14 @@ impl Session<'_> {
 
     fn ask(&mut self, request: impl Future<Output = Answer> + Send + 'static) {
         self.pending.push(request.boxed());
+    }
+}
+
+/// Resolves when messages come from another server, if the node is followed.
+async fn moved(reach: &Reach, from: Option<&Address>) {
+    match from {
+        Some(from) => reach.moved_from(from).await,
+        None => std::future::pending().await,
     }
 }
 

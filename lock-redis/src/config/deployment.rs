@@ -1,0 +1,169 @@
+//! Which servers there are, as settings say it.
+
+use std::fmt;
+
+use lock_core::{Error, Settings};
+
+use crate::node::{Address, AddressMap};
+
+/// What the servers are to each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Deployment {
+    /// One server: `redis://`.
+    #[default]
+    Standalone,
+    /// A primary with its replicas, which sentinels watch over: `redis+sentinel://`.
+    Sentinel(Sentinel),
+}
+
+/// Where the sentinels are, and what they call the service.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sentinel {
+    /// What the sentinels call the servers that they watch over.
+    pub service: String,
+    /// Where the sentinels are.
+    pub sentinels: Vec<Address>,
+    /// As whom to sign in to the sentinels; `None` for their default user.
+    pub username: Option<String>,
+    /// The password to sign in to the sentinels with.
+    pub password: Option<String>,
+}
+
+impl Sentinel {
+    /// The port of a sentinel that was given without one.
+    pub const PORT: u16 = 26_379;
+
+    /// The service of this name, asked for at these sentinels, where nobody signs in.
+    #[must_use]
+    pub fn new(service: impl Into<String>, sentinels: impl IntoIterator<Item = Address>) -> Self {
+        Self {
+            service: service.into(),
+            sentinels: sentinels.into_iter().collect(),
+            username: None,
+            password: None,
+        }
+    }
+}
+
+impl fmt::Debug for Sentinel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinel")
+            .field("service", &self.service)
+            .field("sentinels", &self.sentinels)
+            .field("username", &self.username)
+            .field("password", &self.password.as_ref().map(|_| "***"))
+            .finish()
+    }
+}
+
+impl Deployment {
+    /// The scheme of its URLs.
+    #[must_use]
+    pub const fn scheme(&self) -> &'static str {
+        match self {
+            Self::Standalone => "redis",
+            Self::Sentinel(_) => "redis+sentinel",
+        }
+    }
+
+    /// Its URL without secrets, for messages.
+    pub(super) fn url(&self, standalone: String, db: u32) -> String {
+        match self {
+            Self::Standalone => standalone,
+            Self::Sentinel(Sentinel { service, sentinels, .. }) => {
+                format!("{}://{}/{service}/{db}", self.scheme(), list(sentinels))
+            }
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Standalone => Ok(()),
+            Self::Sentinel(Sentinel { service, sentinels, .. }) => {
+                if sentinels.is_empty() {
+                    return Err(Error::config("hosts", "", "at least one sentinel"));
+                }
+                // It is one part of a URL's path, and one word of what sentinels say.
+                if service.is_empty() || service.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control()) {
+                    return Err(Error::config("service", service, "a word without slashes, as /orders in the path"));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads which servers there are, and the number of the database.
+pub(super) fn read(settings: &mut Settings) -> Result<(Deployment, Address, u32), Error> {
+    match settings.scheme.as_str() {
+        "redis" => {
+            let [server] = <[Address; 1]>::try_from(hosts(settings, super::Config::PORT)?).map_err(several)?;
+            Ok((Deployment::Standalone, server, database(&settings.path)?))
+        }
+        "redis+sentinel" => {
+            let sentinels = hosts(settings, Sentinel::PORT)?;
+            let (service, db) = service(&settings.path)?;
+            let first = sentinels[0].clone();
+            let mut sentinel = Sentinel::new(service, sentinels);
+            sentinel.username = settings.text("sentinel_username");
+            sentinel.password = settings.text("sentinel_password");
+            Ok((Deployment::Sentinel(sentinel), first, db))
+        }
+        other => Err(Error::config("scheme", other, "redis or redis+sentinel, without TLS")),
+    }
+}
+
+/// Reads where servers are reached that announce themselves by other addresses.
+pub(super) fn address_map(settings: &mut Settings) -> Result<AddressMap, Error> {
+    let Some(text) = settings.text("address_map") else { return Ok(AddressMap::default()) };
+    text.parse().map_err(|()| {
+        Error::config("address_map", text, "ANNOUNCED:PORT=REACHED:PORT, several of them with commas between")
+    })
+}
+
+fn hosts(settings: &Settings, port: u16) -> Result<Vec<Address>, Error> {
+    let address = |(host, given): &(String, Option<u16>)| {
+        // An IPv6 address stands in brackets in a URL, and without them everywhere else.
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(Error::config("host", host, "a name or an address"));
+        }
+        Ok(Address::new(host, given.unwrap_or(port)))
+    };
+    let hosts: Vec<_> = settings.hosts.iter().map(address).collect::<Result<_, _>>()?;
+    if hosts.is_empty() {
+        return Err(Error::config("host", "", "a name or an address"));
+    }
+    Ok(hosts)
+}
+
+fn several(given: Vec<Address>) -> Error {
+    let given: Vec<_> = given.into_iter().map(|address| address.host).collect();
+    let allowed = "one server; redis+sentinel:// and redlock:// take several";
+    Error::config("host", given.join(","), allowed)
+}
+
+/// Reads `/service` or `/service/db`.
+fn service(path: &str) -> Result<(String, u32), Error> {
+    let (service, db) = match path.strip_prefix('/').unwrap_or(path).split_once('/') {
+        Some((service, db)) => (service, db),
+        None => (path.strip_prefix('/').unwrap_or(path), ""),
+    };
+    if service.is_empty() {
+        return Err(Error::config("path", path, "what the sentinels call the service, as /orders or /orders/0"));
+    }
+    Ok((service.to_owned(), database(db)?))
+}
+
+fn database(path: &str) -> Result<u32, Error> {
+    match path.strip_prefix('/').unwrap_or(path) {
+        "" => Ok(0),
+        number => number.parse().map_err(|_| Error::config("path", path, "the number of a database, as /0")),
+    }
+}
+
+fn list(addresses: &[Address]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

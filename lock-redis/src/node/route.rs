@@ -1,0 +1,145 @@
+//! Which server to connect to: always the same one, or whichever is the primary now.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+
+use futures::future::BoxFuture;
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
+use tokio::net::TcpStream;
+
+use super::NodeError;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct Address {
+    /// Its name or IP address, without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Address {
+    /// The server at `host` and `port`.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+/// Reads `host:port`. An IPv6 address may stand in brackets or, as servers write it, without.
+impl FromStr for Address {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (host, port) = text.rsplit_once(':').ok_or(())?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = port.parse().map_err(|_| ())?;
+        if host.is_empty() || port == 0 { Err(()) } else { Ok(Self::new(host, port)) }
+    }
+}
+
+/// Where servers are reached that announce themselves by addresses which this program cannot use, as behind a
+/// translation of addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressMap(BTreeMap<Address, Address>);
+
+impl AddressMap {
+    /// With another server: it announces itself as `announced` and is reached at `reached`.
+    #[must_use]
+    pub fn with(mut self, announced: Address, reached: Address) -> Self {
+        self.0.insert(announced, reached);
+        self
+    }
+
+    /// Where the server is reached that announces itself so.
+    #[must_use]
+    pub fn reached<'a>(&'a self, announced: &'a Address) -> &'a Address {
+        self.0.get(announced).unwrap_or(announced)
+    }
+}
+
+/// Reads `announced=reached,announced=reached`.
+impl FromStr for AddressMap {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        text.split(',').try_fold(Self::default(), |map, pair| {
+            let (announced, reached) = pair.split_once('=').ok_or(())?;
+            Ok(map.with(announced.parse()?, reached.parse()?))
+        })
+    }
+}
+
+/// Knows whom to ask which server is the primary. What it is told may be out of date: a server that is named is asked
+/// itself, before anything else is sent to it.
+pub(crate) trait Guide: Send + Sync {
+    /// The questions to ask, all at once; each is answered with the address of a server that may be the primary.
+    fn candidates(&self) -> Vec<BoxFuture<'static, Result<Address, NodeError>>>;
+
+    /// Where a server is reached that announces itself as `address`.
+    fn addresses(&self) -> &AddressMap;
+}
+
+/// How a node finds its server.
+#[derive(Clone, Default)]
+pub(super) enum Route {
+    /// It is the one of the configuration.
+    #[default]
+    Fixed,
+    /// It is whichever is the primary.
+    Followed(Arc<dyn Guide>),
+}
+
+/// Opens the socket, without the delay that waits for more to send: a request is a whole.
+pub(crate) async fn dial(address: &Address) -> Result<TcpStream, RedisError> {
+    let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Asks one question on a connection of its own. Has no limit of its own.
+pub(crate) async fn ask_once(address: &Address, user: &RedisConnectionInfo, question: &Cmd) -> Result<Value, RedisError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let (mut wire, driver) = MultiplexedConnection::new_with_config(user, dial(address).await?, config).await?;
+    tokio::select! {
+        answer = wire.send_packed_command(question) => match answer? {
+            Value::ServerError(error) => Err(error.into()),
+            answer => Ok(answer),
+        },
+        () = driver => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_and_servers_write_them() {
+        for (text, host, port) in [("h:1", "h", 1), ("[::1]:2", "::1", 2), ("::1:3", "::1", 3), ("10.0.0.1:4", "10.0.0.1", 4)] {
+            assert_eq!(text.parse(), Ok(Address::new(host, port)), "{text}");
+        }
+        for text in ["", "h", ":1", "h:", "h:0", "h:x", "h:70000"] {
+            assert_eq!(text.parse::<Address>(), Err(()), "{text}");
+        }
+        assert_eq!(Address::new("::1", 2).to_string().parse(), Ok(Address::new("::1", 2)));
+    }
+
+    #[test]
+    fn a_server_that_is_not_in_the_map_is_reached_where_it_says() {
+        let map: AddressMap = "10.0.0.1:1=h:2,10.0.0.2:1=h:3".parse().unwrap();
+        let at = |text: &str| text.parse::<Address>().unwrap();
+        assert_eq!(map.reached(&at("10.0.0.2:1")), &at("h:3"));
+        assert_eq!(map.reached(&at("10.0.0.3:1")), &at("10.0.0.3:1"));
+        for text in ["a:1", "a:1=b", "a=b:1", "a:1=b:1,"] {
+            assert_eq!(text.parse::<AddressMap>(), Err(()), "{text}");
+        }
+    }
+}
