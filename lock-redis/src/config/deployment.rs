@@ -38,12 +38,7 @@ impl Sentinel {
     /// The service of this name, asked for at these sentinels, where nobody signs in.
     #[must_use]
     pub fn new(service: impl Into<String>, sentinels: impl IntoIterator<Item = Address>) -> Self {
-        Self {
-            service: service.into(),
-            sentinels: sentinels.into_iter().collect(),
-            username: None,
-            password: None,
-        }
+        Self { service: service.into(), sentinels: sentinels.into_iter().collect(), username: None, password: None }
     }
 }
 

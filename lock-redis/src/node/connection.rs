@@ -82,9 +82,7 @@ impl Connection {
                 Step::Named(Ok(address)) => {
                     if tried.insert(address.clone()) {
                         let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
-                        steps.push(
-                            async move { Step::Asked(Self::greet(reach, &at, Some(address)).await) }.boxed(),
-                        );
+                        steps.push(async move { Step::Asked(Self::greet(reach, &at, Some(address)).await) }.boxed());
                     }
                 }
                 // One that waiting may help is the better one to report.

@@ -105,7 +105,11 @@ pub(crate) async fn dial(address: &Address) -> Result<TcpStream, RedisError> {
 }
 
 /// Asks one question on a connection of its own. Has no limit of its own.
-pub(crate) async fn ask_once(address: &Address, user: &RedisConnectionInfo, question: &Cmd) -> Result<Value, RedisError> {
+pub(crate) async fn ask_once(
+    address: &Address,
+    user: &RedisConnectionInfo,
+    question: &Cmd,
+) -> Result<Value, RedisError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let (mut wire, driver) = MultiplexedConnection::new_with_config(user, dial(address).await?, config).await?;
     tokio::select! {
@@ -123,7 +127,9 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_people_and_servers_write_them() {
-        for (text, host, port) in [("h:1", "h", 1), ("[::1]:2", "::1", 2), ("::1:3", "::1", 3), ("10.0.0.1:4", "10.0.0.1", 4)] {
+        for (text, host, port) in
+            [("h:1", "h", 1), ("[::1]:2", "::1", 2), ("::1:3", "::1", 3), ("10.0.0.1:4", "10.0.0.1", 4)]
+        {
             assert_eq!(text.parse(), Ok(Address::new(host, port)), "{text}");
         }
         for text in ["", "h", ":1", "h:", "h:0", "h:x", "h:70000"] {

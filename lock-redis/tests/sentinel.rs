@@ -1,0 +1,223 @@
+//! What holds when the primary is another server all of a sudden.
+
+mod common;
+#[path = "common/guide.rs"]
+mod guide;
+
+use std::time::Duration;
+
+use common::{LIMIT, connect, keys, soon};
+use guide::{FalseSentinel, SERVICE};
+use lock_core::{Clock, Error, Guard, Locks, Loss};
+use lock_lab::servers;
+use lock_redis::{Config, Redis, Sentinel, node::Address};
+
+const TTL: Duration = Duration::from_secs(6);
+
+/// A primary and a replica of which the only guide is told what to say.
+struct Pair {
+    servers: [servers::Redis; 2],
+    guide: FalseSentinel,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let start =
+            async || servers::Redis::start_with(&["--save", "", "--repl-diskless-sync-delay", "0"]).await.unwrap();
+        let servers = [start().await, start().await];
+        let pair = Self { guide: FalseSentinel::naming(servers[0].port()).await, servers };
+        pair.follow(1, 0).await;
+        pair
+    }
+
+    fn port(&self, server: usize) -> u16 {
+        self.servers[server].port()
+    }
+
+    /// Makes one a replica of the other, and waits until it has what the other has.
+    async fn follow(&self, replica: usize, primary: usize) {
+        let port = self.port(primary).to_string();
+        () = self.servers[replica].ask("REPLICAOF", &["127.0.0.1", &port]).await.unwrap();
+        soon(async {
+            let follows =
+                async || self.servers[replica].info("replication").await.unwrap()["master_link_status"] == "up";
+            while !follows().await {}
+        })
+        .await;
+    }
+
+    /// Waits until the replica has what the primary had.
+    async fn replicated(&self, primary: usize) {
+        let offset = async |server: usize, key| -> u64 {
+            self.servers[server].info("replication").await.unwrap()[key].parse().unwrap()
+        };
+        let written = offset(primary, "master_repl_offset").await;
+        soon(async { while offset(1 - primary, "slave_repl_offset").await < written {} }).await;
+    }
+
+    /// Makes the other one the primary. Nobody's connection is closed by that.
+    async fn promote(&self, primary: usize) {
+        self.replicated(1 - primary).await;
+        () = self.servers[primary].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
+        self.follow(1 - primary, primary).await;
+    }
+
+    fn config(&self) -> Config {
+        led_by(&[&self.guide])
+    }
+
+    async fn holder(&self, server: usize, name: &str) -> Option<String> {
+        self.servers[server].ask("GET", &[keys(name).lock()]).await.unwrap()
+    }
+}
+
+fn led_by(guides: &[&FalseSentinel]) -> Config {
+    let sentinel = Sentinel::new(SERVICE, guides.iter().map(|guide| guide.address()));
+    Config::sentinel(sentinel).with_ttl(TTL)
+}
+
+/// A client of real sentinels.
+async fn client_of(servers: &servers::Sentinel) -> Locks {
+    let at = servers.sentinels().iter().map(|sentinel| Address::new("127.0.0.1", sentinel.port()));
+    connect(Config::sentinel(Sentinel::new(servers::Sentinel::NAME, at)).with_ttl(TTL)).await
+}
+
+/// Waits until a renewal that was sent after this was called is acknowledged.
+async fn renewed(guard: &Guard) {
+    // The next one may be under way already; the one after it is not.
+    for _ in 0..2 {
+        let before = guard.valid_until();
+        soon(async {
+            while guard.valid_until() == before {
+                Clock::boot().sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        assert!(guard.is_valid(), "lost: {guard:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_and_those_who_wait_get_over_a_failover() {
+    let servers = servers::Sentinel::start().await.unwrap();
+    let (holder, waiter) = (client_of(&servers).await, client_of(&servers).await);
+    let guard = holder.mutex("a").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
+    let primary = servers.failover().await.unwrap();
+    renewed(&guard).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = soon(waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    let kept: Option<String> = servers.nodes()[primary].ask("GET", &[keys("a").lock()]).await.unwrap();
+    assert!(kept.is_some(), "the new primary keeps nothing");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_primary_costs_neither_the_holder_nor_those_who_wait_for_it() {
+    let mut servers = servers::Sentinel::start().await.unwrap();
+    let (holder, waiter) = (client_of(&servers).await, client_of(&servers).await);
+    let guard = holder.mutex("a").lock().await.unwrap();
+    renewed(&guard).await;
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
+    let _: u64 = servers.nodes()[0].ask("WAIT", &["2", "0"]).await.unwrap();
+    servers.kill(0);
+    servers.promoted(Some(0)).await.unwrap();
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    soon(waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sentinel_that_names_a_replica_is_not_believed() {
+    let pair = Pair::start().await;
+    pair.guide.name(pair.port(1));
+    let error = Redis::connect(pair.config()).await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("is none")), "{error}");
+    // One that is right is enough, whoever answers first.
+    let right = FalseSentinel::naming(pair.port(0)).await;
+    let locks = connect(led_by(&[&pair.guide, &right])).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    let sent = pair.servers[1].info("commandstats").await.unwrap();
+    assert!(!sent.contains_key("cmdstat_evalsha") && !sent.contains_key("cmdstat_subscribe"), "{sent:?}");
+}
+
+#[tokio::test]
+async fn a_service_that_no_sentinel_knows_is_an_error_that_names_it() {
+    let servers = servers::Sentinel::start().await.unwrap();
+    let at = servers.sentinels().iter().map(|sentinel| Address::new("127.0.0.1", sentinel.port()));
+    let error = Redis::connect(Config::sentinel(Sentinel::new("unheard-of", at))).await.unwrap_err();
+    assert!(error.to_string().contains("unheard-of"), "{error}");
+}
+
+#[tokio::test]
+async fn a_demoted_primary_grants_nothing_and_its_successor_is_found() {
+    let pair = Pair::start().await;
+    let locks = connect(pair.config()).await;
+    let guard = locks.mutex("held").lock().await.unwrap();
+    pair.promote(1).await;
+    // Nobody has told the client: its connection leads to the old one, which is a replica by now.
+    let error = locks.mutex("a").try_lock().await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("READONLY")), "{error}");
+    pair.guide.name(pair.port(1));
+    let next = soon(locks.mutex("a").lock()).await.unwrap();
+    assert_eq!(pair.holder(1, "a").await.map(|value| value.len()), Some(32));
+    renewed(&guard).await;
+    next.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_who_waits_goes_on_at_the_successor_of_a_demoted_primary() {
+    let pair = Pair::start().await;
+    // So long that nobody would look by himself.
+    let config = pair.config().with_ttl(3 * LIMIT);
+    let (holder, waiter) = (connect(config.clone()).await, connect(config).await);
+    soon(async {
+        while pair.guide.listeners() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let guard = holder.mutex("a").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
+    soon(async { while listeners(&pair.servers[0], "a").await == 0 {} }).await;
+    pair.promote(1).await;
+    pair.guide.name(pair.port(1));
+    pair.guide.say_switched(pair.port(0), pair.port(1));
+    // It listens where releases are published from now on, long before the holder's ttl is over.
+    soon(async { while listeners(&pair.servers[1], "a").await == 0 {} }).await;
+    guard.release().await.unwrap();
+    soon(waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+async fn listeners(server: &servers::Redis, name: &str) -> u64 {
+    let (_, count): (String, u64) = server.ask("PUBSUB NUMSUB", &[&keys(name).channel()]).await.unwrap();
+    count
+}
+
+#[tokio::test]
+async fn a_lock_that_the_new_primary_does_not_have_is_lost() {
+    let pair = Pair::start().await;
+    let locks = connect(pair.config()).await;
+    () = pair.servers[1].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    pair.guide.name(pair.port(1));
+    pair.follow(0, 1).await;
+    let after = soon(locks.mutex("a").lock()).await.unwrap();
+    assert_eq!(soon(guard.lost()).await, Loss::TakenAway);
+    assert!(after.is_valid() && after.token() > guard.token(), "{after:?} after {guard:?}");
+}
+
+#[tokio::test]
+async fn an_outage_that_outlasts_the_limit_ends_a_wait() {
+    let mut pair = Pair::start().await;
+    let locks = connect(pair.config().with_failover_timeout(Duration::from_millis(500))).await;
+    pair.servers[0].kill();
+    let error = soon(locks.mutex("a").lock()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    pair.servers[0].restart().await.unwrap();
+    soon(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
+    locks.close(LIMIT).await.unwrap();
+}
