@@ -9,6 +9,8 @@ mod fixtures;
 mod links;
 #[path = "conformance/local.rs"]
 mod local;
+#[path = "conformance/redis_keys.rs"]
+mod redis_keys;
 #[path = "conformance/redis_nodes.rs"]
 mod redis_nodes;
 #[path = "conformance/zookeeper.rs"]

@@ -35,8 +35,12 @@ impl Proxies {
 
     /// `127.0.0.1:1234,127.0.0.1:1235` for a URL.
     pub(crate) fn hosts(&self) -> String {
-        let ports: Vec<_> = self.0.iter().map(Proxy::port).collect();
-        hosts(&ports)
+        hosts(&self.ports())
+    }
+
+    /// Their ports, in the order of the servers.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.0.iter().map(Proxy::port).collect()
     }
 }
 
