@@ -1,0 +1,1 @@
+//! The table of docs/reliability.md names exactly these tests.
