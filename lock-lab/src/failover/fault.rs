@@ -191,8 +191,8 @@ impl Fault {
             }
             Self::ClockJump => "The wall clock of the primary, or of one server, jumps 60 s ahead.",
             Self::ClockJumpMinimalQuorum => {
-                "The lock is granted while a minority is frozen; then those go on, and the wall clock of one of the nodes \
-                 that granted it jumps 60 s ahead."
+                "The holder is cut off from a minority of the nodes before it is granted the lock; then the wall clock of \
+                 one of the others jumps 60 s ahead."
             }
             Self::KeyDeleted => "A third party deletes the holder's key on every server, or its node.",
             Self::ScriptFlush => "SCRIPT FLUSH on every server.",
@@ -241,32 +241,28 @@ impl Fault {
         self.why_not(on).is_none()
     }
 
-    /// Why it makes no sense on that arrangement; `None` when it does.
+    /// Why it makes no sense on that arrangement; `None` where it does.
     #[must_use]
     pub fn why_not(self, on: Arrangement) -> Option<&'static str> {
-        let (applies, why) = match self {
-            Self::ServerKilled => (
-                on.voters() > 1 || on.replicates() || on.is_durable(),
-                "the one server would come back without its data, which is the fault server-restarted-empty",
-            ),
-            Self::ServerRestartedEmpty if on == Arrangement::Redlock5Durable => {
-                (false, "told that its nodes forget nothing, it has no answer to one that does")
+        match self {
+            Self::ServerKilled if on.voters() == 1 && !on.replicates() && !on.is_durable() => {
+                Some("the one server comes back without its data, which is the fault server-restarted-empty")
             }
-            Self::ServerRestartedEmpty => (
-                on != Arrangement::Zk1,
-                "a ZooKeeper that has lost everything is a new one, whose transactions start anew",
-            ),
-            Self::ServerRestartedDurable => (on.is_durable(), "its servers keep no data"),
-            Self::MajorityFrozen => (on.voters() > 1, "one server is no majority: that is the fault server-frozen"),
-            Self::FailoverBeforeReplication => (on.replicates(), "nothing is replicated to take its place"),
-            Self::ClockJump => (!on.is_zookeeper(), "sessions are counted on the monotonic clock"),
-            Self::ScriptFlush => (!on.is_zookeeper(), "it has no scripts"),
-            Self::ReadOnly => (!on.is_zookeeper(), "its servers are not made replicas by command"),
-            Self::ClockJumpMinimalQuorum => (on.is_redlock(), "it has no majority of independent nodes"),
-            Self::SessionTakenOver => (on.is_zookeeper(), "it has no sessions"),
-            _ => (true, ""),
-        };
-        (!applies).then_some(why)
+            Self::ServerRestartedEmpty if on == Arrangement::Zk1 => {
+                Some("a ZooKeeper that has lost everything is another one, whose transactions start anew")
+            }
+            Self::ServerRestartedEmpty if on == Arrangement::Redlock5Durable => {
+                Some("this deployment was told that its nodes forget nothing (restart_quarantine=off)")
+            }
+            Self::ServerRestartedDurable if !on.is_durable() => Some("its servers keep everything in memory"),
+            Self::MajorityFrozen if on.voters() == 1 => Some("no majority decides here"),
+            Self::FailoverBeforeReplication if !on.replicates() => Some("nothing is replicated to a server in waiting"),
+            Self::ClockJump if on.is_zookeeper() => Some("ZooKeeper counts sessions on the monotonic clock"),
+            Self::ScriptFlush | Self::ReadOnly if on.is_zookeeper() => Some("ZooKeeper knows no such thing"),
+            Self::ClockJumpMinimalQuorum if !on.is_redlock() => Some("no majority of clocks decides here"),
+            Self::SessionTakenOver if !on.is_zookeeper() => Some("Redis has no sessions"),
+            _ => None,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use lock_core::Clock;
 
-use super::{Redis, redis::Kind, until::until};
+use super::{Redis, redis::Kind, until::Patience};
 use crate::LabError;
 
 /// Primaries, and as many replicas: node `n + PRIMARIES` starts as the replica of node `n`.
@@ -182,15 +182,15 @@ impl Cluster {
     /// # Errors
     /// [`LabError::Control`] when it refuses, [`LabError::NotStarted`] when it is not promoted.
     pub async fn failover(&self, replica: usize) -> Result<(), LabError> {
-        let clock = Clock::boot();
-        until("a forced failover", async || {
-            let ordered: Result<(), LabError> = self.nodes[replica].ask("CLUSTER FAILOVER", &[]).await;
-            ordered.map_err(|error| error.to_string())?;
+        let patience = Patience::with("a forced failover");
+        loop {
+            () = self.nodes[replica].ask("CLUSTER FAILOVER", &[]).await?;
             // The others give no vote soon after their last one for the same slots; then it has to be ordered again.
-            let promoted = clock.timeout(ORDER_LIMIT, self.promoted(replica)).await;
-            promoted.unwrap_or_else(|| Err(not_promoted(replica))).map_err(|error| error.to_string())
-        })
-        .await
+            if let Some(promoted) = Clock::boot().timeout(ORDER_LIMIT, self.promoted(replica)).await {
+                return promoted;
+            }
+            patience.again(format!("node {replica} is still a replica")).await?;
+        }
     }
 
     /// Waits until node `index` is a primary to itself.
@@ -198,14 +198,13 @@ impl Cluster {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn promoted(&self, index: usize) -> Result<(), LabError> {
-        until("another primary", async || {
-            let state = self.nodes[index].info("replication").await.map_err(|error| error.to_string())?;
-            match state.get("role").map(String::as_str) {
-                Some("master") => Ok(()),
-                role => Err(format!("node {index} has the role {role:?}")),
+        let patience = Patience::with("another primary");
+        loop {
+            match self.nodes[index].role().await {
+                Ok(role) if role == "master" => return Ok(()),
+                role => patience.again(format!("node {index} has the role {role:?}")).await?,
             }
-        })
-        .await
+        }
     }
 
     /// Opens a slot for its migration: its primary asks those whose keys it no longer has to go to node `to`. A script
@@ -261,7 +260,11 @@ impl Cluster {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn wait_until_ready(&self) -> Result<(), LabError> {
-        until("a redis cluster", async || self.ready().await).await
+        let patience = Patience::with("a redis cluster");
+        while let Err(reason) = self.ready().await {
+            patience.again(reason).await?;
+        }
+        Ok(())
     }
 
     async fn ready(&self) -> Result<(), String> {
@@ -317,12 +320,11 @@ impl Cluster {
         }
         for index in 0..PRIMARIES {
             let replica = &self.nodes[index + PRIMARIES];
-            until("a redis cluster", async || {
-                // Refused until the two have heard of each other.
-                let joined: Result<(), _> = replica.ask("CLUSTER REPLICATE", &[&self.ids[index]]).await;
-                joined.map_err(|error| error.to_string())
-            })
-            .await?;
+            let patience = Patience::with("a redis cluster");
+            // Refused until the two have heard of each other.
+            while let Err(refusal) = replica.ask::<()>("CLUSTER REPLICATE", &[&self.ids[index]]).await {
+                patience.again(refusal.to_string()).await?;
+            }
         }
         Ok(())
     }
@@ -343,10 +345,6 @@ impl Cluster {
         }
         Err(last)
     }
-}
-
-fn not_promoted(replica: usize) -> LabError {
-    LabError::control("the cluster", "CLUSTER FAILOVER", &format!("node {replica} is still a replica"))
 }
 
 async fn members(node: &Redis) -> Result<Vec<Member>, LabError> {

@@ -323,6 +323,11 @@ impl Redis {
         request.query_async(&mut connection).await.map_err(|error| self.control(command, &error))
     }
 
+    /// What it is in the replication: `master` or `slave`.
+    pub(super) async fn role(&self) -> Result<String, LabError> {
+        Ok(self.info("replication").await?.remove("role").unwrap_or_default())
+    }
+
     pub(crate) fn label(&self) -> String {
         format!("{} on port {}", self.program.name, self.port)
     }

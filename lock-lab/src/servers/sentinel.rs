@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Redis, redis::Kind, until::until};
+use super::{Redis, redis::Kind, until::Patience};
 use crate::LabError;
 
 /// How many Sentinels there are, and how many of them must agree that the primary is down.
@@ -188,12 +188,11 @@ impl Sentinel {
     /// [`LabError::Control`] when the Sentinels refuse, [`LabError::NotStarted`] when nobody is promoted.
     pub async fn failover(&self) -> Result<usize, LabError> {
         let old = self.primary().await;
-        until("a forced failover", async || {
-            // A failover that is under way, or a replica not yet seen, makes it refuse for a while.
-            let ordered: Result<(), _> = self.sentinels[0].ask("SENTINEL FAILOVER", &[Self::NAME]).await;
-            ordered.map_err(|error| error.to_string())
-        })
-        .await?;
+        let patience = Patience::with("a forced failover");
+        // A failover that is under way, or a replica not yet seen, makes it refuse for a while.
+        while let Err(refusal) = self.sentinels[0].ask::<()>("SENTINEL FAILOVER", &[Self::NAME]).await {
+            patience.again(refusal.to_string()).await?;
+        }
         self.promoted(old).await
     }
 
@@ -202,15 +201,17 @@ impl Sentinel {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn promoted(&self, old: Option<usize>) -> Result<usize, LabError> {
-        until("another primary", async || {
-            let primary = self.primary().await.filter(|primary| Some(*primary) != old);
-            let primary = primary.ok_or("the Sentinels name none")?;
-            match self.role(primary).await.as_deref() {
-                Some("master") => Ok(primary),
-                role => Err(format!("node {primary} has the role {role:?}")),
+        let patience = Patience::with("another primary");
+        loop {
+            let Some(primary) = self.primary().await.filter(|primary| Some(*primary) != old) else {
+                patience.again("the Sentinels name none".into()).await?;
+                continue;
+            };
+            match self.nodes[primary].role().await {
+                Ok(role) if role == "master" => return Ok(primary),
+                role => patience.again(format!("node {primary} has the role {role:?}")).await?,
             }
-        })
-        .await
+        }
     }
 
     /// Waits until there is one primary, all other data nodes follow it, and the Sentinels could fail over. All must run.
@@ -218,7 +219,11 @@ impl Sentinel {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn wait_until_ready(&self) -> Result<(), LabError> {
-        until("redis with Sentinels", async || self.ready().await).await
+        let patience = Patience::with("redis with Sentinels");
+        while let Err(reason) = self.ready().await {
+            patience.again(reason).await?;
+        }
+        Ok(())
     }
 
     async fn ready(&self) -> Result<(), String> {
@@ -238,10 +243,6 @@ impl Sentinel {
             knows_all(sentinel).await?;
         }
         Ok(())
-    }
-
-    async fn role(&self, index: usize) -> Option<String> {
-        self.nodes[index].info("replication").await.ok()?.remove("role")
     }
 
     async fn hurry(&self, index: usize) -> Result<(), LabError> {

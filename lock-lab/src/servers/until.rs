@@ -2,27 +2,36 @@
 
 use std::time::Duration;
 
-use lock_core::Clock;
+use lock_core::{BootInstant, Clock};
 
 use crate::LabError;
 
 /// How long several servers may take to agree on something. Seconds are usual; more on a machine that is busy with other
 /// tests.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Asks again and again until the answer is `Ok`; the last other answer goes into the error.
-pub(super) async fn until<T>(what: &str, ask: impl AsyncFn() -> Result<T, String>) -> Result<T, LabError> {
-    let clock = Clock::boot();
-    let deadline = clock.now().saturating_add(LIMIT);
-    loop {
-        match ask().await {
-            Ok(answer) => return Ok(answer),
-            Err(reason) if clock.now() >= deadline => {
-                let reason = format!("not within {LIMIT:?}: {reason}");
-                return Err(LabError::NotStarted { server: what.to_owned(), reason, log: String::new() });
-            }
-            Err(_) => clock.sleep(PAUSE).await,
+/// For how long something is asked again and again.
+#[derive(Debug)]
+pub(super) struct Patience {
+    what: &'static str,
+    deadline: BootInstant,
+}
+
+impl Patience {
+    /// What is waited for is named in the error.
+    pub(super) fn with(what: &'static str) -> Self {
+        Self { what, deadline: Clock::boot().now().saturating_add(LIMIT) }
+    }
+
+    /// Waits for the next time to ask; the last reason goes into the error.
+    pub(super) async fn again(&self, reason: String) -> Result<(), LabError> {
+        let clock = Clock::boot();
+        if clock.now() >= self.deadline {
+            let reason = format!("not within {LIMIT:?}: {reason}");
+            return Err(LabError::NotStarted { server: self.what.to_owned(), reason, log: String::new() });
         }
+        clock.sleep(PAUSE).await;
+        Ok(())
     }
 }
