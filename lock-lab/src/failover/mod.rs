@@ -8,3 +8,4 @@ pub mod fault;
 pub mod frozen;
 pub mod matrix;
 pub mod report;
+pub mod scene;

@@ -14,7 +14,7 @@ mod reaper;
 mod redis;
 mod sentinel;
 mod until;
-mod zookeeper;
+pub(crate) mod zookeeper;
 
 pub use self::{
     cluster::{Cluster, ClusterOptions},

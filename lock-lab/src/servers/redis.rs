@@ -324,7 +324,7 @@ impl Redis {
     }
 
     /// What it is in the replication: `master` or `slave`.
-    pub(super) async fn role(&self) -> Result<String, LabError> {
+    pub(crate) async fn role(&self) -> Result<String, LabError> {
         Ok(self.info("replication").await?.remove("role").unwrap_or_default())
     }
 

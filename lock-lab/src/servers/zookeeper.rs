@@ -1,6 +1,7 @@
 //! ZooKeeper: one server, or an ensemble.
 
 mod server;
+pub(crate) mod session;
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -144,6 +145,22 @@ impl ZooKeeper {
         self.restart(index).await
     }
 
+    /// Takes over the session with this id and closes it: any server gives a session to whoever has its password, and
+    /// computes that from the id.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when no server does so.
+    pub async fn end_session(&self, session: i64) -> Result<(), LabError> {
+        let mut last = String::new();
+        for server in self.servers.iter().filter(|server| server.process.is_some()) {
+            match session::take_over_and_close(server.ports[0], session).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = error.to_string(),
+            }
+        }
+        Err(LabError::control("ZooKeeper", "the end of a session", &last))
+    }
+
     /// The fields of `mntr` of server `index`.
     ///
     /// # Errors
@@ -182,7 +199,10 @@ impl ZooKeeper {
     }
 
     /// Waits until every running server serves clients, with one leader among them.
-    async fn wait_until_ready(&mut self) -> Result<(), LabError> {
+    ///
+    /// # Errors
+    /// [`LabError::NotStarted`] when that does not happen, or a server has ended.
+    pub async fn wait_until_ready(&mut self) -> Result<(), LabError> {
         let clock = Clock::boot();
         let deadline = clock.now().saturating_add(START_LIMIT);
         loop {

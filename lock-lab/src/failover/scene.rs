@@ -1,0 +1,120 @@
+//! One arrangement of servers, with proxies in front of all of them, and one fault that can strike it.
+
+mod links;
+mod observer;
+mod servers;
+mod strike;
+mod truth;
+
+use std::time::Duration;
+
+use lock_core::LockName;
+use lock_redis::keys::Keys;
+
+use self::{links::Links, servers::Servers};
+pub use self::{links::Side, observer::Observer};
+use super::{arrangement::Arrangement, fault::Fault};
+use crate::{LabError, servers::ZooKeeper};
+
+/// What the keys of locks begin with by default.
+const PREFIX: &str = "lock";
+/// How many data nodes an arrangement with Sentinels has; the Sentinels come after them.
+const SENTINEL_NODES: usize = 3;
+
+/// Running servers and the fault of one run.
+///
+/// A run calls [`Scene::prepare`], has the victim take the lock, calls [`Scene::inject`] while it holds, lets the fault
+/// last, calls [`Scene::heal`], and waits with [`Scene::healthy`]. The processes that hold are not the scene's: of the
+/// faults that strike them it knows only the names, and does nothing.
+#[derive(Debug)]
+pub struct Scene {
+    arrangement: Arrangement,
+    fault: Fault,
+    name: LockName,
+    servers: Servers,
+    links: Links,
+    /// The servers that the fault has struck.
+    struck: Vec<usize>,
+}
+
+impl Scene {
+    /// Starts the servers. `name` is the lock that the victim will hold: the fault strikes the servers that have it.
+    ///
+    /// # Errors
+    /// [`LabError`]; `Missing` when a program is not installed, `Run` when the fault makes no sense on the arrangement.
+    pub async fn start(arrangement: Arrangement, fault: Fault, name: LockName) -> Result<Self, LabError> {
+        if let Some(reason) = fault.why_not(arrangement) {
+            return Err(LabError::run(format!("{fault} does not apply to {arrangement}: {reason}")));
+        }
+        let own_clocks = matches!(fault, Fault::ClockJump | Fault::ClockJumpMinimalQuorum);
+        let servers = Servers::start(arrangement, own_clocks).await?;
+        let links = Links::start(&servers.ports()).await?;
+        Ok(Self { arrangement, fault, name, servers, links, struck: Vec::new() })
+    }
+
+    /// Which arrangement it is.
+    #[must_use]
+    pub fn arrangement(&self) -> Arrangement {
+        self.arrangement
+    }
+
+    /// Which fault it has.
+    #[must_use]
+    pub fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// The URL for connections of that side, whose locks outlive their holder by at most `lease`: the ttl, or ZooKeeper's
+    /// session time-out. One scene is for one lease: with Redlock it is the longest that the deployment allows.
+    #[must_use]
+    pub fn url(&self, side: Side, lease: Duration) -> String {
+        let millis = lease.as_millis();
+        let ttl = format!("ttl={millis}ms");
+        let all = self.links.hosts(side, 0..);
+        match self.arrangement {
+            Arrangement::Zk1 | Arrangement::Zk3 => {
+                format!("zk://{all}/?session_timeout={millis}ms&tick_time={}ms", ZooKeeper::TICK.as_millis())
+            }
+            Arrangement::Redis | Arrangement::RedisDurable => format!("redis://{all}/?{ttl}"),
+            Arrangement::RedisFifo => format!("redis://{all}/?{ttl}&queue=fifo"),
+            Arrangement::Sentinel | Arrangement::SentinelMinReplicas => {
+                let sentinels = self.links.hosts(side, SENTINEL_NODES..);
+                let least = if self.arrangement == Arrangement::Sentinel { "" } else { "&min_replicas=1" };
+                format!("redis+sentinel://{sentinels}/{}?{ttl}{least}", crate::servers::Sentinel::NAME)
+            }
+            Arrangement::Cluster => format!("redis+cluster://{all}/?{ttl}"),
+            Arrangement::Redlock3 | Arrangement::Redlock5 => format!("redlock://{all}/?{ttl}&max_ttl={millis}ms"),
+            Arrangement::Redlock5Durable => {
+                format!("redlock://{all}/?{ttl}&max_ttl={millis}ms&restart_quarantine=off")
+            }
+        }
+    }
+
+    /// What looks at the servers themselves, past the proxies. It can be used from other tasks, while a fault strikes.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer::new(self.arrangement, self.name.clone(), &self.servers.ports())
+    }
+
+    /// Waits until all servers run and do what they are for, with what they need to bear a fault. After a fault, it has
+    /// to be healed first.
+    ///
+    /// # Errors
+    /// [`LabError`] when a server does not answer, or they do not come to agree.
+    pub async fn healthy(&mut self) -> Result<(), LabError> {
+        self.servers.wait_until_ready().await
+    }
+
+    /// The servers' version.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when they do not answer.
+    pub async fn version(&self) -> Result<String, LabError> {
+        self.servers.version().await
+    }
+
+    /// The key under which the servers of Redis keep the lock.
+    fn key(&self) -> String {
+        Keys::new(PREFIX, &self.name).lock().to_owned()
+    }
+}

@@ -1,0 +1,143 @@
+//! Looks at the servers themselves, past the proxies, while a fault strikes.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use lock_core::{Clock, LockName};
+use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, aio::MultiplexedConnection};
+use tokio::sync::Mutex;
+
+use super::{PREFIX, SENTINEL_NODES, truth};
+use crate::{
+    LabError,
+    failover::{
+        arrangement::Arrangement,
+        check::Quorum,
+        events::{Lock, Truth},
+    },
+    servers::zookeeper::session,
+};
+
+/// How long one server may take to answer. One that is frozen never does.
+const ANSWER_LIMIT: Duration = Duration::from_millis(200);
+/// How long the servers may take until they serve again.
+const SERVED_LIMIT: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Looks at the servers of a scene. Clones look through the same connections.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    arrangement: Arrangement,
+    name: LockName,
+    servers: Arc<Vec<Server>>,
+    ensemble: truth::Ensemble,
+}
+
+/// One server, and a connection to it that is made anew after an error.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) port: u16,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Observer {
+    pub(super) fn new(arrangement: Arrangement, name: LockName, ports: &[u16]) -> Self {
+        let server = |port: &u16| Server { port: *port, connection: Mutex::default() };
+        let servers = Arc::new(ports.iter().map(server).collect());
+        Self { arrangement, name, servers, ensemble: truth::Ensemble::new(ports) }
+    }
+
+    /// On how many of how many servers a holder has to be.
+    #[must_use]
+    pub fn quorum(&self) -> Quorum {
+        if self.arrangement.is_redlock() { Quorum::majority(self.arrangement.voters()) } else { Quorum::ONE }
+    }
+
+    /// What the servers hold for that lock: one sample for each that answered and whose word counts. Replicas, and nodes
+    /// of a cluster that have not got its slot, give none. While a primary that was replaced does not know that yet, it
+    /// gives one beside its successor. Cancel safe.
+    pub async fn truth(&self, lock: Lock, round: u64) -> Vec<Truth> {
+        if self.arrangement.is_zookeeper() {
+            return self.ensemble.look(lock, round).await.into_iter().collect();
+        }
+        let looks = self.data_servers().iter().map(|server| truth::look(server, PREFIX, lock, round));
+        futures::future::join_all(looks).await.into_iter().flatten().collect()
+    }
+
+    /// Waits until the servers commit a write of their own clients again, and returns how long that took from now: for an
+    /// ensemble its own re-election, for a primary its replacement, for Redlock a majority of nodes that answer. To be
+    /// called right after the fault. Cancel safe.
+    ///
+    /// # Errors
+    /// [`LabError::Run`] when they do not within two minutes.
+    pub async fn served_again(&self) -> Result<Duration, LabError> {
+        let clock = Clock::boot();
+        let began = clock.now();
+        // Each by itself: one that is frozen must not hold up the news of the others.
+        let mut serving: FuturesUnordered<_> = self.data_servers().iter().map(|server| self.serving(server)).collect();
+        let enough = async {
+            for _ in 0..self.quorum().needed {
+                serving.next().await;
+            }
+        };
+        match clock.timeout(SERVED_LIMIT, enough).await {
+            Some(()) => Ok(clock.now().saturating_since(began)),
+            None => Err(LabError::run(format!("the servers take no write for {SERVED_LIMIT:?}"))),
+        }
+    }
+
+    /// Waits until this server takes a write, in the slot of the lock. Replicas take none, nor does a server of an
+    /// ensemble that knows of no leader.
+    async fn serving(&self, server: &Server) {
+        let key = format!("{{{PREFIX}:{}}}:observer", self.name);
+        let mut write = redis::pipe();
+        write.cmd("SET").arg(&key).arg(1).arg("PX").arg(1000).ignore();
+        loop {
+            let taken = if self.arrangement.is_zookeeper() {
+                session::open_and_close(server.port).await.is_ok()
+            } else {
+                server.ask::<()>(&write).await.is_some()
+            };
+            if taken {
+                return;
+            }
+            Clock::boot().sleep(PAUSE).await;
+        }
+    }
+
+    /// Those that keep locks.
+    fn data_servers(&self) -> &[Server] {
+        match self.arrangement {
+            Arrangement::Sentinel | Arrangement::SentinelMinReplicas => &self.servers[..SENTINEL_NODES],
+            _ => &self.servers,
+        }
+    }
+}
+
+impl Server {
+    /// Sends these commands, if the server takes connections and answers in time; else the connection is given up.
+    pub(super) async fn ask<T: FromRedisValue>(&self, question: &Pipeline) -> Option<T> {
+        let mut kept = self.connection.lock().await;
+        let exchange = async {
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => connect(self.port).await.ok()?,
+            };
+            let answer = question.query_async(&mut connection).await;
+            // An answer that is an error says nothing against the connection.
+            if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
+                *kept = Some(connection);
+            }
+            answer.ok()
+        };
+        Clock::boot().timeout(ANSWER_LIMIT, exchange).await.flatten()
+    }
+}
+
+async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_LIMIT))
+        .set_response_timeout(Some(ANSWER_LIMIT));
+    client.get_multiplexed_async_connection_with_config(&limits).await
+}

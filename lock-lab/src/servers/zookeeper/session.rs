@@ -1,0 +1,99 @@
+//! Sessions at the level of the wire: to see whether servers commit, and to close somebody else's.
+
+use std::{io, time::Duration};
+
+use lock_core::Clock;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+/// How long a server may take for a session. One that is frozen never answers.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Servers may grant another time-out.
+const TIMEOUT_MS: i32 = 1_000;
+/// The request to close the session.
+const CLOSE: i32 = -11;
+const PASSWORD_BYTES: usize = 16;
+
+/// Opens a session on the server at this loopback port, and closes it. A session is opened by a transaction, so it works
+/// exactly when the servers commit writes.
+pub(crate) async fn open_and_close(port: u16) -> io::Result<()> {
+    let exchange = async {
+        let (mut stream, session) = connect(port, 0, &[0; PASSWORD_BYTES]).await?;
+        if session == 0 {
+            return Err(io::Error::other("no session"));
+        }
+        close(&mut stream).await
+    };
+    limited(exchange).await
+}
+
+/// Takes over the session, which is known to whoever sees its nodes, and closes it: its client is told by the servers,
+/// as when it expires, and not by silence.
+pub(super) async fn take_over_and_close(port: u16, session: i64) -> io::Result<()> {
+    let exchange = async {
+        let (mut stream, taken) = connect(port, session, &password(session)).await?;
+        if taken != session {
+            return Err(io::Error::other("the server does not give this session away"));
+        }
+        close(&mut stream).await?;
+        // Its answer says that the close was committed.
+        answer(&mut stream).await.map(drop)
+    };
+    limited(exchange).await
+}
+
+async fn limited(exchange: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    Clock::boot().timeout(LIMIT, exchange).await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Connects with that session, or with a new one for 0; returns the session that the server gave.
+async fn connect(port: u16, session: i64, password: &[u8]) -> io::Result<(TcpStream, i64)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let mut request = Vec::new();
+    // Protocol version, last transaction seen, time-out, session, password, read-only.
+    request.extend(0_i32.to_be_bytes());
+    request.extend(0_i64.to_be_bytes());
+    request.extend(TIMEOUT_MS.to_be_bytes());
+    request.extend(session.to_be_bytes());
+    request.extend((PASSWORD_BYTES as u32).to_be_bytes());
+    request.extend(password);
+    request.push(0);
+    send(&mut stream, &request).await?;
+    // Protocol version and time-out, then the session.
+    let answer = answer(&mut stream).await?;
+    let session = answer.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes);
+    Ok((stream, session.ok_or(io::ErrorKind::InvalidData)?))
+}
+
+async fn close(stream: &mut TcpStream) -> io::Result<()> {
+    // The number of the request, and what it is.
+    send(stream, &[1_i32.to_be_bytes(), CLOSE.to_be_bytes()].concat()).await
+}
+
+async fn send(stream: &mut TcpStream, request: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
+    stream.write_all(&[&length.to_be_bytes(), request].concat()).await
+}
+
+async fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(stream.read_i32().await?).map_err(|_| io::ErrorKind::InvalidData)?;
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}
+
+/// The password that the servers give to that session: bytes of Java's generator of random numbers, seeded with the
+/// session and a constant.
+fn password(session: i64) -> Vec<u8> {
+    const MASK: u64 = (1 << 48) - 1;
+    const FACTOR: u64 = 0x5_DEEC_E66D;
+    let mut state = (session.cast_unsigned() ^ 0xB341_5C00 ^ FACTOR) & MASK;
+    let mut bytes = Vec::new();
+    for _ in 0..PASSWORD_BYTES / 4 {
+        state = (state.wrapping_mul(FACTOR) + 0xB) & MASK;
+        bytes.extend(&(state >> 16).to_le_bytes()[..4]);
+    }
+    bytes
+}
