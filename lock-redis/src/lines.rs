@@ -78,6 +78,8 @@ pub(crate) struct WaitingWriter {
     noted_at: Mutex<Option<BootInstant>>,
     /// That request was answered.
     is_confirmed: AtomicBool,
+    /// It does not wait any more, and has taken its note back if it knew of one.
+    has_left: AtomicBool,
 }
 
 /// A place in a line; leaving it is dropping it.
@@ -134,7 +136,13 @@ impl Line {
 
 impl WaitingWriter {
     pub(crate) fn new(id: String, arrived: BootInstant) -> Self {
-        Self { id, arrived, noted_at: Mutex::default(), is_confirmed: AtomicBool::new(false) }
+        Self {
+            id,
+            arrived,
+            noted_at: Mutex::default(),
+            is_confirmed: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+        }
     }
 
     /// When a request was sent, the last time, that has the server note that it waits; `None` when there is no note.
@@ -161,6 +169,11 @@ impl WaitingWriter {
         self.is_confirmed.store(false, Ordering::Release);
         std::mem::replace(&mut *self.noted_at.lock().unwrap_or_else(PoisonError::into_inner), at)
     }
+
+    /// Whether it waits no more. What is noted of it after that is for the one to take back that had it noted.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Acquire)
+    }
 }
 
 impl Place<'_> {
@@ -176,6 +189,15 @@ impl Place<'_> {
             let at = writers.iter().position(|writer| Arc::ptr_eq(writer, own))?;
             writers.get(at + 1).cloned()
         })
+    }
+
+    /// Goes out of the line of writers: nobody has it noted any more that has not done so yet.
+    pub(crate) fn leave(&self) {
+        let Some(own) = &self.writer else { return };
+        // Before it looks for a note of its own: whoever notes it from now on sees this after its request.
+        own.has_left.store(true, Ordering::Release);
+        self.line.writers(|writers| writers.retain(|writer| !Arc::ptr_eq(writer, own)));
+        self.line.writer_left.notify_waiters();
     }
 
     /// Resolves when no other writer stands before this one in the line.
@@ -194,10 +216,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(own) = &self.writer {
-            self.line.writers(|writers| writers.retain(|writer| !Arc::ptr_eq(writer, own)));
-            self.line.writer_left.notify_waiters();
-        }
+        self.leave();
         self.lines.open(|lines| {
             // Only the map and this place have it, and joining needs the map.
             if Arc::strong_count(&self.line) == 2 {

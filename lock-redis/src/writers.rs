@@ -41,7 +41,7 @@ impl Redis {
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
         let Some(own) = &place.writer else { return self.try_once(wanted, None, stop).await };
-        let next = place.next_writer();
+        let mut next = place.next_writer();
         let now = self.clock().now();
         let noted = own.noted(now, kept(wanted) / RENEWALS);
         let intent = Intent {
@@ -56,25 +56,30 @@ impl Redis {
             own.note(Some(now));
         }
         let tried = self.try_once(wanted, Some(&intent), stop).await;
-        match (&tried, next) {
-            (Ok(Tried::Granted(granted)), next) => {
-                if let Some(next) = next {
+        match &tried {
+            Ok(Tried::Granted(granted)) => {
+                if let Some(next) = &next {
                     next.confirm();
                 }
                 // Sent twice, the first request may have noted it and the second one not have known that.
                 own.note(granted.resent.then_some(now));
                 self.withdraw(wanted, place).await;
             }
-            (Ok(answered), next) => {
+            // It may have been granted before it was withdrawn, or nobody knows: then the next one is noted.
+            Ok(Tried::Stopped) | Err(_) => {}
+            Ok(answered) => {
                 // No time at all: it was refused because it had been undone, and that notes nothing.
                 if matches!(answered, Tried::Held(left) if *left != Some(Duration::ZERO)) {
                     own.confirm();
                 }
-                if let Some(next) = next {
+                if let Some(next) = next.take() {
                     next.note(next_before);
                 }
             }
-            (Err(_), _) => {}
+        }
+        // One that left meanwhile may have taken its note back before this request had it made.
+        if let Some(next) = next.filter(|next| next.has_left()) {
+            self.take_back(wanted, &next).await;
         }
         tried
     }
@@ -105,8 +110,14 @@ impl Redis {
 
     /// Takes the note of this writer back, if there may be one. Without an answer the janitor goes on.
     pub(crate) async fn withdraw(&self, wanted: &Wanted<'_>, place: &Place<'_>) {
-        let Some(own) = place.writer.as_ref().filter(|own| own.noted_at().is_some()) else { return };
-        own.note(None);
+        // First: a grant to the one before it, at this moment, has it noted anew.
+        place.leave();
+        if let Some(own) = place.writer.as_ref().filter(|own| own.note(None).is_some()) {
+            self.take_back(wanted, own).await;
+        }
+    }
+
+    async fn take_back(&self, wanted: &Wanted<'_>, own: &WaitingWriter) {
         let withdrawal = {
             let (node, id, url) = (self.node().clone(), own.id.clone(), self.url());
             let keys = self.keys(&wanted.request.name);

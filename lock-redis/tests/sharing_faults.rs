@@ -238,3 +238,30 @@ async fn a_free_lock_costs_one_command_and_its_release_another_whether_alone_or_
         assert_eq!(server.calls().await, before + 6);
     }
 }
+
+#[tokio::test]
+async fn a_writer_that_was_noted_by_a_grant_that_was_undone_leaves_no_note_when_it_is_granted() {
+    let mut server = server().await;
+    let proxy = server.proxy().await;
+    let locks = connect(common::config(proxy.port()).with_response_timeout(LIMIT)).await;
+    server.ask::<()>(&["SET", "{lock:a}", "another", "PX", "1000"]).await;
+    let first = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.mutex("a").lock().await }
+    });
+    // It was refused, subscribed, and was refused again; then it has had its answers and sleeps until the lock ends.
+    server.until_called(2).await;
+    locks.inspect("a").await.unwrap();
+    let mutex = locks.mutex("a");
+    let mut second = std::pin::pin!(mutex.lock());
+    assert!(futures::poll!(&mut second).is_pending(), "it is in line");
+    // The first one is granted, which notes the second one, but is not told so, and gives up.
+    proxy.hold_replies();
+    soon(async { while server.holder("a").await.is_none_or(|holder| holder == "another") {} }).await;
+    first.abort();
+    soon(async { while server.holder("a").await.is_some() {} }).await;
+    assert_eq!(server.ask::<u64>(&["ZCARD", "{lock:a}:writers"]).await, 1);
+    proxy.heal();
+    soon(soon(second).await.unwrap().release()).await.unwrap();
+    assert_eq!(server.ask::<u64>(&["ZCARD", "{lock:a}:writers"]).await, 0, "it would keep readers out");
+}
