@@ -53,6 +53,7 @@ pub(crate) enum Command {
         #[arg(long, value_parser = humantime::parse_duration)]
         kill_after: Duration,
     },
+    LabWorker(LabWorker),
 }
 
 /// Run a command while holding a lock.
@@ -232,6 +233,39 @@ pub(crate) struct ReadWrite {
     /// Which backends, as zk1,redis; all of them if not given.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) on: Vec<Topology>,
+}
+
+/// What the laboratory starts to take locks in a process of its own: reads orders and reports events, a line each.
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub(crate) struct LabWorker {
+    /// Its number, from 0.
+    #[arg(long)]
+    pub(crate) process: usize,
+
+    /// How many clients take the busy lock, beside the one that keeps a lock.
+    #[arg(long)]
+    pub(crate) clients: usize,
+
+    /// How many of all of them write without looking.
+    #[arg(long)]
+    pub(crate) careless: usize,
+
+    /// For how long the busy lock is held.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) hold: Duration,
+
+    /// The time between two writes under one hold.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) write_every: Duration,
+
+    /// For how long one attempt waits for the busy lock.
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) wait: Duration,
+
+    /// The socket of the store.
+    #[arg(long)]
+    pub(crate) store: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

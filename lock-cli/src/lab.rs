@@ -3,11 +3,11 @@
 use std::env;
 
 use lock::Config;
-use lock_lab::{LabError, compare, demo, readwrite};
+use lock_lab::{LabError, compare, demo, failover::worker::Worker, readwrite};
 
 use crate::{
-    arguments::{Compare, Demo, ReadWrite},
-    failure::{Failure, SYSTEM, UNAVAILABLE},
+    arguments::{Compare, Demo, LabWorker, ReadWrite},
+    failure::{Failure, SYSTEM, UNAVAILABLE, USAGE},
 };
 
 /// Runs the demonstration, on one backend or on the servers of every backend.
@@ -41,6 +41,23 @@ pub(crate) async fn read_write(options: &ReadWrite) -> Result<u8, Failure> {
         load.topologies.clone_from(&options.on);
     }
     readwrite::run(&load).await?;
+    Ok(0)
+}
+
+/// Is a worker process of the laboratory.
+pub(crate) async fn worker(url: Option<&str>, options: &LabWorker) -> Result<u8, Failure> {
+    let url = url.ok_or_else(|| Failure::new(USAGE, "a worker needs --url"))?;
+    let worker = Worker {
+        url: url.into(),
+        process: options.process,
+        clients: options.clients,
+        careless: options.careless,
+        hold: options.hold,
+        write_every: options.write_every,
+        wait: options.wait,
+        store: options.store.clone(),
+    };
+    worker.run().await?;
     Ok(0)
 }
 

@@ -73,6 +73,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             config.ok_or_else(none)?.initialize().await?;
             Ok(0)
         }),
+        Command::LabWorker(worker) => runtime.block_on(lab::worker(arguments.url.as_deref(), worker)),
         Command::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
     };
     // A resolver that hangs in a thread of its own must not keep the program from ending.

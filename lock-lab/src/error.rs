@@ -53,6 +53,15 @@ pub enum LabError {
         reason: String,
     },
 
+    /// A worker process ended, or does not do what it is told.
+    #[error("worker process {process}: {reason}")]
+    Worker {
+        /// Which process, from 0.
+        process: usize,
+        /// What was seen, with what it complained about.
+        reason: String,
+    },
+
     /// A run went so that its figures would mean nothing.
     #[error("this run does not count: {reason}")]
     Run {

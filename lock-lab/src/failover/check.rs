@@ -221,7 +221,9 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
         operations_per_second,
         grants: lists.iter().map(Vec::len).sum(),
         failed: count(history, |what| matches!(what, What::NotGranted | What::Failed { .. })),
-        unknown: count(history, |what| matches!(what, What::Unknown { .. } | What::ReleaseFailed { .. })),
+        unknown: count(history, |what| {
+            matches!(what, What::Unknown { .. } | What::ReleaseFailed { unknown: true, .. })
+        }),
         exclusion: exclusion(&locks, at, expected.overlaps, tame),
         fencing: fencing::fencing(history, &lists, expected.stale, tame),
         losing: losing::losing(history, &lists, at, expected.losses, tame),
@@ -235,7 +237,7 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
 
 /// Acquisitions and releases that ended in the last second before the fault, or in the time that there was.
 #[allow(clippy::cast_precision_loss)] // Thousands.
-fn operations_per_second(history: &History, fault: BootInstant) -> f64 {
+pub(super) fn operations_per_second(history: &History, fault: BootInstant) -> f64 {
     let done = |event: &&Event| matches!(event.what, What::Granted { .. } | What::Released) && event.at < fault;
     let Some(first) = history.events.iter().find(|event| event.what == What::Asked) else { return 0.0 };
     let from = fault.saturating_sub(Duration::from_secs(1)).max(first.at);

@@ -87,6 +87,8 @@ pub enum What {
     },
     /// Somebody else held the lock until the wait limit passed.
     NotGranted,
+    /// The client went away before there was an answer: what it may have been granted is released in the background.
+    Withdrawn,
     /// The acquisition failed, and certainly left nothing.
     Failed {
         /// Why.
@@ -124,11 +126,13 @@ pub enum What {
     Releasing,
     /// The release is confirmed, or there was nothing left to release.
     Released,
-    /// The release failed; the lock may stand on the servers until the release is done in the background, or its lease
-    /// ends. Also after a lock that was lost.
+    /// The release failed.
     ReleaseFailed {
         /// Why.
         error: String,
+        /// Whether the lock may stand on the servers until the release is done in the background, or its lease ends; not so
+        /// where it had been lost before.
+        unknown: bool,
     },
 }
 
@@ -293,6 +297,7 @@ mod tests {
             What::Granted { token, valid_until: at },
             What::Unknown { error: "line\nbreak".into() },
             What::Wrote { token, checked: true, fenced: false, went_back: true },
+            What::Withdrawn,
             What::FirstInvalid { last_valid: None },
             What::FirstInvalid { last_valid: Some(at) },
         ] {

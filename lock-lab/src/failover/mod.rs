@@ -3,9 +3,13 @@
 
 pub mod arrangement;
 pub mod check;
+pub mod crew;
 pub mod events;
 pub mod fault;
 pub mod frozen;
 pub mod matrix;
+mod record;
 pub mod report;
 pub mod scene;
+pub mod sink;
+pub mod worker;

@@ -16,6 +16,7 @@ mod sentinel;
 mod until;
 pub(crate) mod zookeeper;
 
+pub(crate) use self::process::directory;
 pub use self::{
     cluster::{Cluster, ClusterOptions},
     nodes::RedisNodes,

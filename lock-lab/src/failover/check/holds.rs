@@ -107,7 +107,7 @@ impl Holds {
                     let from = asked.remove(&event.whose).unwrap_or(event.at);
                     holds.insert(event.whose, granted(event, from, *token, *valid_until));
                 }
-                What::Unknown { .. } => {
+                What::Unknown { .. } | What::Withdrawn => {
                     unknown.push(Unknown { asked: asked.remove(&event.whose).unwrap_or(event.at) });
                 }
                 What::NotGranted | What::Failed { .. } => {

@@ -1,0 +1,177 @@
+//! The laboratory's worker processes, on a real server: what they report, what the store sees, and what the checker says.
+
+use std::time::Duration;
+
+use lock::Clock;
+use lock_lab::{
+    failover::{
+        check::{Chance, Expected, Findings, Moments, Verdict, check},
+        crew::{Crew, CrewOptions},
+        events::{Attempt, History, Lock, What, now},
+    },
+    servers::Redis,
+};
+
+/// Far above what anything takes, so that a busy machine fails no test.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long a quit may take.
+const QUIT: Duration = Duration::from_secs(20);
+
+fn crew_of(url: &str, processes: usize, clients: usize) -> CrewOptions {
+    CrewOptions::new(env!("CARGO_BIN_EXE_lock"), url, processes, clients)
+}
+
+/// The first grant of the kept lock to a process, and a write under it.
+fn wrote(history: &History, process: usize) -> Option<()> {
+    let by = |whose: &Attempt| whose.lock == Lock::Kept && whose.process == process;
+    history.writes.iter().any(|write| by(&write.whose)).then_some(())
+}
+
+/// Stops the holder of the kept lock until another one has it and has written, and lets it go on.
+async fn stopped_holder(careless: usize) -> (History, Moments) {
+    let redis = Redis::start().await.unwrap();
+    let mut options = crew_of(&format!("{}?ttl=500ms", redis.url()), 2, 3);
+    options.members[0].careless = careless;
+    let mut crew = Crew::start(&options).await.unwrap();
+    crew.keep(0, LIMIT).await.unwrap();
+    crew.want(1, LIMIT).await.unwrap();
+    crew.wait_for("the holder writes", LIMIT, |history| wrote(history, 0)).await.unwrap();
+    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+
+    let fault = now();
+    crew.stop(0).await.unwrap();
+    crew.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
+    assert_eq!(crew.holder(Lock::Kept).map(|holder| holder.whose.process), Some(1));
+    crew.resume(0).unwrap();
+    let told = |history: &History| {
+        let lost = |event: &lock_lab::failover::events::Event| {
+            let kept = event.whose.lock == Lock::Kept && event.whose.process == 0;
+            kept && matches!(event.what, What::ReleaseFailed { .. })
+        };
+        history.events.iter().any(lost).then_some(())
+    };
+    crew.wait_for("the stopped holder gives up", LIMIT, told).await.unwrap();
+    let end = now();
+    (crew.finish(QUIT).await.unwrap(), Moments { fault, end })
+}
+
+fn expected() -> Expected {
+    let mut expected = Expected::default();
+    expected.losses = Chance::Certain;
+    expected
+}
+
+fn loser(found: &Findings) -> Option<&lock_lab::failover::check::Loser> {
+    found.losing.losers.iter().find(|loser| loser.whose.lock == Lock::Kept)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_stopped_holder_writes_without_looking_is_refused_by_the_fence_and_counted_at_the_control() {
+    let (history, moments) = stopped_holder(1).await;
+    let mut expected = expected();
+    expected.stale = Chance::Certain;
+    let found = check(&history, &[], moments, &expected);
+    for (letter, verdict) in found.verdicts() {
+        assert_eq!(verdict, &Verdict::Holds, "{letter}");
+    }
+    assert!(found.fencing.stale > 0 && found.fencing.refused >= found.fencing.stale, "{:?}", found.fencing);
+    assert_eq!((found.fencing.let_through, found.fencing.fell, found.exclusion.overlaps.len()), (0, 0, 0));
+    let loser = loser(&found).expect("the stopped holder has lost the lock");
+    assert!(loser.was_still && loser.knew_after_deadline_ms > Some(0.0), "{loser:?}");
+    assert!(found.progress.take_overs[0].next_grant_ms.is_some());
+    assert!(found.operations_per_second >= 50.0 && found.grants > 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_before_each_write_has_the_fence_as_a_second_guard_only() {
+    let (history, moments) = stopped_holder(0).await;
+    let found = check(&history, &[], moments, &expected());
+    assert!(found.is_good(), "{:?}", found.verdicts());
+    // One write may have been under way when the process was stopped.
+    let late = history.writes.iter().filter(|write| write.whose.process == 0 && write.went_back).count();
+    assert!(late <= 4, "each client has at most one write under way: {late}");
+    let mut certain = expected();
+    certain.stale = Chance::Certain;
+    if found.fencing.stale == 0 {
+        let found = check(&history, &[], moments, &certain);
+        assert!(matches!(found.fencing.verdict, Verdict::ProvesNothing { .. }), "{:?}", found.fencing);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
+    let redis = Redis::start().await.unwrap();
+    let mut options = crew_of(&format!("{}?ttl=500ms", redis.url()), 2, 2);
+    options.members[0].careless = 1;
+    let mut crew = Crew::start(&options).await.unwrap();
+    crew.keep(0, LIMIT).await.unwrap();
+    crew.want(1, LIMIT).await.unwrap();
+    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let fault = now();
+    crew.starve(0, Duration::from_secs(2)).await.unwrap();
+    let stale = |history: &History| history.writes.iter().any(|write| write.went_back).then_some(());
+    crew.wait_for("a stale write", LIMIT, stale).await.unwrap();
+    let end = now();
+    let history = crew.finish(QUIT).await.unwrap();
+    let mut expected = expected();
+    expected.stale = Chance::Certain;
+    let found = check(&history, &[], Moments { fault, end }, &expected);
+    assert!(found.is_good(), "{:?}", found.verdicts());
+    let loser = loser(&found).expect("the starved holder has lost the lock");
+    let (knew, told) = (loser.knew_ms.unwrap(), loser.told_ms.unwrap());
+    assert!(knew < told, "the thread that looks knows before the runtime runs again: {loser:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_holder_is_followed_and_its_process_leaves_whole_lines() {
+    let redis = Redis::start().await.unwrap();
+    let mut crew = Crew::start(&crew_of(&format!("{}?ttl=500ms", redis.url()), 2, 2)).await.unwrap();
+    crew.keep(0, LIMIT).await.unwrap();
+    crew.want(1, LIMIT).await.unwrap();
+    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let fault = now();
+    crew.kill(0).await.unwrap();
+    assert_eq!(crew.holder(Lock::Kept), None);
+    let follows = |history: &History| wrote(history, 1);
+    crew.wait_for("another holder writes", LIMIT, follows).await.unwrap();
+    let end = now();
+    let found = check(&crew.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
+    assert!(found.is_good(), "{:?}", found.verdicts());
+    assert!(found.progress.take_overs[0].next_grant_ms.is_some(), "{:?}", found.progress);
+}
+
+/// Each worker of the memory backend has a server of its own, so that nothing keeps them apart: the checker must see it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_does_not_lock_is_found_out() {
+    let mut crew = Crew::start(&crew_of("memory://", 2, 2)).await.unwrap();
+    crew.keep(0, LIMIT).await.unwrap();
+    crew.keep(1, LIMIT).await.unwrap();
+    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let fault = now();
+    let more = |history: &History| history.writes.iter().any(|write| write.at > fault).then_some(());
+    crew.wait_for("writes", LIMIT, more).await.unwrap();
+    let end = now();
+    let found = check(&crew.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
+    assert!(found.exclusion.verdict.is_broken(), "{:?}", found.exclusion);
+    assert!(!found.exclusion.overlaps.is_empty() && found.exclusion.contradictions > 0);
+    let kept = |both: &&lock_lab::failover::check::Both| both.pair.iter().all(|whose| whose.lock == Lock::Kept);
+    assert!(found.exclusion.overlaps.iter().any(|both| kept(&both)), "both kept it: {:?}", found.exclusion);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_end_with_the_laboratory_and_one_that_ends_by_itself_is_an_error() {
+    let error = Crew::start(&crew_of("redis://127.0.0.1:1", 1, 1)).await.unwrap_err().to_string();
+    assert!(error.contains("worker process 0") && error.contains("127.0.0.1:1"), "{error}");
+
+    let mut crew = Crew::start(&crew_of("memory://", 2, 1)).await.unwrap();
+    crew.stop(1).await.unwrap();
+    let pids = crew.pids();
+    drop(crew);
+    let gone = async {
+        while pids.iter().any(|pid| std::path::Path::new("/proc").join(pid.to_string()).join("exe").read_link().is_ok())
+        {
+            Clock::boot().sleep(Duration::from_millis(5)).await;
+        }
+    };
+    Clock::boot().timeout(LIMIT, gone).await.expect("they have ended, the stopped one as well");
+}

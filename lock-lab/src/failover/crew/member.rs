@@ -1,0 +1,163 @@
+//! One worker process.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use lock_core::Clock;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use crate::{
+    LabError,
+    failover::{
+        record::Record,
+        worker::{Order, Worker},
+    },
+};
+
+/// How long a stopped process may take to stand still.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+pub(super) struct Member {
+    process: usize,
+    child: Child,
+    orders: Option<ChildStdin>,
+    complaints: PathBuf,
+    killed: bool,
+    stopped: bool,
+}
+
+impl Member {
+    /// Starts `program` as `lock lab-worker`, with `dir` as its working directory.
+    pub(super) fn start(program: &Path, worker: &Worker, dir: &Path) -> Result<(Self, ChildStdout), LabError> {
+        let complaints = dir.join(format!("worker-{}", worker.process));
+        let errors = File::create(&complaints).map_err(|error| LabError::io("opening a log", error))?;
+        let mut child = Command::new(program)
+            .args(["--url", &worker.url, "lab-worker"])
+            .args(arguments(worker))
+            .arg("--store")
+            .arg(&worker.store)
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .kill_on_drop(true)
+            // A group of its own: Ctrl-C at a terminal is for this program, which then takes its processes down.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| LabError::io(format!("starting {}", program.display()), source))?;
+        let gone = || LabError::Worker { process: worker.process, reason: "it has no pipes".into() };
+        let output = child.stdout.take().ok_or_else(gone)?;
+        let orders = Some(child.stdin.take().ok_or_else(gone)?);
+        Ok((Self { process: worker.process, child, orders, complaints, killed: false, stopped: false }, output))
+    }
+
+    pub(super) async fn order(&mut self, order: Order) -> Result<(), LabError> {
+        let Some(orders) = &mut self.orders else { return Err(self.failed("it has ended".into())) };
+        match orders.write_all(format!("{order}\n").as_bytes()).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failed(format!("it takes no orders: {error}"))),
+        }
+    }
+
+    pub(super) async fn kill(&mut self) -> Result<(), LabError> {
+        self.killed = true;
+        self.child.kill().await.map_err(|error| LabError::io("killing a worker", error))
+    }
+
+    pub(super) async fn stop(&mut self) -> Result<(), LabError> {
+        self.signal(Signal::STOP)?;
+        self.stopped = true;
+        let status = format!("/proc/{}/stat", self.child.id().unwrap_or_default());
+        let clock = Clock::boot();
+        let stands_still = async {
+            // The state comes after the name in brackets, which may have any character in it.
+            while !fs::read_to_string(&status)
+                .is_ok_and(|text| text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+            {
+                clock.sleep(POLL).await;
+            }
+        };
+        let stopped = clock.timeout(STOP_LIMIT, stands_still).await;
+        stopped.ok_or_else(|| self.failed(format!("it does not stop within {STOP_LIMIT:?}")))
+    }
+
+    pub(super) fn resume(&mut self) -> Result<(), LabError> {
+        self.stopped = false;
+        self.signal(Signal::CONT)
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    pub(super) const fn is_stopped(&self) -> bool {
+        self.stopped && !self.killed
+    }
+
+    /// Whether it has ended by then.
+    pub(super) async fn ended_within(&mut self, limit: Duration) -> bool {
+        Clock::boot().timeout(limit, self.child.wait()).await.is_some()
+    }
+
+    /// That it was killed by this program, given that it has ended.
+    pub(super) async fn check_killed(&mut self) -> Result<(), LabError> {
+        if self.killed {
+            return Ok(());
+        }
+        let status = self.child.wait().await.map_err(|error| LabError::io("waiting for a worker", error))?;
+        Err(self.failed(format!("it ended with {status}")))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), LabError> {
+        // The id is its own until it has been waited for; there is none from then on.
+        let pid = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let sent = pid.map_or(Ok(()), |pid| kill_process(pid, signal));
+        sent.map_err(|error| LabError::io(format!("sending {signal:?} to a worker"), error.into()))
+    }
+
+    fn failed(&self, reason: String) -> LabError {
+        let said = fs::read_to_string(&self.complaints).unwrap_or_default();
+        let reason = if said.is_empty() { reason } else { format!("{reason}: {}", said.trim()) };
+        LabError::Worker { process: self.process, reason }
+    }
+}
+
+fn arguments(worker: &Worker) -> [String; 12] {
+    let millis = |time: Duration| format!("{}ms", time.as_millis());
+    [
+        "--process".into(),
+        worker.process.to_string(),
+        "--clients".into(),
+        worker.clients.to_string(),
+        "--careless".into(),
+        worker.careless.to_string(),
+        "--hold".into(),
+        millis(worker.hold),
+        "--write-every".into(),
+        millis(worker.write_every),
+        "--wait".into(),
+        millis(worker.wait),
+    ]
+}
+
+/// Reads what a process reports, to the end.
+pub(super) async fn read(process: usize, output: ChildStdout, record: Arc<Record>) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        // A process that is killed may leave half a line, which is its last one.
+        let Ok(event) = serde_json::from_str(&line) else { break };
+        record.event(event);
+    }
+    record.ended(process);
+}

@@ -1,0 +1,82 @@
+//! Where a run is recorded while it goes on.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    events::{Blow, Event, History, Struck, Write, now},
+    sink::{Answer, Unfenced},
+};
+
+/// The history of a run that goes on, and news of it.
+#[derive(Debug)]
+pub(crate) struct Record {
+    state: Mutex<State>,
+    /// How much there is.
+    news: watch::Sender<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) history: History,
+    /// Processes whose output has ended.
+    pub(crate) ended: BTreeSet<usize>,
+    unfenced: Unfenced,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self { state: Mutex::default(), news: watch::Sender::new(0) }
+    }
+}
+
+impl Record {
+    pub(crate) fn event(&self, event: Event) {
+        self.state().history.events.push(event);
+        self.changed();
+    }
+
+    pub(crate) fn blow(&self, process: usize, blow: Blow) {
+        let mut state = self.state();
+        state.history.blows.push(Struck { at: now(), process, blow });
+        drop(state);
+        self.changed();
+    }
+
+    pub(crate) fn ended(&self, process: usize) {
+        self.state().ended.insert(process);
+        self.changed();
+    }
+
+    /// Applies a write to the registers and records it, as one step.
+    pub(crate) fn write(&self, apply: impl FnOnce(&mut Unfenced) -> Write) -> Answer {
+        let mut state = self.state();
+        let write = apply(&mut state.unfenced);
+        let answer = Answer { fenced: write.fenced, went_back: write.went_back };
+        state.history.writes.push(write);
+        drop(state);
+        self.changed();
+        answer
+    }
+
+    /// What there is so far.
+    pub(crate) fn history(&self) -> History {
+        self.state().history.clone()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn news(&self) -> watch::Receiver<usize> {
+        self.news.subscribe()
+    }
+
+    fn changed(&self) {
+        self.news.send_modify(|count| *count += 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! A process of clients that take locks, and write to the store while they hold them: what `lock lab-worker` runs.
+//!
+//! Client 0 is the keeper: on the order to keep it takes the lock [`Lock::Kept`] and holds it until it is lost or the order
+//! is withdrawn. All others take [`Lock::Busy`] again and again. A *careful* client looks at `is_valid()` before each write.
+//! A *careless* one does not, and goes on for a while after it was told of a loss: against such a one only a fence helps.
+//!
+//! One thread runs the clients and the connections, so that the order to starve stops them all; another one looks at the
+//! validity of every hold, as a program's own thread would. Events go to standard output, a line each, as they happen;
+//! orders come by standard input, a line each. The process ends with its input: it never outlives the laboratory.
+
+mod client;
+mod looks;
+mod reports;
+
+use std::{
+    fmt,
+    io::{BufRead, stdin},
+    path::PathBuf,
+    process,
+    str::FromStr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use lock::Locks;
+use lock_core::Clock;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+pub(crate) use self::looks::block_for;
+use self::{client::Client, looks::Looks, reports::Reports};
+use super::{
+    events::{Attempt, Lock, What},
+    sink::Store,
+};
+use crate::LabError;
+
+/// What a worker process does.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    /// The lock service.
+    pub url: String,
+    /// Its number, from 0.
+    pub process: usize,
+    /// How many clients take the busy lock, beside the keeper. Each has a connection of its own.
+    pub clients: usize,
+    /// How many clients are careless: the keeper first.
+    pub careless: usize,
+    /// For how long the busy lock is held.
+    pub hold: Duration,
+    /// The time between two writes under one hold.
+    pub write_every: Duration,
+    /// For how long one attempt waits for the busy lock.
+    pub wait: Duration,
+    /// The socket of the store.
+    pub store: PathBuf,
+}
+
+/// An order to a worker process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Take the kept lock, and hold it; when it is lost, take it again.
+    Keep,
+    /// Let the kept lock go.
+    LetGo,
+    /// Let the thread of the clients and connections stand still for so long.
+    Starve(Duration),
+    /// Let everything go, and end.
+    Quit,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keep => f.write_str("keep"),
+            Self::LetGo => f.write_str("let-go"),
+            Self::Starve(time) => write!(f, "starve {}", time.as_millis()),
+            Self::Quit => f.write_str("quit"),
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(' ') {
+            None if text == "keep" => Ok(Self::Keep),
+            None if text == "let-go" => Ok(Self::LetGo),
+            None if text == "quit" => Ok(Self::Quit),
+            Some(("starve", millis)) => millis
+                .parse()
+                .map(|millis| Self::Starve(Duration::from_millis(millis)))
+                .map_err(|error| error.to_string()),
+            _ => Err(format!("{text:?} is not keep, let-go, starve MILLISECONDS or quit")),
+        }
+    }
+}
+
+/// What the clients are to do now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Wanted {
+    keep: bool,
+    quit: bool,
+}
+
+/// How long a connection may take to close in the end.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
+impl Worker {
+    /// Runs until it is ordered to quit. The process ends when its standard input does.
+    ///
+    /// # Errors
+    /// [`LabError::Lock`] when a client cannot connect; [`LabError::Io`] when the store cannot be reached.
+    ///
+    /// # Cancel safety
+    /// None: it owns standard input and output.
+    pub async fn run(self) -> Result<(), LabError> {
+        let reports = Reports::to_standard_output(self.process)?;
+        let looks = Looks::start(Arc::clone(&reports))?;
+        let mut orders = orders()?;
+        let wanted = watch::Sender::new(Wanted::default());
+        let mut clients = Vec::new();
+        for number in 0..=self.clients {
+            let locks = Locks::connect(&self.url).await.map_err(LabError::lock("connecting"))?;
+            let store = Store::connect(&self.store).await?;
+            let is_careless = number < self.careless;
+            let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
+            clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
+        }
+        reports.event(Attempt { lock: Lock::Busy, process: self.process, client: 0, attempt: 0 }, What::Ready);
+
+        let mut running = JoinSet::new();
+        for client in clients {
+            running.spawn(client.run());
+        }
+        loop {
+            match orders.recv().await {
+                Some(Order::Keep) => wanted.send_modify(|wanted| wanted.keep = true),
+                Some(Order::LetGo) => wanted.send_modify(|wanted| wanted.keep = false),
+                // On the one thread of this runtime.
+                Some(Order::Starve(time)) => block_for(time),
+                Some(Order::Quit) | None => break,
+            }
+        }
+        wanted.send_modify(|wanted| *wanted = Wanted { keep: false, quit: true });
+        let mut failed = Ok(());
+        let mut closing = JoinSet::new();
+        while let Some(done) = running.join_next().await {
+            match LabError::joined(done)? {
+                Ok(locks) => {
+                    // What a connection leaves behind ends with its ttl; its servers may be gone.
+                    closing.spawn(async move { locks.close(CLOSE_LIMIT).await });
+                }
+                Err(error) => failed = Err(error),
+            }
+        }
+        // One that is in the middle of something may take longer than its own limit, by a little.
+        let _ = Clock::boot().timeout(CLOSE_LIMIT * 2, closing.join_all()).await;
+        failed
+    }
+}
+
+/// Reads orders on a thread of its own, which ends the process with its input.
+fn orders() -> Result<mpsc::UnboundedReceiver<Order>, LabError> {
+    let (orders, inbox) = mpsc::unbounded_channel();
+    let read = move || {
+        for line in stdin().lock().lines() {
+            match line.map(|line| line.parse()) {
+                Ok(Ok(order)) => drop(orders.send(order)),
+                _ => break,
+            }
+        }
+        // Whoever gave the orders has ended, however that was.
+        process::exit(0);
+    };
+    thread::Builder::new()
+        .name("orders".into())
+        .spawn(read)
+        .map_err(|error| LabError::io("starting a thread", error))?;
+    Ok(inbox)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_comes_out_as_it_was_given() {
+        for order in [Order::Keep, Order::LetGo, Order::Starve(Duration::from_millis(1500)), Order::Quit] {
+            assert_eq!(order.to_string().parse(), Ok(order));
+        }
+        assert!("starve".parse::<Order>().is_err() && "starve soon".parse::<Order>().is_err());
+    }
+}

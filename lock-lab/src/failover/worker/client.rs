@@ -1,0 +1,184 @@
+//! One client of a worker process.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use lock::Locks;
+use lock_core::{Clock, Error, Guard};
+use tokio::{sync::watch, task::JoinHandle};
+
+use super::{Wanted, Worker, looks::Looks, reports::Reports};
+use crate::{
+    LabError,
+    failover::{
+        events::{Attempt, Lock, What, now},
+        sink::Store,
+    },
+};
+
+pub(super) struct Client {
+    number: usize,
+    is_careless: bool,
+    hold: Duration,
+    write_every: Duration,
+    wait: Duration,
+    locks: Locks,
+    store: Store,
+    reports: Arc<Reports>,
+    looks: Arc<Looks>,
+    wanted: watch::Receiver<Wanted>,
+    attempts: u64,
+}
+
+/// How long a client pauses after an error.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How many writes a careless client does after it was told that the lock is lost.
+const CARELESS_WRITES: usize = 20;
+/// For how long a client that has seen its loss waits for `lost()`, which resolves at once.
+const TELL_LIMIT: Duration = Duration::from_secs(2);
+
+impl Client {
+    #[allow(clippy::too_many_arguments, reason = "what all clients of a process share, one by one")]
+    pub(super) fn new(
+        worker: &Worker,
+        number: usize,
+        is_careless: bool,
+        locks: Locks,
+        store: Store,
+        reports: Arc<Reports>,
+        looks: Arc<Looks>,
+        wanted: watch::Receiver<Wanted>,
+    ) -> Self {
+        let Worker { hold, write_every, wait, .. } = *worker;
+        Self { number, is_careless, hold, write_every, wait, locks, store, reports, looks, wanted, attempts: 0 }
+    }
+
+    /// Takes its lock again and again until it is to quit; gives its connection back, to be closed.
+    pub(super) async fn run(mut self) -> Result<Locks, LabError> {
+        let lock = if self.number == 0 { Lock::Kept } else { Lock::Busy };
+        loop {
+            let mut wanted = self.wanted.clone();
+            let is_wanted = |wanted: &Wanted| wanted.quit || lock == Lock::Busy || wanted.keep;
+            // The other side lives as long as the process.
+            let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| *wanted) else { break };
+            if now.quit {
+                break;
+            }
+            self.once(lock).await?;
+        }
+        Ok(self.locks)
+    }
+
+    /// Resolves when this lock is not wanted any more.
+    async fn unwanted(&self, lock: Lock) {
+        let is_over = |wanted: &Wanted| wanted.quit || (lock == Lock::Kept && !wanted.keep);
+        let _ = self.wanted.clone().wait_for(is_over).await;
+    }
+
+    /// Asks once, and holds what it is granted.
+    async fn once(&mut self, lock: Lock) -> Result<(), LabError> {
+        self.attempts += 1;
+        let whose = Attempt { lock, process: self.reports.process, client: self.number, attempt: self.attempts };
+        let mutex = self.locks.mutex(lock.name()).payload(whose.to_string().into_bytes());
+        let mutex = if lock == Lock::Busy { mutex.wait(self.wait) } else { mutex };
+        self.reports.event(whose, What::Asked);
+        let answer = tokio::select! {
+            biased;
+            answer = mutex.lock() => answer,
+            () = self.unwanted(lock) => {
+                self.reports.event(whose, What::Withdrawn);
+                return Ok(());
+            }
+        };
+        match answer {
+            Ok(guard) => return self.held(whose, guard).await,
+            Err(Error::NotAcquired { .. }) => self.reports.event(whose, What::NotGranted),
+            Err(error) => {
+                let text = error.to_string();
+                // Whatever else is wrong was seen before anything was sent.
+                let what = match error {
+                    Error::Unavailable { .. } | Error::Lost { .. } => What::Unknown { error: text },
+                    _ => What::Failed { error: text },
+                };
+                self.reports.event(whose, what);
+                Clock::boot().sleep(PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn held(&mut self, whose: Attempt, guard: Guard) -> Result<(), LabError> {
+        // Without a deadline it is lost already: held for no time at all.
+        let deadline = guard.valid_until().unwrap_or_else(now);
+        self.reports.event(whose, What::Granted { token: guard.token(), valid_until: deadline });
+        self.looks.begin(whose, guard.validity().clone(), deadline);
+        let telling = self.tell(whose, &guard);
+        let worked = self.work(whose, &guard).await;
+        let _ = self.wait_for_news(whose, telling).await;
+        match guard.release().await {
+            Ok(()) => self.reports.event(whose, What::Released),
+            Err(error) => {
+                let unknown = !matches!(error, Error::Lost { .. });
+                self.reports.event(whose, What::ReleaseFailed { error: error.to_string(), unknown });
+            }
+        }
+        worked
+    }
+
+    /// Reports when `lost()` resolves, beside whatever the client does.
+    fn tell(&self, whose: Attempt, guard: &Guard) -> JoinHandle<()> {
+        let (looks, validity) = (Arc::clone(&self.looks), guard.validity().clone());
+        tokio::spawn(async move { looks.told(whose, validity.lost().await) })
+    }
+
+    /// Begins the release; for a lock that was seen to be lost, when `lost()` has said so, too.
+    async fn wait_for_news(&self, whose: Attempt, mut telling: JoinHandle<()>) -> Option<()> {
+        let ended = self.looks.end(whose, false);
+        if !ended {
+            let told = Clock::boot().timeout(TELL_LIMIT, &mut telling).await;
+            self.looks.end(whose, true);
+            told?.ok()?;
+        }
+        telling.abort();
+        Some(())
+    }
+
+    /// Writes again and again until the hold is over.
+    async fn work(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
+        let clock = Clock::boot();
+        let wanted = self.wanted.clone();
+        let hold = self.hold;
+        let mut over = pin!(async move {
+            match whose.lock {
+                Lock::Busy => clock.sleep(hold).await,
+                Lock::Kept => drop(wanted.clone().wait_for(|wanted| wanted.quit || !wanted.keep).await),
+            }
+        });
+        let mut late = 0;
+        loop {
+            if !self.is_careless && !self.looks.look(whose) {
+                return Ok(());
+            }
+            self.write(whose, guard).await?;
+            if guard.validity().loss().is_some() {
+                late += 1;
+            }
+            // It goes on before it looks at what it was told.
+            if late > CARELESS_WRITES {
+                return Ok(());
+            }
+            tokio::select! {
+                () = &mut over => return Ok(()),
+                () = clock.sleep(self.write_every) => {}
+                _ = guard.lost(), if !self.is_careless => return Ok(()),
+            }
+        }
+    }
+
+    async fn write(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
+        let (token, checked) = (guard.token(), !self.is_careless);
+        let answer = self.store.write(whose, token).await?;
+        let (fenced, went_back) = (answer.fenced, answer.went_back);
+        self.reports.event(whose, What::Wrote { token, checked, fenced, went_back });
+        Ok(())
+    }
+}
