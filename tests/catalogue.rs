@@ -5,6 +5,8 @@
 
 #[path = "catalogue/failed_tries.rs"]
 mod failed_tries;
+#[path = "catalogue/failover.rs"]
+mod failover;
 #[path = "catalogue/loss.rs"]
 mod loss;
 #[path = "catalogue/names.rs"]
