@@ -16,6 +16,8 @@ use crate::LabError;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often a start is repeated when somebody else took a port.
 const ATTEMPTS: u32 = 4;
+/// How often somebody else's session is tried on each server.
+const TAKE_OVERS: usize = 4;
 
 /// ZooKeeper servers that form one service.
 #[derive(Debug)]
@@ -152,7 +154,8 @@ impl ZooKeeper {
     /// [`LabError::Control`] when no server does so.
     pub async fn end_session(&self, session: i64) -> Result<(), LabError> {
         let mut last = String::new();
-        for server in self.servers.iter().filter(|server| server.process.is_some()) {
+        // Its own client may win the race for its connection, some time.
+        for server in self.servers.iter().cycle().take(self.servers.len() * TAKE_OVERS) {
             match session::take_over_and_close(server.ports[0], session).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = error.to_string(),

@@ -1,6 +1,6 @@
 //! Sessions at the level of the wire: to see whether servers commit, and to close somebody else's.
 
-use std::{io, time::Duration};
+use std::{io, net::Ipv4Addr, time::Duration};
 
 use lock_core::Clock;
 use tokio::{
@@ -20,26 +20,28 @@ const PASSWORD_BYTES: usize = 16;
 /// exactly when the servers commit writes.
 pub(crate) async fn open_and_close(port: u16) -> io::Result<()> {
     let exchange = async {
-        let (mut stream, session) = connect(port, 0, &[0; PASSWORD_BYTES]).await?;
-        if session == 0 {
-            return Err(io::Error::other("no session"));
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(&connecting(0, &[0; PASSWORD_BYTES])).await?;
+        match session_of(&answer(&mut stream).await?)? {
+            0 => Err(io::Error::other("no session")),
+            _ => stream.write_all(&closing()).await,
         }
-        close(&mut stream).await
     };
     limited(exchange).await
 }
 
 /// Takes over the session, which is known to whoever sees its nodes, and closes it: its client is told by the servers,
-/// as when it expires, and not by silence.
+/// as when it expires, and not by silence. Also when the session is over already.
 pub(super) async fn take_over_and_close(port: u16, session: i64) -> io::Result<()> {
     let exchange = async {
-        let (mut stream, taken) = connect(port, session, &password(session)).await?;
-        if taken != session {
-            return Err(io::Error::other("the server does not give this session away"));
+        // Both at once: its own client connects again as soon as it is cut off, and takes the session back.
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(&[connecting(session, &password(session)), closing()].concat()).await?;
+        if session_of(&answer(&mut stream).await?)? == session {
+            // The answer to the second one says that it was committed.
+            answer(&mut stream).await?;
         }
-        close(&mut stream).await?;
-        // Its answer says that the close was committed.
-        answer(&mut stream).await.map(drop)
+        Ok(())
     };
     limited(exchange).await
 }
@@ -48,9 +50,8 @@ async fn limited(exchange: impl Future<Output = io::Result<()>>) -> io::Result<(
     Clock::boot().timeout(LIMIT, exchange).await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Connects with that session, or with a new one for 0; returns the session that the server gave.
-async fn connect(port: u16, session: i64, password: &[u8]) -> io::Result<(TcpStream, i64)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+/// A request to connect with that session, or with a new one for 0.
+fn connecting(session: i64, password: &[u8]) -> Vec<u8> {
     let mut request = Vec::new();
     // Protocol version, last transaction seen, time-out, session, password, read-only.
     request.extend(0_i32.to_be_bytes());
@@ -60,21 +61,22 @@ async fn connect(port: u16, session: i64, password: &[u8]) -> io::Result<(TcpStr
     request.extend((PASSWORD_BYTES as u32).to_be_bytes());
     request.extend(password);
     request.push(0);
-    send(&mut stream, &request).await?;
-    // Protocol version and time-out, then the session.
-    let answer = answer(&mut stream).await?;
-    let session = answer.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(i64::from_be_bytes);
-    Ok((stream, session.ok_or(io::ErrorKind::InvalidData)?))
+    framed(&request)
 }
 
-async fn close(stream: &mut TcpStream) -> io::Result<()> {
-    // The number of the request, and what it is.
-    send(stream, &[1_i32.to_be_bytes(), CLOSE.to_be_bytes()].concat()).await
+/// A request to close the session: its number, and what it is.
+fn closing() -> Vec<u8> {
+    framed(&[1_i32.to_be_bytes(), CLOSE.to_be_bytes()].concat())
 }
 
-async fn send(stream: &mut TcpStream, request: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(request.len()).unwrap_or(u32::MAX);
-    stream.write_all(&[&length.to_be_bytes(), request].concat()).await
+fn framed(request: &[u8]) -> Vec<u8> {
+    [&u32::try_from(request.len()).unwrap_or(u32::MAX).to_be_bytes(), request].concat()
+}
+
+/// The session in the answer to a connect, behind the protocol version and the time-out; 0 for one that is over.
+fn session_of(answer: &[u8]) -> io::Result<i64> {
+    let session = answer.get(8..16).and_then(|bytes| bytes.try_into().ok());
+    session.map(i64::from_be_bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 async fn answer(stream: &mut TcpStream) -> io::Result<Vec<u8>> {

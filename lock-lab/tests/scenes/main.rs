@@ -1,0 +1,7 @@
+//! Each fault really has the effect that it claims, on real servers, and is over when it is healed.
+
+mod connections;
+mod ensembles;
+mod nodes;
+mod primaries;
+mod stage;

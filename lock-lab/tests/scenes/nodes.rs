@@ -1,0 +1,158 @@
+//! Faults of one server of Redis, and of the nodes of Redlock.
+
+use std::time::Duration;
+
+use lock_core::Clock;
+use lock_lab::failover::{
+    arrangement::Arrangement,
+    events::Lock,
+    fault::Fault,
+    scene::{Scene, Side},
+};
+
+use crate::stage::{LIMIT, Stage, ask, first_port};
+
+#[tokio::test]
+async fn what_a_restart_leaves_of_a_lock_depends_on_the_disk() {
+    for (arrangement, fault, left) in [
+        (Arrangement::Redis, Fault::ServerRestartedEmpty, 0),
+        (Arrangement::RedisDurable, Fault::ServerRestartedEmpty, 0),
+        (Arrangement::RedisDurable, Fault::ServerRestartedDurable, 1),
+        (Arrangement::Redlock3, Fault::ServerRestartedEmpty, 2),
+        (Arrangement::Redlock5Durable, Fault::ServerRestartedDurable, 5),
+    ] {
+        let mut stage = Stage::of(arrangement, fault).await;
+        let (_locks, _guard) = stage.hold_as_victim().await;
+        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.scene.inject().await.unwrap();
+        // The truth was asked over connections that the restart broke.
+        stage.until_held_by_victim(left).await;
+        stage.heal().await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_server_is_silent_until_it_is_healed() {
+    for arrangement in [Arrangement::RedisDurable, Arrangement::Redlock3] {
+        let mut stage = Stage::of(arrangement, Fault::ServerKilled).await;
+        let (_locks, _guard) = stage.hold_as_victim().await;
+        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.scene.inject().await.unwrap();
+        assert_eq!(stage.truth().await.len(), arrangement.voters() - 1);
+        stage.scene.healthy().await.unwrap_err();
+        stage.heal().await;
+        assert_eq!(stage.truth().await.len(), arrangement.voters());
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_minority_lets_others_acquire_and_a_frozen_majority_does_not() {
+    for (fault, silent) in [(Fault::ServerFrozen, 1), (Fault::MajorityFrozen, 2)] {
+        let mut stage = Stage::of(Arrangement::Redlock3, fault).await;
+        let locks = stage.connect(Side::Others).await;
+        // Connected to all, as whoever is struck in the middle of its work.
+        locks.mutex("before").lock().await.unwrap().release().await.unwrap();
+        stage.scene.inject().await.unwrap();
+        assert_eq!(stage.truth().await.len(), 3 - silent);
+        let taken = locks.mutex("other").wait(Duration::from_secs(3)).lock().await;
+        assert_eq!(taken.is_ok(), silent == 1, "{taken:?}");
+        if let Ok(guard) = taken {
+            guard.release().await.unwrap();
+        }
+        stage.heal().await;
+        locks.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_ends_the_lease_on_that_server_at_once() {
+    for (arrangement, left) in [(Arrangement::Redis, 0), (Arrangement::Redlock3, 2)] {
+        let mut stage = Stage::of(arrangement, Fault::ClockJump).await;
+        let (_locks, _guard) = stage.hold_as_victim().await;
+        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.scene.inject().await.unwrap();
+        assert_eq!(stage.held_by_victim().await, left);
+        stage.heal().await;
+    }
+}
+
+#[tokio::test]
+async fn at_a_bare_majority_a_jump_leaves_a_minority() {
+    let mut stage = Stage::of(Arrangement::Redlock5, Fault::ClockJumpMinimalQuorum).await;
+    let (_locks, guard) = stage.hold_as_victim().await;
+    assert_eq!(stage.held_by_victim().await, 3);
+    stage.scene.inject().await.unwrap();
+    assert_eq!(stage.held_by_victim().await, 2);
+    // Others may be granted although this one is valid: what the fault is there to show.
+    let others = stage.connect(Side::Others).await;
+    let taken = others.mutex(Lock::Kept.name()).try_lock().await.unwrap();
+    assert!(taken.is_some() && guard.is_valid());
+    stage.heal().await;
+}
+
+#[tokio::test]
+async fn a_deleted_key_is_gone_from_every_node() {
+    for arrangement in [Arrangement::Redis, Arrangement::Redlock3] {
+        let mut stage = Stage::of(arrangement, Fault::KeyDeleted).await;
+        let (_locks, _guard) = stage.hold_as_victim().await;
+        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.scene.inject().await.unwrap();
+        assert_eq!(stage.held_by_victim().await, 0);
+        stage.heal().await;
+    }
+}
+
+#[tokio::test]
+async fn flushed_scripts_are_gone_and_sent_again() {
+    let mut stage = Stage::of(Arrangement::Redis, Fault::ScriptFlush).await;
+    let (locks, guard) = stage.hold_as_victim().await;
+    guard.release().await.unwrap();
+    let port = first_port(&stage.scene.url(Side::Others, stage.lease));
+    let cached = async || -> bool {
+        let memory: String = ask(port, &["INFO", "memory"]).await.unwrap();
+        !memory.contains("number_of_cached_scripts:0")
+    };
+    assert!(cached().await);
+    stage.scene.inject().await.unwrap();
+    assert!(!cached().await);
+    stage.hold(&locks).await.release().await.unwrap();
+    assert!(cached().await);
+}
+
+#[tokio::test]
+async fn a_read_only_server_refuses_writes_and_keeps_what_it_has() {
+    let mut stage = Stage::of(Arrangement::Redis, Fault::ReadOnly).await;
+    let port = first_port(&stage.scene.url(Side::Others, stage.lease));
+    ask::<()>(port, &["SET", "key", "value"]).await.unwrap();
+    stage.scene.inject().await.unwrap();
+    let refused = ask::<()>(port, &["SET", "key", "other"]).await.unwrap_err();
+    assert_eq!(refused.code(), Some("READONLY"));
+    stage.heal().await;
+    assert_eq!(ask::<String>(port, &["GET", "key"]).await.unwrap(), "value");
+    ask::<()>(port, &["SET", "key", "other"]).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_servers_hold_is_told_with_the_time_around_the_look() {
+    let mut stage = Stage::of(Arrangement::Redlock3, Fault::ScriptFlush).await;
+    let (_locks, guard) = stage.hold_as_victim().await;
+    stage.until_held_by_victim(3).await;
+    let before = Clock::boot().now();
+    let samples = stage.truth().await;
+    let after = Clock::boot().now();
+    for sample in &samples {
+        let kept = sample.held.as_ref().unwrap();
+        assert!(before <= sample.asked && sample.asked <= sample.answered && sample.answered <= after);
+        assert_eq!(kept.token, Some(guard.token().number));
+        assert!(kept.remaining_nanos.unwrap() <= u64::try_from(stage.lease.as_nanos()).unwrap());
+    }
+    assert_eq!((stage.observer.quorum().servers, stage.observer.quorum().needed), (3, 2));
+    assert!(stage.observer.truth(Lock::Busy, 1).await.iter().all(|sample| sample.held.is_none()));
+}
+
+#[tokio::test]
+async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
+    let name = lock_core::LockName::new("a").unwrap();
+    let refused = Scene::start(Arrangement::Redis, Fault::MajorityFrozen, name).await.unwrap_err();
+    assert!(refused.to_string().contains("majority"), "{refused}");
+}
