@@ -44,6 +44,13 @@ pub const BACKENDS: &[BackendKind] = &[
         available: cfg!(feature = "redis"),
     },
     BackendKind {
+        scheme: "redis+cluster",
+        summary: "a Redis cluster: spreads the locks; a failover may lose what was not replicated",
+        example: "redis+cluster://127.0.0.1:6379,127.0.0.1:6380,127.0.0.1:6381",
+        feature: Some("redis"),
+        available: cfg!(feature = "redis"),
+    },
+    BackendKind {
         scheme: "redlock",
         summary: "Redlock: a majority of independent Redis nodes, which survives the loss of a minority of them",
         example: "redlock://127.0.0.1:6379,127.0.0.1:6380,127.0.0.1:6381",
@@ -84,7 +91,9 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Erro
         #[cfg(feature = "zk")]
         "zk" => lock_zk::ZooKeeper::connect(lock_zk::Config::from_settings(settings)?).await?,
         #[cfg(feature = "redis")]
-        "redis" | "redis+sentinel" => lock_redis::Redis::connect(lock_redis::Config::from_settings(settings)?).await?,
+        "redis" | "redis+sentinel" | "redis+cluster" => {
+            lock_redis::Redis::connect(lock_redis::Config::from_settings(settings)?).await?
+        }
         #[cfg(feature = "redlock")]
         "redlock" => lock_redlock::Redlock::connect(lock_redlock::Config::from_settings(settings)?).await?,
         #[cfg(feature = "local")]

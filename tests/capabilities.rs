@@ -4,7 +4,7 @@
 use std::{fmt::Write, fs, path::PathBuf, time::Duration};
 
 use lock::{Capabilities, Feature, Locks};
-use lock_lab::servers::{Redis, RedisNodes, Sentinel, ZooKeeper};
+use lock_lab::servers::{Cluster, Redis, RedisNodes, Sentinel, ZooKeeper};
 
 /// Set to write the file instead of comparing it: `cargo xtask capabilities` does.
 const WRITE: &str = "LOCK_WRITE_CAPABILITIES";
@@ -26,6 +26,7 @@ async fn column(title: &'static str, url: &str) -> Column {
 async fn columns() -> Vec<Column> {
     let redis = Redis::start().await.unwrap();
     let sentinel = Sentinel::start().await.unwrap();
+    let cluster = Cluster::start().await.unwrap();
     let nodes = RedisNodes::start(3).await.unwrap();
     let zookeeper = ZooKeeper::start(1).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -35,6 +36,7 @@ async fn columns() -> Vec<Column> {
         column("Redis", &redis.url()).await,
         column("Redis `queue=fifo`", &format!("{}/?queue=fifo", redis.url())).await,
         column("Redis with Sentinels", &sentinel.url()).await,
+        column("Redis Cluster", &cluster.url()).await,
         column("Redlock", &nodes.url()).await,
         column("local", &format!("local://{}", directory.path().display())).await,
         column("memory", "memory://").await,

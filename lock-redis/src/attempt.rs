@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Redis,
     kind::{Holding, Kind},
-    node::{Connection, FailureKind, NodeError, ScriptCall},
+    node::{Connection, FailureKind, Node, NodeError, ScriptCall},
     scripts::{self, Acquired, Ask, Attempt, InLine, Intent},
+    servers::HOPS,
 };
 
 /// What is asked for, and since when.
@@ -110,20 +111,20 @@ impl Redis {
     /// Has the janitor undo an attempt: first down its own connection, where the undo comes after it for certain; else on
     /// another one, with a tombstone should it come later.
     pub(crate) fn undo(&self, holding: &Holding, own: Option<Connection>) {
-        let (node, holding, url) = (self.node().clone(), holding.clone(), self.url());
+        let (servers, holding, url) = (self.servers().clone(), holding.clone(), self.url());
         // The request may still be on its way for as long as an answer may take.
-        let until = holding.ttl.saturating_add(self.node().config().response_timeout);
+        let until = holding.ttl.saturating_add(self.servers().config().response_timeout);
         let until = self.clock().now().saturating_add(until);
         let mut own = own;
         self.janitor().clean("an acquisition of unknown outcome", until, move || {
-            let (node, holding, url, own) = (node.clone(), holding.clone(), url.clone(), own.take());
+            let (servers, holding, url, own) = (servers.clone(), holding.clone(), url.clone(), own.take());
             async move {
                 if let Some(own) = own
                     && own.call(holding.release()).await.is_ok_and(|answer| scripts::held(&answer).is_ok())
                 {
                     return Ok(());
                 }
-                let undone = node.call(holding.undo()).await.and_then(|answer| scripts::held(&answer));
+                let undone = servers.call(holding.undo()).await.and_then(|answer| scripts::held(&answer));
                 undone.map(drop).map_err(|error| error.into_error(&url))
             }
         });
@@ -131,15 +132,28 @@ impl Redis {
 }
 
 impl Try<'_> {
-    async fn run(self) -> Result<Tried, NodeError> {
-        let Some(connection) = self.connection().await? else { return Ok(Tried::Stopped) };
+    async fn run(mut self) -> Result<Tried, NodeError> {
+        let mut node = self.redis.servers().node_for(&self.holding.attempt.keys);
+        let Some(mut connection) = self.connection(&node).await? else { return Ok(Tried::Stopped) };
         // Before the sending, for the server counts from later on.
         let sent_at = self.redis.clock().now();
+        let mut answer = self.ask(&connection).await;
+        for _ in 0..HOPS {
+            // Sent away, it did not run there: so nothing is to be undone there, and it counts from the first sending.
+            let Err(error) = &answer else { break };
+            let Some(next) = self.redis.servers().redirected(&mut self.acquire, error, &node).await else { break };
+            node = next;
+            match self.connection(&node).await? {
+                Some(next) => connection = next,
+                None => return Ok(Tried::Stopped),
+            }
+            answer = self.ask(&connection).await;
+        }
         let mut resent = false;
-        let answer = match self.ask(&connection).await {
+        let answer = match answer {
             Err(error) if error.kind() == FailureKind::Connection => {
                 resent = true;
-                self.ask_again(error).await
+                self.ask_again(error, &node).await
             }
             Err(error) => {
                 if error.is_unknown() {
@@ -163,8 +177,8 @@ impl Try<'_> {
 
     /// The connection broke: sends the same attempt down the next one. If the first request was applied, it gets the
     /// same grant again, and its validity still counts from the first sending.
-    async fn ask_again(&self, first: NodeError) -> Result<Option<Acquired>, NodeError> {
-        let answer = match self.connection().await {
+    async fn ask_again(&self, first: NodeError, node: &Node) -> Result<Option<Acquired>, NodeError> {
+        let answer = match self.connection(node).await {
             Ok(Some(connection)) => self.ask(&connection).await,
             Ok(None) => Ok(None),
             Err(error) => Err(error),
@@ -178,11 +192,11 @@ impl Try<'_> {
     }
 
     /// A connection; `None` when it was told to stop.
-    async fn connection(&self) -> Result<Option<Connection>, NodeError> {
+    async fn connection(&self, node: &Node) -> Result<Option<Connection>, NodeError> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Ok(None),
-            connection = self.redis.node().connection() => connection.map(Some),
+            connection = node.connection() => connection.map(Some),
         }
     }
 
@@ -198,7 +212,9 @@ impl Try<'_> {
             () = self.stop.cancelled() => {}
         }
         // Down the same connection, so the acquisition is not overtaken by its undo.
-        let withdrawing = async { scripts::held(&connection.call(self.holding.release()).await?) };
+        let mut release = self.holding.release();
+        release.set_asking(self.acquire.is_asking());
+        let withdrawing = async { scripts::held(&connection.call(release).await?) };
         let (answer, withdrawn) = futures::join!(asking, withdrawing);
         let is_clean = match (&answer, &withdrawn) {
             (Ok(acquired), withdrawn) if acquired.left_something() => matches!(withdrawn, Ok(true)),

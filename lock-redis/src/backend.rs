@@ -1,4 +1,4 @@
-//! The SPI on one Redis server.
+//! The SPI on Redis.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Deployment, Queue,
+    Config, Queue,
     attempt::{Granted, Tried, Wanted},
     changes,
     config::TTLS,
@@ -29,11 +29,9 @@ use crate::{
     kind::Holding,
     lease::{Held, RedisLease, Watchdog, give_back},
     lines::Lines,
-    node::{
-        Node, NodeError,
-        sentinel::{Listening, Sentinels},
-    },
+    node::{Node, NodeError},
     scripts,
+    servers::Servers,
     token::Proposals,
 };
 
@@ -43,11 +41,10 @@ const RENEWALS_PER_TTL: u32 = 3;
 /// How many releases go into one burst when the connection is closed.
 const BURST: usize = 256;
 
-/// A connection to one Redis server.
+/// A connection to Redis: one server, the primary that sentinels name, or a cluster.
 pub struct Redis {
     config: Config,
-    node: Node,
-    _listening: Option<Listening>,
+    servers: Servers,
     clock: Clock,
     proposals: Proposals,
     keeper: Keeper<Held>,
@@ -64,27 +61,26 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects to the server of `config`. Its tasks run on the present runtime.
+    /// Connects to the servers of `config`. Its tasks run on the present runtime.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when the server did not answer within
-    /// the connect limit.
+    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when no primary answered
+    /// within the connect limit.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
         config.check()?;
         let (clock, runtime) = (Clock::boot(), Handle::current());
-        let (node, listening) = follow(&config, clock, &runtime);
-        node.connection().await.map_err(|error| error.into_error(&config.url()))?;
-        let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&node, &config.prefix, &runtime));
+        let connected = Servers::connect(&config, clock, &runtime).await;
+        let servers = connected.map_err(|error| error.into_error(&config.url()))?;
+        let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&servers, &config.prefix, clock, &runtime));
         let redis = Self {
             fifo,
-            keeper: Keeper::new(clock, &runtime, Arc::new(Watchdog { node: node.clone() })),
+            keeper: Keeper::new(clock, &runtime, Arc::new(Watchdog { servers: servers.clone(), clock })),
             janitor: Janitor::new(clock, runtime),
             config,
-            node,
-            _listening: listening,
+            servers,
             clock,
             proposals: Proposals::default(),
             lines: Lines::default(),
@@ -96,8 +92,13 @@ impl Redis {
         Ok(Arc::new(redis))
     }
 
-    pub(crate) const fn node(&self) -> &Node {
-        &self.node
+    pub(crate) const fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// The node that has the lock of this name now.
+    pub(crate) fn node_for(&self, name: &LockName) -> Node {
+        self.servers.node_for(&self.keys(name))
     }
 
     pub(crate) const fn clock(&self) -> Clock {
@@ -173,12 +174,12 @@ impl Redis {
     pub(crate) fn leave_to_janitor(&self, holdings: Vec<Holding>) {
         let ttl = holdings.iter().map(|holding| holding.ttl).max().unwrap_or_default();
         let until = self.clock.now().saturating_add(ttl);
-        let (node, url, holdings) = (self.node.clone(), self.url(), Arc::new(holdings));
+        let (servers, url, holdings) = (self.servers.clone(), self.url(), Arc::new(holdings));
         self.janitor.clean("a release without an answer", until, move || {
-            let (node, url, holdings) = (node.clone(), url.clone(), Arc::clone(&holdings));
+            let (servers, url, holdings) = (servers.clone(), url.clone(), Arc::clone(&holdings));
             async move {
                 for holding in holdings.iter() {
-                    give_back(&node, holding).await.map_err(|error| error.into_error(&url))?;
+                    give_back(&servers, holding).await.map_err(|error| error.into_error(&url))?;
                 }
                 Ok(())
             }
@@ -195,26 +196,11 @@ impl Redis {
         all.iter().for_each(|held| held.validity.end(Loss::Closed));
         for burst in all.chunks(BURST) {
             let calls: Vec<_> = burst.iter().map(|held| held.holding.release()).collect();
-            for (held, answer) in burst.iter().zip(self.node.run(&calls).await) {
+            for (held, (_, answer)) in burst.iter().zip(self.servers.run(&calls, self.clock).await) {
                 if answer.and_then(|answer| scripts::held(&answer)).is_err() {
                     self.leave_to_janitor(vec![held.holding.clone()]);
                 }
             }
-        }
-    }
-}
-
-/// The server of a single deployment, or whichever is the primary.
-fn follow(config: &Config, clock: Clock, runtime: &Handle) -> (Node, Option<Listening>) {
-    match &config.deployment {
-        Deployment::Standalone => (Node::new(config.node.clone(), clock, runtime.clone()), None),
-        Deployment::Sentinel(sentinel) => {
-            let sentinels = sentinel.sentinels.iter().map(|address| config.sentinel_at(sentinel, address)).collect();
-            let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, config.address_map.clone());
-            let guide = Arc::new(sentinels.clone());
-            let node = Node::following(config.node.clone(), clock, runtime.clone(), guide);
-            let listening = sentinels.tell(&node, clock, runtime);
-            (node, Some(listening))
         }
     }
 }
@@ -269,7 +255,7 @@ impl Backend for Redis {
         let until = self.clock.now().saturating_add(limit);
         let released = self.clock.timeout(limit, self.release_all()).await.is_some();
         let clean = self.janitor.drain(until.saturating_since(self.clock.now())).await;
-        self.node.close();
+        self.servers.close();
         if released && clean {
             return Ok(());
         }

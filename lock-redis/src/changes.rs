@@ -7,7 +7,7 @@ use lock_core::{Backend, BootInstant, Contender, Error, LockName, Mode, Snapshot
 
 use crate::{
     Redis,
-    node::{FailureKind, Subscription},
+    node::{FailureKind, Node, Subscription},
     scripts::{self, Holder, Look},
 };
 
@@ -28,8 +28,8 @@ impl Redis {
     /// Who holds `name`.
     pub(crate) async fn look(&self, name: &LockName) -> Result<Snapshot, Error> {
         let call = || scripts::inspect(&self.keys(name));
-        let answer = match self.node().call(call()).await {
-            Err(error) if error.kind() == FailureKind::Connection => self.node().call(call()).await,
+        let answer = match self.servers().call(call()).await {
+            Err(error) if error.kind() == FailureKind::Connection => self.servers().call(call()).await,
             answer => answer,
         };
         let look = answer.and_then(|answer| scripts::look(&answer)).map_err(|error| self.unavailable(error))?;
@@ -59,8 +59,9 @@ fn contender(holder: Holder, mode: Mode) -> Contender {
 
 /// Follows a name: how it is, and again whenever that has changed.
 pub(crate) fn followed(redis: Arc<Redis>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let subscription = redis.node().subscribe(&redis.keys(&name).changes());
-    let follower = Follower { redis, name, subscription, given: Given::Nothing };
+    let node = redis.node_for(&name);
+    let subscription = node.subscribe(&redis.keys(&name).changes());
+    let follower = Follower { redis, name, node, subscription, given: Given::Nothing };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let closed = follower.redis.closed().clone();
         let item = closed.run_until_cancelled(follower.next()).await?;
@@ -71,6 +72,8 @@ pub(crate) fn followed(redis: Arc<Redis>, name: LockName) -> BoxStream<'static, 
 struct Follower {
     redis: Arc<Redis>,
     name: LockName,
+    /// Whose channel it is.
+    node: Node,
     subscription: Subscription,
     given: Given,
 }
@@ -96,6 +99,7 @@ impl Follower {
             Given::Failure => self.redis.clock().sleep(PAUSE).await,
         }
         loop {
+            self.listen();
             // Before the look: what is published from here on is about a later state.
             let before = Before { changes: self.subscription.changes(), would_hear: self.subscription.is_confirmed() };
             match self.redis.inspect(&self.name).await {
@@ -112,6 +116,15 @@ impl Follower {
                     return Err(error);
                 }
             }
+        }
+    }
+
+    /// Listens where the lock is: it may be somewhere else by now.
+    fn listen(&mut self) {
+        let node = self.redis.node_for(&self.name);
+        if !node.is(&self.node) {
+            self.subscription = node.subscribe(&self.redis.keys(&self.name).changes());
+            self.node = node;
         }
     }
 

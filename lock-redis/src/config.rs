@@ -91,10 +91,21 @@ impl Config {
         config
     }
 
+    /// A cluster, found through these of its servers; everything else as it is by default.
+    #[must_use]
+    pub fn cluster(nodes: impl IntoIterator<Item = Address>) -> Self {
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        let mut config = Self::new(nodes.first().map_or("", |first| first.host.as_str()), Self::PORT);
+        config.node.failover_timeout = Some(FAILOVER);
+        config.deployment = Deployment::Cluster(nodes);
+        config
+    }
+
     /// Reads a URL's settings, with the keys `ttl`, `prefix`, `queue`, `connect_timeout` and `response_timeout`:
     /// * `redis://[user[:password]@]host[:port][/db]`, one server;
     /// * `redis+sentinel://[user[:password]@]host[:port],host[:port].../service[/db]`, the primary that these sentinels name.
-    ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels.
+    ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels;
+    /// * `redis+cluster://[user[:password]@]host[:port],host[:port]...`, a cluster to which these servers belong.
     ///
     /// Where another server may take over, `failover_timeout` is for how long those who wait bridge an outage, and
     /// `address_map=announced:port=reached:port,...` says where servers are reached that announce themselves by addresses
@@ -214,7 +225,7 @@ impl Config {
             return Err(Error::config("prefix", &self.prefix, Keys::PREFIXES));
         }
         within("ttl", self.ttl, &TTLS)?;
-        self.deployment.check()?;
+        self.deployment.check(self.node.db)?;
         within("failover_timeout", self.node.outage_limit(), &OUTAGES)?;
         within("connect_timeout", self.node.connect_timeout, &LIMITS)?;
         within("response_timeout", self.node.response_timeout, &LIMITS)

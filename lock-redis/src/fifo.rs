@@ -12,11 +12,14 @@ mod turn;
 
 use std::{fmt, sync::Arc};
 
-use lock_core::Keeper;
+use lock_core::{Clock, Keeper};
 use tokio::runtime::Handle;
 
 use self::board::{Beats, Board, Place};
-use crate::node::{Node, Subscription};
+use crate::{
+    node::{Node, Subscription},
+    servers::Servers,
+};
 
 /// What a client that stands in line has of its own.
 pub(crate) struct Fifo {
@@ -28,13 +31,13 @@ pub(crate) struct Fifo {
 }
 
 impl Fifo {
-    pub(crate) fn new(node: &Node, prefix: &str, runtime: &Handle) -> Self {
+    pub(crate) fn new(servers: &Servers, prefix: &str, clock: Clock, runtime: &Handle) -> Self {
         let channel = format!("{prefix}:grants:{}", uuid::Uuid::new_v4().simple());
-        let places = Keeper::new(node.clock(), runtime, Arc::new(Beats { node: node.clone() }));
+        let places = Keeper::new(clock, runtime, Arc::new(Beats { servers: servers.clone(), clock }));
         Self { channel, board: Arc::default(), places }
     }
 
-    /// Listens to what this client is granted.
+    /// Listens to what this client is granted on a node.
     fn listen(&self, node: &Node) -> Subscription {
         let board = Arc::clone(&self.board);
         node.subscribe_each(&self.channel, Arc::new(move |message| board.granted(message)))

@@ -9,13 +9,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
+use lock_core::{Clock, Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
 
 use crate::{
     Redis,
     kind::Holding,
-    node::{FailureKind, Node, NodeError, ScriptCall},
+    node::{FailureKind, NodeError, ScriptCall},
     scripts,
+    servers::Servers,
 };
 
 /// What a grant is, for its renewal.
@@ -29,9 +30,10 @@ pub(crate) struct Held {
     pub(crate) is_passing_on: AtomicBool,
 }
 
-/// Renews the leases of one server in bursts.
+/// Renews the leases of one connection, in a burst for each server.
 pub(crate) struct Watchdog {
-    pub(crate) node: Node,
+    pub(crate) servers: Servers,
+    pub(crate) clock: Clock,
 }
 
 #[async_trait]
@@ -39,20 +41,10 @@ impl Renewer for Watchdog {
     type Lease = Held;
 
     async fn renew(&self, batch: &[Arc<Held>]) {
-        let connection = match self.node.connection().await {
-            Ok(connection) => connection,
-            Err(error) => {
-                tracing::debug!(%error, "renewals were not sent");
-                batch.iter().for_each(|held| held.validity.suspect(Loss::Unreachable));
-                return;
-            }
-        };
         let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
         let calls: Vec<_> = due.iter().map(|(held, _)| held.holding.renew()).collect();
-        // Before the sending: the server counts from later on, so the holder gives up first.
-        let sent_at = self.node.clock().now();
-        let answers = connection.run(&calls).await;
-        for ((held, seen), answer) in due.into_iter().zip(answers) {
+        let answers = self.servers.run(&calls, self.clock).await;
+        for ((held, seen), (sent_at, answer)) in due.into_iter().zip(answers) {
             match answer.and_then(|answer| scripts::held(&answer)) {
                 Ok(true) => {
                     held.validity.advance(seen, deadline(sent_at, held.holding.ttl));
@@ -102,7 +94,7 @@ impl Lease for RedisLease {
         if let Some(loss @ (Loss::TakenAway | Loss::Closed)) = before {
             return Err(held.lost(loss));
         }
-        match give_back(redis.node(), &held.holding).await {
+        match give_back(redis.servers(), &held.holding).await {
             Ok(Some(listeners)) => {
                 redis.released(held.holding.kind.family(), &held.name, listeners);
                 Ok(())
@@ -123,7 +115,7 @@ impl Lease for RedisLease {
         let reader = held.holding.as_reader();
         let seen = held.validity.observe();
         let sent_at = redis.clock().now();
-        let problem = match (seen, twice(redis.node(), || held.holding.downgrade()).await) {
+        let problem = match (seen, twice(redis.servers(), || held.holding.downgrade()).await) {
             (Some(seen), Ok((Some(_), _))) => {
                 held.validity.advance(seen, deadline(sent_at, reader.ttl));
                 match held.validity.loss() {
@@ -155,20 +147,20 @@ impl fmt::Debug for RedisLease {
 }
 
 /// Releases; how many were listening, or `None` when it was not held any more.
-pub(crate) async fn give_back(node: &Node, holding: &Holding) -> Result<Option<u64>, NodeError> {
-    let (listeners, resent) = twice(node, || holding.release()).await?;
+pub(crate) async fn give_back(servers: &Servers, holding: &Holding) -> Result<Option<u64>, NodeError> {
+    let (listeners, resent) = twice(servers, || holding.release()).await?;
     // The first request may have been the one that released it.
     Ok(if resent { listeners.or(Some(0)) } else { listeners })
 }
 
 /// Makes a call and reads its answer as that of a release. When the connection broke, tries once more on the next one: a
 /// lock that is not given back stands in everybody's way. Says, too, whether the first request may have run.
-async fn twice(node: &Node, call: impl Fn() -> ScriptCall) -> Result<(Option<u64>, bool), NodeError> {
-    let first = match node.call(call()).await {
+async fn twice(servers: &Servers, call: impl Fn() -> ScriptCall) -> Result<(Option<u64>, bool), NodeError> {
+    let first = match servers.call(call()).await {
         Err(error) if error.kind() == FailureKind::Connection => error,
         done => return Ok((scripts::released(&done?)?, false)),
     };
-    let second = node.call(call()).await?;
+    let second = servers.call(call()).await?;
     Ok((scripts::released(&second)?, first.is_unknown()))
 }
 
@@ -176,7 +168,6 @@ async fn twice(node: &Node, call: impl Fn() -> ScriptCall) -> Result<(Option<u64
 mod tests {
     use std::time::Duration;
 
-    use lock_core::Clock;
     use lock_lab::servers;
 
     use super::*;
@@ -194,14 +185,14 @@ mod tests {
         let redis = Redis::connect(Config::new("127.0.0.1", server.port())).await.unwrap();
         let name = LockName::new("a").unwrap();
         let attempt = Attempt::new(redis.keys(&name));
-        let answer = redis.node().call(attempt.acquire(&Ask::new(TTL, 0, b""), None)).await.unwrap();
+        let answer = redis.servers().call(attempt.acquire(&Ask::new(TTL, 0, b""), None)).await.unwrap();
         let Acquired::Granted(number) = scripts::acquired(&answer).unwrap() else { panic!("{answer:?}") };
         let validity = Validity::new(redis.clock(), Clock::boot().now().saturating_add(TTL));
         let holding = Holding { kind: Kind::Alone, attempt, ttl: TTL, delay: Duration::ZERO };
         let writer = redis.hold(name, holding, number, validity);
         let as_writer = Arc::clone(&writer.held);
         let reader = Box::new(writer).downgrade().await.unwrap();
-        Watchdog { node: redis.node().clone() }.renew(&[as_writer]).await;
+        Watchdog { servers: redis.servers().clone(), clock: redis.clock() }.renew(&[as_writer]).await;
         assert_eq!(reader.validity().loss(), None);
         reader.release().await.unwrap();
     }

@@ -59,6 +59,7 @@
 mod attempt;
 mod backend;
 mod changes;
+mod cluster;
 mod config;
 pub mod fence;
 mod fifo;
@@ -68,6 +69,7 @@ mod lease;
 mod lines;
 pub mod node;
 pub mod scripts;
+mod servers;
 pub mod token;
 mod waiting;
 mod writers;

@@ -17,7 +17,7 @@ use tokio::sync::{MutexGuard, Notify};
 
 use crate::{
     kind::{Family, Kind},
-    node::Subscription,
+    node::{Node, Subscription},
     scripts::Noted,
 };
 
@@ -49,8 +49,8 @@ struct Line {
 /// What the first in line knows, and leaves to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Front {
-    /// The channel of releases.
-    pub(crate) subscription: Option<Subscription>,
+    /// The channel of releases, and the node that has it.
+    pub(crate) listening: Option<(Node, Subscription)>,
     /// The lock is held by somebody, as far as anybody knows.
     pub(crate) held: Option<SeenHeld>,
     /// Since when every try has failed.
@@ -229,7 +229,7 @@ impl Drop for Place<'_> {
 impl Front {
     /// Until when the lock is held, as far as one of this kind knows without asking; `None` when it is time to ask.
     pub(crate) fn held_until(&self, kind: Kind, now: BootInstant) -> Option<SeenHeld> {
-        let subscription = self.subscription.as_ref().filter(|subscription| subscription.is_confirmed())?;
+        let (_, subscription) = self.listening.as_ref().filter(|(_, subscription)| subscription.is_confirmed())?;
         self.held.filter(|held| {
             held.keeps_out.is_none_or(|out| out == kind)
                 && subscription.changes() == held.changes

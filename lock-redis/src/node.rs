@@ -35,7 +35,7 @@ use redis::RedisConnectionInfo;
 pub use redis::Value;
 use tokio::runtime::Handle;
 
-pub(crate) use self::route::{Guide, ask_once};
+pub(crate) use self::route::{Guide, Redirect, ask_once};
 pub use self::{
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
@@ -291,6 +291,18 @@ impl Node {
     /// Nothing is lost when the future is dropped.
     pub async fn out(&self, from: BootInstant) {
         self.shared.reach.out(from).await;
+    }
+
+    /// Whether it is this very node.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Has it find its primary anew, if it is followed.
+    pub(crate) fn look_again(&self) {
+        if let Some(primary) = self.shared.reach.primary() {
+            self.shared.reach.lost(&primary);
+        }
     }
 
     /// Notes what somebody says of which server the primary is, so that a node that follows it looks at once.

@@ -73,12 +73,13 @@ impl Redis {
         was_refused: bool,
         stop: &CancellationToken,
     ) -> Result<Granted, Error> {
+        let node = self.node_for(&wanted.request.name);
         let mut front = tokio::select! {
             biased;
             () = stop.cancelled() => return Err(Error::Cancelled),
             front = place.first() => front,
             // The first in line bridges the outage; whoever is behind it does not begin anew after it.
-            () = self.node().out(wanted.arrived) => return Err(self.out()),
+            () = node.out(wanted.arrived) => return Err(self.out()),
             () = self.stay_announced(wanted, place) => return Err(Error::Cancelled),
         };
         if let Some(look_again) = self.lines().others_go_first(&wanted.line(), self.clock().now()) {
@@ -122,24 +123,34 @@ impl Redis {
 
     /// How many messages have come, to be read before a try; `None` while no message would come.
     fn listening(&self, front: &mut Front, wanted: &Wanted<'_>) -> Option<u64> {
-        if front.subscription.is_none() {
-            front.subscription = self.node().listening(&wanted.channel(self));
+        let node = self.node_for(&wanted.request.name);
+        if front.listening.as_ref().is_some_and(|(known, _)| !known.is(&node)) {
+            // The lock has moved. What was counted on the channel says nothing about another one.
+            (front.listening, front.held) = (None, None);
         }
-        let subscription = front.subscription.as_ref().filter(|subscription| subscription.is_confirmed())?;
+        if front.listening.is_none() {
+            let subscription = node.listening(&wanted.channel(self));
+            front.listening = subscription.map(|subscription| (node, subscription));
+        }
+        let (_, subscription) = front.listening.as_ref().filter(|(_, subscription)| subscription.is_confirmed())?;
         Some(subscription.changes())
     }
 
     /// Waits until releases are heard of, but not for ever: a user who may not subscribe looks again now and then.
     async fn listen(&self, front: &mut Front, wanted: &Wanted<'_>, stop: &CancellationToken) -> Result<(), Error> {
-        let subscribe = || self.node().subscribe(&wanted.channel(self));
-        let subscription = front.subscription.get_or_insert_with(subscribe);
+        let subscribe = || {
+            let node = self.node_for(&wanted.request.name);
+            let subscription = node.subscribe(&wanted.channel(self));
+            (node, subscription)
+        };
+        let (node, subscription) = front.listening.get_or_insert_with(subscribe);
         let since = self.clock().now();
         tokio::select! {
             biased;
             () = stop.cancelled() => Err(Error::Cancelled),
             () = subscription.confirmed() => Ok(()),
-            () = self.clock().sleep(self.node().config().response_timeout) => Ok(()),
-            () = self.node().out(since) => Err(self.out()),
+            () = self.clock().sleep(self.servers().config().response_timeout) => Ok(()),
+            () = node.out(since) => Err(self.out()),
         }
     }
 
@@ -152,7 +163,7 @@ impl Redis {
         place: &Place<'_>,
         stop: &CancellationToken,
     ) -> Result<(), Error> {
-        let Some(subscription) = &mut front.subscription else { return Ok(()) };
+        let Some((node, subscription)) = &mut front.listening else { return Ok(()) };
         let since = self.clock().now();
         tokio::select! {
             biased;
@@ -164,7 +175,7 @@ impl Redis {
                 Ok(())
             }
             () = self.clock().sleep_until(held.look_again) => Ok(()),
-            () = self.node().out(since) => Err(self.out()),
+            () = node.out(since) => Err(self.out()),
             () = self.stay_announced(wanted, place) => Ok(()),
         }
     }
@@ -178,7 +189,7 @@ impl Redis {
     ) -> Result<(), Error> {
         let now = self.clock().now();
         let since = *failing_since.get_or_insert(now);
-        let limits = self.node().config();
+        let limits = self.servers().config();
         if !error.is_temporary() || now.saturating_since(since) >= limits.outage_limit() {
             return Err(self.unavailable(error));
         }
@@ -194,7 +205,7 @@ impl Redis {
 
     /// Notes a release that so many clients heard of.
     pub(crate) fn released(&self, family: Family, name: &LockName, listeners: u64) {
-        let heard = |channel: String| self.node().listening(&channel).is_some();
+        let heard = |channel: String| self.node_for(name).listening(&channel).is_some();
         let ourselves = u64::from(listeners > 0 && heard(family.channel(&self.keys(name))));
         if listeners > ourselves {
             let now = self.clock().now();
@@ -203,7 +214,7 @@ impl Redis {
     }
 
     pub(crate) fn out(&self) -> Error {
-        let limit = self.node().config().outage_limit();
+        let limit = self.servers().config().outage_limit();
         Error::no_answer(self.url(), format!("nothing has succeeded on it for {limit:?}"))
     }
 }

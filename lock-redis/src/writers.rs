@@ -98,7 +98,7 @@ impl Redis {
             self.clock().sleep_until(due).await;
             let before = own.note(Some(self.clock().now()));
             let call = sharing::announce(&self.keys(&wanted.request.name), &self.as_sent(own), kept);
-            if let Err(error) = self.node().call(call).await {
+            if let Err(error) = self.servers().call(call).await {
                 tracing::debug!(%error, "a writer that waits was not noted");
                 own.note(before.or(Some(due)));
                 self.clock().sleep(kept / (4 * RENEWALS)).await;
@@ -119,14 +119,14 @@ impl Redis {
 
     async fn take_back(&self, wanted: &Wanted<'_>, own: &WaitingWriter) {
         let withdrawal = {
-            let (node, id, url) = (self.node().clone(), own.id.clone(), self.url());
+            let (servers, id, url) = (self.servers().clone(), own.id.clone(), self.url());
             let keys = self.keys(&wanted.request.name);
             move || {
-                let (node, call, url) = (node.clone(), sharing::withdraw(&keys, &id), url.clone());
-                async move { node.call(call).await.map(drop).map_err(|error| error.into_error(&url)) }
+                let (servers, call, url) = (servers.clone(), sharing::withdraw(&keys, &id), url.clone());
+                async move { servers.call(call).await.map(drop).map_err(|error| error.into_error(&url)) }
             }
         };
-        let limit = self.node().config().response_timeout;
+        let limit = self.servers().config().response_timeout;
         if !matches!(self.clock().timeout(limit, withdrawal()).await, Some(Ok(()))) {
             let until = self.clock().now().saturating_add(kept(wanted));
             self.janitor().clean("the note of a writer that waited", until, withdrawal);

@@ -25,6 +25,7 @@ pub(crate) const FIXTURES: &[Arrangement] = &[
     Arrangement { name: "redis", scheme: "redis", start: || fixture(RedisNodesFixture::single()) },
     Arrangement { name: "redis_fifo", scheme: "redis", start: || fixture(RedisNodesFixture::fifo()) },
     Arrangement { name: "redis_sentinel", scheme: "redis+sentinel", start: || fixture(RedisNodesFixture::sentinel()) },
+    Arrangement { name: "redis_cluster", scheme: "redis+cluster", start: || fixture(RedisNodesFixture::cluster()) },
     Arrangement { name: "redlock_3", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(3)) },
     Arrangement { name: "redlock_5", scheme: "redlock", start: || fixture(RedisNodesFixture::redlock(5)) },
     Arrangement { name: "zookeeper_1", scheme: "zk", start: || fixture(ZooKeeperFixture::queue(1)) },

@@ -1,6 +1,7 @@
 //! Redis and Redlock on real servers.
 
 use std::{
+    collections::HashMap,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -46,6 +47,8 @@ pub(crate) struct RedisNodesFixture {
     control: Vec<MultiplexedConnection>,
     /// Proxies to servers that are down: they live as long as what was connected through them.
     down: Mutex<Vec<Proxies>>,
+    /// Which server of a cluster has a name: asked once, for no slot moves here.
+    primaries: Mutex<HashMap<LockName, usize>>,
     servers: Servers,
 }
 
@@ -95,8 +98,9 @@ impl RedisNodesFixture {
         for port in &ports {
             control.push(connection(*port).await.map_err(|error| error.to_string())?);
         }
-        let (settings, behind, down) = ("", Vec::new(), Mutex::default());
-        Ok(Self { scheme, settings, ports, behind, control, down, servers })
+        let (settings, behind) = ("", Vec::new());
+        let (down, primaries) = (Mutex::default(), Mutex::default());
+        Ok(Self { scheme, settings, ports, behind, control, down, primaries, servers })
     }
 
     fn majority(&self) -> usize {
@@ -139,8 +143,15 @@ impl RedisNodesFixture {
     /// Those who keep what there is to keep of `name`.
     async fn keepers(&self, name: &LockName) -> Result<&[MultiplexedConnection], Failure> {
         let Servers::Cluster(cluster) = &self.servers else { return Ok(&self.control) };
-        let primary = cluster.primary(&lock_key(name)).await?;
-        let primary = primary.ok_or_else(|| Failure::new("nobody has the slot"))?;
+        let known = self.primaries.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        let primary = match known {
+            Some(primary) => primary,
+            None => {
+                let primary = cluster.primary(&lock_key(name)).await?;
+                primary.ok_or_else(|| Failure::new("nobody has the slot"))?
+            }
+        };
+        self.primaries.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), primary);
         Ok(std::slice::from_ref(&self.control[primary]))
     }
 

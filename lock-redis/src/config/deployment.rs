@@ -15,6 +15,8 @@ pub enum Deployment {
     Standalone,
     /// A primary with its replicas, which sentinels watch over: `redis+sentinel://`.
     Sentinel(Sentinel),
+    /// A cluster, of which these servers are asked for the others: `redis+cluster://`.
+    Cluster(Vec<Address>),
 }
 
 /// Where the sentinels are, and what they call the service.
@@ -60,6 +62,7 @@ impl Deployment {
         match self {
             Self::Standalone => "redis",
             Self::Sentinel(_) => "redis+sentinel",
+            Self::Cluster(_) => "redis+cluster",
         }
     }
 
@@ -70,12 +73,16 @@ impl Deployment {
             Self::Sentinel(Sentinel { service, sentinels, .. }) => {
                 format!("{}://{}/{service}/{db}", self.scheme(), list(sentinels))
             }
+            Self::Cluster(nodes) => format!("{}://{}", self.scheme(), list(nodes)),
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self, db: u32) -> Result<(), Error> {
         match self {
             Self::Standalone => Ok(()),
+            Self::Cluster(nodes) if nodes.is_empty() => Err(Error::config("hosts", "", "at least one server")),
+            Self::Cluster(_) if db != 0 => Err(Error::config("db", db.to_string(), "0, the only one of a cluster")),
+            Self::Cluster(_) => Ok(()),
             Self::Sentinel(Sentinel { service, sentinels, .. }) => {
                 if sentinels.is_empty() {
                     return Err(Error::config("hosts", "", "at least one sentinel"));
@@ -106,7 +113,11 @@ pub(super) fn read(settings: &mut Settings) -> Result<(Deployment, Address, u32)
             sentinel.password = settings.text("sentinel_password");
             Ok((Deployment::Sentinel(sentinel), first, db))
         }
-        other => Err(Error::config("scheme", other, "redis or redis+sentinel, without TLS")),
+        "redis+cluster" => {
+            let nodes = hosts(settings, super::Config::PORT)?;
+            Ok((Deployment::Cluster(nodes.clone()), nodes[0].clone(), database(&settings.path)?))
+        }
+        other => Err(Error::config("scheme", other, "redis, redis+sentinel or redis+cluster, without TLS")),
     }
 }
 
@@ -136,7 +147,7 @@ fn hosts(settings: &Settings, port: u16) -> Result<Vec<Address>, Error> {
 
 fn several(given: Vec<Address>) -> Error {
     let given: Vec<_> = given.into_iter().map(|address| address.host).collect();
-    let allowed = "one server; redis+sentinel:// and redlock:// take several";
+    let allowed = "one server; redis+sentinel://, redis+cluster:// and redlock:// take several";
     Error::config("host", given.join(","), allowed)
 }
 

@@ -11,11 +11,7 @@ use lock_core::{BootInstant, Clock, Renewer, Validity};
 use tokio::sync::watch;
 
 use super::scripts::{self, Standing};
-use crate::{
-    kind::Holding,
-    node::{Node, NodeError},
-    scripts::InLine,
-};
+use crate::{kind::Holding, node::NodeError, scripts::InLine, servers::Servers};
 
 /// A key with `n` ms left is gone after `n + 1`.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -142,7 +138,8 @@ impl Drop for OnBoard {
 
 /// Sends the heartbeats of all places of one client, in bursts.
 pub(super) struct Beats {
-    pub(super) node: Node,
+    pub(super) servers: Servers,
+    pub(super) clock: Clock,
 }
 
 #[async_trait]
@@ -150,19 +147,10 @@ impl Renewer for Beats {
     type Lease = Place;
 
     async fn renew(&self, batch: &[Arc<Place>]) {
-        let connection = match self.node.connection().await {
-            Ok(connection) => connection,
-            Err(error) => {
-                tracing::debug!(%error, "heartbeats were not sent");
-                return;
-            }
-        };
         let due: Vec<_> = batch.iter().filter_map(|place| Some((place, place.beating.observe()?))).collect();
         let calls: Vec<_> = due.iter().map(|(place, _)| scripts::beat(&place.holding)).collect();
-        // Before the sending: the server counts from later on.
-        let sent_at = self.node.clock().now();
-        let answers = connection.run(&calls).await;
-        for ((place, seen), answer) in due.into_iter().zip(answers) {
+        let answers = self.servers.run(&calls, self.clock).await;
+        for ((place, seen), (sent_at, answer)) in due.into_iter().zip(answers) {
             match answer.and_then(|answer| scripts::standing(&answer)) {
                 Ok(standing) => {
                     place.answered(sent_at, standing);

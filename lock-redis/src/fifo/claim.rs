@@ -48,7 +48,7 @@ impl Redis {
             return Ok(Some(Box::new(lease)));
         }
         // Too little is left of it: it is delivered once it is renewed, and counts from that.
-        let renewed = self.node().call(holding.renew()).await.and_then(|answer| held(&answer));
+        let renewed = self.servers().call(holding.renew()).await.and_then(|answer| held(&answer));
         match renewed {
             Ok(true) => Ok(Some(self.grant(request, granted(number, now)))),
             Ok(false) => Ok(None),

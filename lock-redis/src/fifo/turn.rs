@@ -45,7 +45,8 @@ impl Redis {
             // An attempt of its own each time: what is still on its way about an earlier one is not about this.
             let holding = wanted.holding_by(Attempt::in_line(self.keys(&request.name)));
             let waiting = fifo.board.add(Place::new(self.clock(), holding.clone()));
-            let subscription = (request.wait == Wait::UntilStopped).then(|| fifo.known_subscription(self)).flatten();
+            let subscription =
+                (request.wait == Wait::UntilStopped).then(|| fifo.known_subscription(self, &request.name)).flatten();
             match self.enter(fifo, holding, request, stop).await {
                 Ok(Tried::Granted(granted)) => return Ok(self.grant(request, granted)),
                 Ok(Tried::InLine { sent_at, at }) => {
@@ -114,9 +115,11 @@ impl Redis {
         known: Option<(Subscription, u64)>,
         stop: &CancellationToken,
     ) -> Ended {
+        // Messages come from any server of a cluster, so it hears of its grant should the lock move meanwhile.
+        let node = self.servers().node_for(&place.holding.attempt.keys);
         let (mut subscription, mut looked_under) = match known {
             Some((subscription, confirmation)) => (subscription, Some(confirmation)),
-            None => (fifo.listen(self.node()), None),
+            None => (fifo.listen(&node), None),
         };
         let since = self.clock().now();
         let mut following = place.follow();
@@ -137,15 +140,15 @@ impl Redis {
                     looked_under = subscription.confirmation();
                     beats.renew_by(self.clock().now());
                 }
-                () = self.node().out(since) => return Ended::Out,
+                () = node.out(since) => return Ended::Out,
             }
         }
     }
 
     /// Gives a place up, and the lock if that was handed over meanwhile.
     async fn give_up(&self, place: &Place) {
-        let limit = self.node().config().response_timeout;
-        let left = self.clock().timeout(limit, self.node().call(place.holding.release())).await;
+        let limit = self.servers().config().response_timeout;
+        let left = self.clock().timeout(limit, self.servers().call(place.holding.release())).await;
         if left.is_none_or(|answer| answer.and_then(|answer| held(&answer)).is_err()) {
             self.undo(&place.holding, None);
         }
@@ -153,8 +156,8 @@ impl Redis {
 
     pub(crate) async fn look_at_the_line(&self, name: &LockName) -> Result<Snapshot, Error> {
         let look = || scripts::look(&self.keys(name));
-        let answer = match self.node().call(look()).await {
-            Err(error) if error.kind() == FailureKind::Connection => self.node().call(look()).await,
+        let answer = match self.servers().call(look()).await {
+            Err(error) if error.kind() == FailureKind::Connection => self.servers().call(look()).await,
             answer => answer,
         };
         let (look, queue) =
@@ -165,8 +168,8 @@ impl Redis {
 
 impl Fifo {
     /// A confirmed subscription, and which confirmation it is: a request that is sent after this misses no message.
-    fn known_subscription(&self, redis: &Redis) -> Option<(Subscription, u64)> {
-        let subscription = redis.node().listening(&self.channel)?;
+    fn known_subscription(&self, redis: &Redis, name: &LockName) -> Option<(Subscription, u64)> {
+        let subscription = redis.node_for(name).listening(&self.channel)?;
         let confirmation = subscription.confirmation()?;
         Some((subscription, confirmation))
     }

@@ -230,14 +230,28 @@ impl fmt::Debug for Connection {
 }
 
 async fn exchange(mut wire: MultiplexedConnection, commands: &[(&ScriptCall, bool)]) -> Result<Vec<Value>, RedisError> {
-    if let [(call, with_source)] = commands {
+    if let [(call, with_source)] = commands
+        && !call.is_asking()
+    {
         return Ok(vec![wire.send_packed_command(&call.command(*with_source)).await?]);
     }
     let mut burst = Pipeline::with_capacity(commands.len());
+    let mut answers_of = Vec::with_capacity(commands.len());
     for (call, with_source) in commands {
+        if call.is_asking() {
+            // It holds for the next command only.
+            burst.add_command(redis::cmd("ASKING"));
+        }
+        answers_of.push(burst.len());
         burst.add_command(call.command(*with_source));
     }
-    wire.send_packed_commands(&burst, 0, commands.len()).await
+    let mut answers = wire.send_packed_commands(&burst, 0, burst.len()).await?;
+    let mut place = 0;
+    answers.retain(|_| {
+        place += 1;
+        answers_of.contains(&(place - 1))
+    });
+    Ok(answers)
 }
 
 fn sort_out(value: Value) -> Result<Value, NodeError> {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use lock_core::Source;
 use redis::{RedisError, ServerError};
 
-use super::route::Address;
+use super::route::{Address, Redirect};
 
 /// Why a script has no answer. The one thing that matters: whether it may have run.
 #[derive(Debug, Clone)]
@@ -33,8 +33,11 @@ pub enum FailureKind {
     Connection,
     /// No answer in time.
     TimedOut,
-    /// The server takes no writes: it is a replica now, or may not write (`READONLY`, `NOREPLICAS`, `MISCONF`).
+    /// The server takes no writes: it is a replica now, or may not write (`READONLY`, `NOREPLICAS`, `MISCONF`,
+    /// `CLUSTERDOWN`).
     ReadOnly,
+    /// Another server of the cluster has the keys.
+    Moved,
     /// The server is not ready: another script runs, it loads its data, or it waits for its primary.
     Busy,
     /// The server is out of memory.
@@ -110,6 +113,16 @@ impl NodeError {
         Self::NotApplied(Failure { kind: FailureKind::Connection, reason, source: None })
     }
 
+    pub(crate) fn cluster_is_down(address: &Address) -> Self {
+        let reason = format!("{address} is cut off from its cluster, or a part of that is missing");
+        Self::NotApplied(Failure { kind: FailureKind::ReadOnly, reason, source: None })
+    }
+
+    /// Where a server of a cluster says that the keys are.
+    pub(crate) fn redirect(&self) -> Option<Redirect> {
+        self.failure().source.as_deref().and_then(Redirect::of)
+    }
+
     /// A server was named as the primary, and says that it is none.
     pub(crate) fn not_primary(address: &Address) -> Self {
         let reason = format!("{address} was named as the primary and is none");
@@ -145,7 +158,7 @@ impl NodeError {
     }
 
     /// The same failure of something on which nothing relies.
-    pub(super) fn not_applied(self) -> Self {
+    pub(crate) fn not_applied(self) -> Self {
         let (Self::NotApplied(failure) | Self::Unknown(failure)) = self;
         Self::NotApplied(failure)
     }
@@ -168,8 +181,10 @@ impl NodeError {
 /// `WRONGTYPE` in time, too. Anything else may come from the middle of a script.
 fn sort(code: &str) -> (FailureKind, bool) {
     match code {
-        "READONLY" | "NOREPLICAS" | "MISCONF" => (FailureKind::ReadOnly, false),
-        "BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOTBUSY" => (FailureKind::Busy, false),
+        // The last one: it is cut off from its cluster, where another one may have taken its place.
+        "READONLY" | "NOREPLICAS" | "MISCONF" | "CLUSTERDOWN" => (FailureKind::ReadOnly, false),
+        "MOVED" | "ASK" => (FailureKind::Moved, false),
+        "BUSY" | "LOADING" | "MASTERDOWN" | "TRYAGAIN" | "NOTBUSY" => (FailureKind::Busy, false),
         "OOM" => (FailureKind::OutOfMemory, false),
         "WRONGTYPE" => (FailureKind::WrongType, false),
         "NOAUTH" | "WRONGPASS" | "NOPERM" => (FailureKind::Denied, false),

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use futures::future::BoxFuture;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
 use tokio::net::TcpStream;
 
 use super::NodeError;
@@ -104,20 +104,53 @@ pub(crate) async fn dial(address: &Address) -> Result<TcpStream, RedisError> {
     Ok(stream)
 }
 
-/// Asks one question on a connection of its own. Has no limit of its own.
+/// Asks a few questions at once, on a connection of its own. Has no limit of its own.
 pub(crate) async fn ask_once(
     address: &Address,
-    user: &RedisConnectionInfo,
-    question: &Cmd,
-) -> Result<Value, RedisError> {
+    user: RedisConnectionInfo,
+    questions: &[Cmd],
+) -> Result<Vec<Value>, RedisError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let (mut wire, driver) = MultiplexedConnection::new_with_config(user, dial(address).await?, config).await?;
-    tokio::select! {
-        answer = wire.send_packed_command(question) => match answer? {
-            Value::ServerError(error) => Err(error.into()),
-            answer => Ok(answer),
-        },
-        () = driver => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
+    let (mut wire, driver) = MultiplexedConnection::new_with_config(&user, dial(address).await?, config).await?;
+    let mut burst = Pipeline::with_capacity(questions.len());
+    for question in questions {
+        burst.add_command(question.clone());
+    }
+    let answers = tokio::select! {
+        answers = wire.send_packed_commands(&burst, 0, questions.len()) => answers?,
+        () = driver => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
+    };
+    let refused = |answer| match answer {
+        Value::ServerError(error) => Err(error.into()),
+        answer => Ok(answer),
+    };
+    answers.into_iter().map(refused).collect()
+}
+
+/// What a server of a cluster says about keys that it does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Redirect {
+    /// Another one has the slot; `None` when it does not say where that is.
+    Moved { slot: u16, to: Option<Address> },
+    /// Another one is about to have the slot, and may have these keys already: ask there, this once.
+    Ask { to: Address },
+}
+
+impl Redirect {
+    /// Reads an error of a server.
+    pub(super) fn of(error: &RedisError) -> Option<Self> {
+        let (to, slot) = error.redirect_node()?;
+        let to = to.parse().ok();
+        match error.code() {
+            Some("MOVED") => Some(Self::Moved { slot, to }),
+            Some("ASK") => Some(Self::Ask { to: to? }),
+            _ => None,
+        }
+    }
+
+    /// Whether it is about one request only.
+    pub(crate) const fn is_for_once(&self) -> bool {
+        matches!(self, Self::Ask { .. })
     }
 }
 

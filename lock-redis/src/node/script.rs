@@ -56,13 +56,15 @@ pub struct ScriptCall {
     script: &'static Script,
     keys: Vec<String>,
     args: Vec<Vec<u8>>,
+    /// It goes to a server that is about to have the slot of its keys.
+    asking: bool,
 }
 
 impl ScriptCall {
     /// A call without keys and arguments.
     #[must_use]
     pub const fn new(script: &'static Script) -> Self {
-        Self { script, keys: Vec::new(), args: Vec::new() }
+        Self { script, keys: Vec::new(), args: Vec::new(), asking: false }
     }
 
     /// With another key.
@@ -83,6 +85,20 @@ impl ScriptCall {
     #[must_use]
     pub fn number(self, number: impl Into<u128>) -> Self {
         self.arg(number.into().to_string())
+    }
+
+    /// The first of its keys, which all are in one slot.
+    pub(crate) fn first_key(&self) -> &str {
+        self.keys.first().map_or("", String::as_str)
+    }
+
+    /// Has it run, or not, on a server that does not have the slot of its keys yet.
+    pub(crate) const fn set_asking(&mut self, asking: bool) {
+        self.asking = asking;
+    }
+
+    pub(crate) const fn is_asking(&self) -> bool {
+        self.asking
     }
 
     pub(super) const fn script(&self) -> &'static Script {

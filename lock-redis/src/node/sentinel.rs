@@ -63,10 +63,13 @@ impl Shared {
         let sentinel = &self.sentinels[at];
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let answer = ask_once(&Address::new(&sentinel.host, sentinel.port), &sentinel.user(), &question).await;
-        match answer.map_err(NodeError::not_connected)? {
-            Value::Nil => Err(NodeError::unknown_service(&self.service)),
-            answer => address(&answer).ok_or_else(|| NodeError::nonsense(&answer).not_applied()),
+        let answers = ask_once(&Address::new(&sentinel.host, sentinel.port), sentinel.user(), &[question]).await;
+        match answers.map_err(NodeError::not_connected)?.as_slice() {
+            [Value::Nil] => Err(NodeError::unknown_service(&self.service)),
+            answers => {
+                let address = answers.first().and_then(address);
+                address.ok_or_else(|| NodeError::nonsense(&Value::Array(answers.to_vec())).not_applied())
+            }
         }
     }
 }
@@ -104,9 +107,15 @@ async fn listen(shared: Arc<Shared>, node: Node, clock: Clock, runtime: Handle) 
     }
 }
 
+impl Listening {
+    pub(crate) fn stop(&self) {
+        self.0.abort();
+    }
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.abort();
+        self.stop();
     }
 }
 

@@ -1,0 +1,156 @@
+//! Where the locks are: on one server, on whichever of several is the primary, or spread over a cluster.
+
+use std::sync::Arc;
+
+use lock_core::{BootInstant, Clock};
+use tokio::runtime::Handle;
+
+use crate::{
+    Config,
+    cluster::Cluster,
+    config::Deployment,
+    keys::Keys,
+    node::{
+        Node, NodeConfig, NodeError, ScriptCall, Value,
+        sentinel::{Listening, Sentinels},
+    },
+};
+
+/// How often a request is sent on from one server to another before that is taken for an outage.
+pub(crate) const HOPS: usize = 4;
+
+/// All servers of one connection. Clones share them.
+#[derive(Clone)]
+pub(crate) enum Servers {
+    /// One node has all locks.
+    One { node: Node, listening: Option<Arc<Listening>> },
+    /// Each lock is on the node of its slot.
+    Many(Cluster),
+}
+
+/// The answer to one call of a burst, and when the burst was sent: the server counts from later on.
+pub(crate) type Sent = (BootInstant, Result<Value, NodeError>);
+
+impl Servers {
+    /// Connects to the servers of `config`.
+    pub(crate) async fn connect(config: &Config, clock: Clock, runtime: &Handle) -> Result<Self, NodeError> {
+        let (at, addresses) = (config.node.clone(), config.address_map.clone());
+        let servers = match &config.deployment {
+            Deployment::Standalone => Self::One { node: Node::new(at, clock, runtime.clone()), listening: None },
+            Deployment::Sentinel(sentinel) => {
+                let sentinels = sentinel.sentinels.iter().map(|one| config.sentinel_at(sentinel, one)).collect();
+                let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, addresses);
+                let node = Node::following(at, clock, runtime.clone(), Arc::new(sentinels.clone()));
+                let listening = Arc::new(sentinels.tell(&node, clock, runtime));
+                Self::One { node, listening: Some(listening) }
+            }
+            Deployment::Cluster(nodes) => {
+                Self::Many(Cluster::connect(at, nodes.clone(), addresses, clock, runtime.clone()).await?)
+            }
+        };
+        if let Self::One { node, .. } = &servers {
+            node.connection().await?;
+        }
+        Ok(servers)
+    }
+
+    /// What holds for each server.
+    pub(crate) fn config(&self) -> &NodeConfig {
+        match self {
+            Self::One { node, .. } => node.config(),
+            Self::Many(cluster) => cluster.config(),
+        }
+    }
+
+    /// The node that has these keys now.
+    pub(crate) fn node_for(&self, keys: &Keys) -> Node {
+        self.node_of(keys.lock())
+    }
+
+    fn node_of(&self, key: &str) -> Node {
+        match self {
+            Self::One { node, .. } => node.clone(),
+            Self::Many(cluster) => cluster.node_of(key),
+        }
+    }
+
+    /// Where to send a call on to after `error` at `from`, if the servers say that it belongs somewhere else. It certainly
+    /// did not run, so it may be sent again.
+    pub(crate) async fn redirected(&self, call: &mut ScriptCall, error: &NodeError, from: &Node) -> Option<Node> {
+        let (Self::Many(cluster), Some(redirect)) = (self, error.redirect()) else { return None };
+        let node = cluster.redirected(&redirect, call.first_key(), from).await?;
+        call.set_asking(redirect.is_for_once());
+        Some(node)
+    }
+
+    /// Runs one call on the node that has its keys.
+    pub(crate) async fn call(&self, call: ScriptCall) -> Result<Value, NodeError> {
+        let node = self.node_of(call.first_key());
+        let answer = node.call(call.clone()).await;
+        self.follow(call, answer, node).await
+    }
+
+    /// Sends a call on for as long as servers say that it belongs somewhere else.
+    async fn follow(
+        &self,
+        mut call: ScriptCall,
+        mut answer: Result<Value, NodeError>,
+        mut node: Node,
+    ) -> Result<Value, NodeError> {
+        for _ in 0..HOPS {
+            let Err(error) = &answer else { break };
+            let Some(next) = self.redirected(&mut call, error, &node).await else { break };
+            (answer, node) = (next.call(call.clone()).await, next);
+        }
+        answer
+    }
+
+    /// Runs calls, in one burst for each node, and gives each its answer.
+    pub(crate) async fn run(&self, calls: &[ScriptCall], clock: Clock) -> Vec<Sent> {
+        let bursts = self.bursts(calls).into_iter().map(|(node, places)| async move {
+            let burst: Vec<_> = places.iter().map(|&place| calls[place].clone()).collect();
+            let connection = node.connection().await;
+            // Before the sending: the server counts from later on, so the holder gives up first.
+            let sent_at = clock.now();
+            let answers = match connection {
+                Ok(connection) => connection.run(&burst).await,
+                Err(error) => vec![Err(error); burst.len()],
+            };
+            let followed = burst.into_iter().zip(answers).map(|(call, answer)| self.follow(call, answer, node.clone()));
+            (places, sent_at, futures::future::join_all(followed).await)
+        });
+        let mut all: Vec<Option<Sent>> = vec![None; calls.len()];
+        for (places, sent_at, answers) in futures::future::join_all(bursts).await {
+            for (place, answer) in places.into_iter().zip(answers) {
+                all[place] = Some((sent_at, answer));
+            }
+        }
+        all.into_iter().flatten().collect()
+    }
+
+    /// Which calls go to which node.
+    fn bursts(&self, calls: &[ScriptCall]) -> Vec<(Node, Vec<usize>)> {
+        let mut bursts: Vec<(Node, Vec<usize>)> = Vec::new();
+        for (place, call) in calls.iter().enumerate() {
+            let node = self.node_of(call.first_key());
+            match bursts.iter_mut().find(|(known, _)| known.is(&node)) {
+                Some((_, places)) => places.push(place),
+                None => bursts.push((node, vec![place])),
+            }
+        }
+        bursts
+    }
+
+    /// Closes all connections. Nothing connects any more.
+    pub(crate) fn close(&self) {
+        match self {
+            Self::One { node, listening } => {
+                if let Some(listening) = listening {
+                    listening.stop();
+                }
+                node.close();
+            }
+            Self::Many(cluster) => cluster.close(),
+        }
+    }
+}
