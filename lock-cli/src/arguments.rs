@@ -5,7 +5,10 @@
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use lock_lab::topology::Topology;
+use lock_lab::{
+    failover::{arrangement::Arrangement, fault::Fault},
+    topology::Topology,
+};
 
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
@@ -44,6 +47,7 @@ pub(crate) enum Command {
     Demo(Demo),
     Compare(Compare),
     ReadWrite(ReadWrite),
+    Failover(Failover),
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
     Redlock(Redlock),
@@ -266,6 +270,34 @@ pub(crate) struct LabWorker {
     /// The socket of the store.
     #[arg(long)]
     pub(crate) store: PathBuf,
+}
+
+/// Strike real servers with faults under load, check what the locks promise, and write a report.
+///
+/// Without --backend and --fault it runs the quick matrix, in less than five minutes: each arrangement of servers with its
+/// most telling faults. Fails when a promise was broken, when a run could not have shown that, and when what is not promised
+/// did not show where it must. Ctrl-C ends it with the report of what is finished.
+#[derive(Debug, Args)]
+pub(crate) struct Failover {
+    /// The directory of the report: report.json, report.md, index.html.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// Only these arrangements of servers.
+    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1..)]
+    pub(crate) backend: Vec<Arrangement>,
+
+    /// Only these faults.
+    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1..)]
+    pub(crate) fault: Vec<Fault>,
+
+    /// Everything that applies, of what --backend and --fault leave; the report lists what does not, and why.
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// As --all, several times each; takes up to forty minutes.
+    #[arg(long)]
+    pub(crate) full: bool,
 }
 
 #[derive(Debug, Subcommand)]

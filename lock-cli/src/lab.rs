@@ -1,13 +1,18 @@
-//! `lock demo` and `lock compare`: the laboratory's own programs.
+//! `lock demo`, `lock compare`, `lock failover`: the laboratory's own programs.
 
 use std::env;
 
 use lock::Config;
-use lock_lab::{LabError, compare, demo, failover::worker::Worker, readwrite};
+use lock_lab::{
+    LabError, compare, demo,
+    failover::{self, worker::Worker},
+    readwrite,
+};
 
 use crate::{
-    arguments::{Compare, Demo, LabWorker, ReadWrite},
-    failure::{Failure, SYSTEM, UNAVAILABLE, USAGE},
+    arguments::{Compare, Demo, Failover, LabWorker, ReadWrite},
+    failure::{Failure, SIGNALLED, SYSTEM, UNAVAILABLE, USAGE},
+    signals::Signals,
 };
 
 /// Runs the demonstration, on one backend or on the servers of every backend.
@@ -61,6 +66,22 @@ pub(crate) async fn worker(url: Option<&str>, options: &LabWorker) -> Result<u8,
     Ok(0)
 }
 
+/// Runs the matrix of faults and writes its report, also when it is interrupted.
+pub(crate) async fn failover(options: &Failover) -> Result<u8, Failure> {
+    let mut matrix = failover::Options::new(&options.out, env::current_exe()?);
+    matrix.wanted.backends.clone_from(&options.backend);
+    matrix.wanted.faults.clone_from(&options.fault);
+    (matrix.wanted.all, matrix.wanted.full) = (options.all, options.full);
+    let mut signals = Signals::listen()?;
+    let mut interrupted = None;
+    let report = failover::run(&matrix, async { interrupted = Some(signals.next_ending().await) }).await?;
+    match interrupted {
+        Some(signal) => Ok(SIGNALLED.saturating_add(u8::try_from(signal as i32).unwrap_or_default())),
+        None if report.is_good() => Ok(0),
+        None => Err(Failure::new(UNAVAILABLE, report.sum())),
+    }
+}
+
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         match error {
@@ -68,6 +89,7 @@ impl From<LabError> for Failure {
                 let failure = Self::from(source);
                 Self::new(failure.status, format!("{action}: {failure}"))
             }
+            LabError::Refused { reason } => Self::new(USAGE, reason),
             error @ LabError::Io { .. } => Self::new(SYSTEM, error.to_string()),
             other => Self::new(UNAVAILABLE, other.to_string()),
         }

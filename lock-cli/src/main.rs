@@ -48,7 +48,7 @@ fn main() {
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
     let runtime = match &arguments.command {
         // Many contenders, which must not wait for each other's thread.
-        Command::Demo(_) | Command::Compare(_) | Command::ReadWrite(_) => {
+        Command::Demo(_) | Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_) => {
             Builder::new_multi_thread().enable_all().build()?
         }
         _ => Builder::new_current_thread().enable_all().build()?,
@@ -60,11 +60,14 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::Elect(elect) if elect.observe => runtime.block_on(elect::observe(backend(arguments)?, elect)),
         Command::Elect(elect) => runtime.block_on(elect::elect(backend(arguments)?, elect)),
         Command::Demo(demo) => runtime.block_on(lab::demo(asked_for(arguments)?, demo)),
-        Command::Compare(_) | Command::ReadWrite(_) if arguments.url.is_some() || arguments.config.is_some() => {
+        Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_)
+            if arguments.url.is_some() || arguments.config.is_some() =>
+        {
             Err(Failure::new(USAGE, "this starts servers of its own: leave --url and --config out"))
         }
         Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
         Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
+        Command::Failover(failover) => runtime.block_on(lab::failover(failover)),
         Command::Redlock(Redlock::Init) => runtime.block_on(async {
             let config = asked_for(arguments)?.map_or_else(Config::from_env, |config| Ok(Some(config)))?;
             let none = || {

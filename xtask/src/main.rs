@@ -53,6 +53,12 @@ enum Job {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
+    /// Set-up, then faults on real servers under load, with every promise checked: a report with a picture of each run.
+    Failover {
+        /// Passed on to `lock failover`; the report goes to target/failover unless --out says otherwise.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
     /// Set-up, then what acquisitions cost on Redlock while one of three nodes is frozen, and how they fail while two are.
     Frozen,
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
@@ -104,6 +110,12 @@ fn work(job: Job) -> Result<()> {
         Job::ReadWrite { rest } => {
             setup::try_servers();
             run_lock(["read-write"], &rest)
+        }
+        Job::Failover { rest } => {
+            setup::require_servers()?;
+            let elsewhere = rest.iter().any(|argument| argument == "--out" || argument.starts_with("--out="));
+            let out: &[&str] = if elsewhere { &[] } else { &["--out", "target/failover"] };
+            run_lock(["failover"].iter().chain(out).copied(), &rest)
         }
         Job::Frozen => {
             setup::require_servers()?;

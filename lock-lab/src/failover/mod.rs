@@ -10,6 +10,9 @@ pub mod frozen;
 pub mod matrix;
 mod record;
 pub mod report;
+mod run;
 pub mod scene;
 pub mod sink;
 pub mod worker;
+
+pub use self::run::{Options, run};

@@ -18,8 +18,10 @@ pub struct Run {
     pub backend_title: String,
     /// The fault's key, as on the command line.
     pub fault: String,
-    /// What the fault does, in a line.
+    /// Its name.
     pub fault_title: String,
+    /// What it does, in a sentence.
+    pub what: String,
     /// The version of the servers; empty when they were not asked.
     pub version: String,
     /// Which repetition it is, from 1.
@@ -28,8 +30,8 @@ pub struct Run {
     pub command: String,
     /// Whether the same was tried before and had proved nothing.
     pub second_try: bool,
-    /// What was expected of it beside the promises; empty where nothing is.
-    pub expected: String,
+    /// Why two may hold the lock at once; empty where that is promised against.
+    pub not_promised: String,
     /// What came out.
     pub outcome: Outcome<Figures>,
     /// What follows from it.
@@ -46,7 +48,8 @@ pub struct Figures {
     pub grants: usize,
     /// The longest time without a grant of the busy lock, from the fault on.
     pub gap_ms: f64,
-    /// What the servers took themselves to choose a new leader, where they do that.
+    /// From the fault until the servers took a plain write again, where one that stands alone or leads was struck: for an
+    /// ensemble, what its own election takes.
     pub re_election_ms: Option<f64>,
     /// Guards that ended otherwise than by their release.
     pub lost: usize,

@@ -129,7 +129,10 @@ fn pictures(number: usize, pair: &Pair<'_>) -> Markup {
     let title = format!("{}: {}", first.backend_title, first.fault_title);
     html! {
         h3 id=(anchor(number)) { (title) }
-        @if !first.expected.is_empty() { p.how { "Expected: " (first.expected) "." } }
+        p.how {
+            (first.what)
+            @if !first.not_promised.is_empty() { " That two hold the lock at once is not excluded here: " (first.not_promised) "." }
+        }
         @for run in &pair.runs { (one_run(run, &title)) }
     }
 }

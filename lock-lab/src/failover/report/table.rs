@@ -56,7 +56,7 @@ impl<'a> Pair<'a> {
         let slowest = self.figures().map(|figures| figures.before_per_second).min_by(f64::total_cmp);
         let gap = self.longest(|figures| Some(figures.gap_ms));
         let election = self.longest(|figures| figures.re_election_ms);
-        let election = election.map(|time| format!(" (the servers' own election: {})", millis(time)));
+        let election = election.map(|time| format!(" (the servers alone: {})", millis(time)));
         let figures = [
             format!("{:.0}", slowest.unwrap_or_default()),
             gap.map(millis).unwrap_or_default() + &election.unwrap_or_default(),
@@ -105,7 +105,8 @@ pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
 }
 
 /// What the columns mean.
-const HOW: &str = "*Longest gap*: the longest time without a grant of the busy lock, from the fault on. *Grants lost*: \
+const HOW: &str = "*Longest gap*: the longest time without a grant of the busy lock, from the fault on; *the servers alone*: how long they took \
+themselves, to elect another leader or to come back, until they served a plain write. *Grants lost*: \
 locks that ended otherwise than by their release. *Two holders (M)*: pairs of grants that were valid at the same time, each \
 by its own clock and deadline. *Validity beyond the servers' (T)*: holders that still took themselves for valid when the \
 servers had given the lock up. *Late writes*: writes that reached a store after a later holder had written there; the store \

@@ -67,7 +67,7 @@ fn runs_of_the_same_pair_share_a_row_with_their_sums_and_longest_times() {
     assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{table:?}");
     let row = &table.rows[0];
     assert_eq!((row[2].as_str(), row[6].as_str()), ("2", "2 (up to 50 ms)"));
-    assert!(row[4].starts_with("1400 ms (the servers' own election: 1300 ms"), "{row:?}");
+    assert!(row[4].starts_with("1400 ms (the servers alone: 1300 ms"), "{row:?}");
 }
 
 #[test]

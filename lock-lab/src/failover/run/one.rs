@@ -1,0 +1,184 @@
+//! One run: one fault on one arrangement of servers.
+
+use std::{path::Path, time::Duration};
+
+use lock_core::{BootInstant, Clock, LockName};
+
+use super::{expected::expected, watch::Watch};
+use crate::{
+    LabError,
+    failover::{
+        check::{Moments, check},
+        crew::{Crew, CrewOptions},
+        events::{Lock, now},
+        fault::{Fault, Strikes},
+        matrix::Pair,
+        report::{Figures, Scenery, Timeline, Verdict},
+        scene::{Scene, Side},
+    },
+    report::millis,
+};
+
+/// The ttl, or session time-out: short, so that a run sees it end.
+pub(super) const LEASE: Duration = Duration::from_secs(1);
+/// The process that is struck, or that holds the kept lock when something else is.
+const VICTIM: usize = 0;
+/// The one that wants the kept lock next.
+const NEXT: usize = 1;
+const PROCESSES: usize = 3;
+/// Clients of the busy lock in each process.
+const CLIENTS: usize = 2;
+
+/// What counts as traffic, in operations a second.
+const TRAFFIC: f64 = 50.0;
+/// How long anything may take that must come before the fault. Far above what it takes.
+const LIMIT: Duration = Duration::from_secs(30);
+/// From the grant of the kept lock to the fault: a renewal is in it, and not the end of the lease.
+const SETTLED: Duration = Duration::from_millis(500);
+/// How long a fault lasts that is healed: longer than a lease.
+const FAULT: Duration = Duration::from_millis(2_200);
+/// How long a stopped holder stays so when the next one holds its lock.
+const OVERTAKEN: Duration = Duration::from_millis(200);
+/// How long the load goes on afterwards: all that a fault leaves has ended by then.
+const AFTERWARDS: Duration = Duration::from_millis(1_500);
+/// How long the processes may take to end by themselves.
+const END: Duration = Duration::from_secs(6);
+
+/// What one run brought.
+pub(super) struct Seen {
+    pub(super) version: String,
+    pub(super) figures: Figures,
+    pub(super) verdict: Verdict,
+}
+
+/// The load in a sentence.
+pub(super) fn load() -> String {
+    format!(
+        "{PROCESSES} processes with {CLIENTS} clients each take, hold and release the busy lock; one process keeps the kept \
+         lock, and writes under it without looking whether it still holds it; another one waits for it."
+    )
+}
+
+/// When the fault began and ended, and what else happened.
+struct Struck {
+    at: BootInstant,
+    healed: Option<BootInstant>,
+    /// From the fault on until the servers took a write again, by themselves.
+    served_again: Option<Duration>,
+}
+
+/// Runs it.
+pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
+    let clock = Clock::boot();
+    let mut scene = Scene::start(pair.on, pair.fault, kept()?).await?;
+    let version = scene.version().await?;
+    let mut crew = Crew::start(&crew(program, &scene)).await?;
+    crew.wait_for_traffic(TRAFFIC, LIMIT).await?;
+    let observer = scene.observer();
+    let quorum = observer.quorum();
+    let watch = Watch::start(observer);
+    scene.prepare().await?;
+    crew.keep(VICTIM, LIMIT).await?;
+    crew.want(NEXT, LIMIT).await?;
+    clock.sleep(SETTLED).await;
+
+    let struck = strike(pair, &mut scene, &mut crew).await?;
+    clock.sleep(AFTERWARDS).await;
+    let moments = Moments { fault: struck.at, end: now() };
+    let truths = watch.finish().await?;
+    let history = crew.finish(END).await?;
+
+    let findings = check(&history, &truths, moments, &expected(pair, LEASE, quorum));
+    let marks =
+        struck.served_again.map(|after| (struck.at.saturating_add(after), "the servers serve again".to_owned()));
+    let scenery = Scenery { moments, healed: struck.healed, marks: marks.into_iter().collect() };
+    let timeline = Timeline::of(&findings, &history.writes, &scenery);
+    let re_election_ms = struck.served_again.map(millis);
+    let figures = Figures { re_election_ms, ..Figures::of(&findings, timeline) };
+    Ok(Seen { version, figures, verdict: Verdict::of(&findings, pair.fault.expects(pair.on).reason()) })
+}
+
+fn kept() -> Result<LockName, LabError> {
+    LockName::new(Lock::Kept.name()).map_err(LabError::lock("naming the kept lock"))
+}
+
+fn crew(program: &Path, scene: &Scene) -> CrewOptions {
+    let mut options = CrewOptions::new(program, &scene.url(Side::Others, LEASE), PROCESSES, CLIENTS);
+    options.members[VICTIM].url = scene.url(Side::Victim, LEASE);
+    // The keeper: against one that does not look only a fence helps, and that is to be seen.
+    options.members[VICTIM].careless = 1;
+    options
+}
+
+/// Has the fault strike, last and end.
+async fn strike(pair: Pair, scene: &mut Scene, crew: &mut Crew) -> Result<Struck, LabError> {
+    let fault = pair.fault;
+    let clock = Clock::boot();
+    let at = now();
+    if fault.strikes() == Strikes::Holder {
+        let healed = strike_holder(fault, crew).await?;
+        return Ok(Struck { at, healed, served_again: None });
+    }
+    let observer = scene.observer();
+    scene.inject().await?;
+    let served = stops_service(pair).then(|| tokio::spawn(async move { observer.served_again().await }));
+    let lasts = if fault.is_momentary() { Duration::ZERO } else { FAULT };
+    clock.sleep(lasts.saturating_sub(now().saturating_since(at))).await;
+    scene.heal().await?;
+    let healed = (!fault.is_momentary()).then(now);
+    scene.healthy().await?;
+    let served_again = match served {
+        Some(task) => Some(LabError::joined(task.await)??),
+        None => None,
+    };
+    Ok(Struck { at, healed, served_again })
+}
+
+/// Whether the service as a whole stands still until its servers have chosen another leader, or one is back.
+fn stops_service(Pair { on, fault }: Pair) -> bool {
+    let strikes_one = matches!(
+        fault,
+        Fault::ServerKilled
+            | Fault::ServerFrozen
+            | Fault::ServerRestartedEmpty
+            | Fault::ServerRestartedDurable
+            | Fault::FailoverBeforeReplication
+    );
+    strikes_one && !on.is_redlock()
+}
+
+/// The faults that strike the process of the holder: when it goes on, if it does.
+async fn strike_holder(fault: Fault, crew: &mut Crew) -> Result<Option<BootInstant>, LabError> {
+    match fault {
+        Fault::HolderStopped => {
+            crew.stop(VICTIM).await?;
+            overtaken(crew).await?;
+            Clock::boot().sleep(OVERTAKEN).await;
+            crew.resume(VICTIM)?;
+            Ok(Some(now()))
+        }
+        Fault::HolderStarved => {
+            crew.starve(VICTIM, FAULT).await?;
+            Clock::boot().sleep(FAULT).await;
+            Ok(Some(now()))
+        }
+        _ => {
+            crew.kill(VICTIM).await?;
+            overtaken(crew).await?;
+            Ok(None)
+        }
+    }
+}
+
+/// Waits until the next one holds the kept lock.
+async fn overtaken(crew: &mut Crew) -> Result<(), LabError> {
+    let clock = Clock::boot();
+    let deadline = now().saturating_add(LIMIT);
+    while crew.holder(Lock::Kept).is_none_or(|holder| holder.whose.process == VICTIM) {
+        if now() > deadline {
+            return Err(LabError::run(format!("nobody else holds the lock {LIMIT:?} after its holder was struck")));
+        }
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
