@@ -171,13 +171,9 @@ impl Attempt {
     /// by the grant with that token number. May be sent again.
     #[must_use]
     pub fn renew(&self, ttl: Duration, delay: Duration, number: Option<u64>) -> ScriptCall {
-        let call = ScriptCall::new(&RENEW)
-            .key(self.keys.lock())
-            .key(self.keys.token())
-            .key(self.keys.delay())
-            .arg(self.value.as_str())
-            .number(ttl.as_millis())
-            .number(delay.as_millis());
+        let call = ScriptCall::new(&RENEW).key(self.keys.lock()).key(self.keys.token());
+        let call = if delay.is_zero() { call } else { call.key(self.keys.delay()) };
+        let call = call.arg(self.value.as_str()).number(ttl.as_millis()).number(delay.as_millis());
         match number {
             Some(number) => call.number(number),
             None => call,
@@ -202,12 +198,12 @@ impl Attempt {
         if self.in_line {
             return fifo::scripts::leave(self, tombstone);
         }
-        ScriptCall::new(&RELEASE)
-            .key(self.keys.lock())
-            .key(self.keys.token())
-            .key(self.keys.tombstone(&self.value))
-            .key(self.keys.delay())
-            .arg(self.value.as_str())
+        // No key that need not be there: while a cluster moves the slot, a script runs only where all of its keys are.
+        let call = ScriptCall::new(&RELEASE).key(self.keys.lock()).key(self.keys.token());
+        let is_undo = !tombstone.is_zero();
+        let call = if delay.is_zero() && !is_undo { call } else { call.key(self.keys.delay()) };
+        let call = if is_undo { call.key(self.keys.tombstone(&self.value)) } else { call };
+        call.arg(self.value.as_str())
             .arg(self.keys.channel())
             .number(tombstone.as_millis())
             .arg(self.keys.changes())

@@ -6,9 +6,9 @@ mod guide;
 
 use std::time::Duration;
 
-use common::{LIMIT, connect, keys, soon};
+use common::{LIMIT, connect, keys, renewed, soon};
 use guide::{FalseSentinel, SERVICE};
-use lock_core::{Clock, Error, Guard, Locks, Loss};
+use lock_core::{Error, Locks, Loss};
 use lock_lab::servers;
 use lock_redis::{Config, Redis, Sentinel, node::Address};
 
@@ -80,21 +80,6 @@ fn led_by(guides: &[&FalseSentinel]) -> Config {
 async fn client_of(servers: &servers::Sentinel) -> Locks {
     let at = servers.sentinels().iter().map(|sentinel| Address::new("127.0.0.1", sentinel.port()));
     connect(Config::sentinel(Sentinel::new(servers::Sentinel::NAME, at)).with_ttl(TTL)).await
-}
-
-/// Waits until a renewal that was sent after this was called is acknowledged.
-async fn renewed(guard: &Guard) {
-    // The next one may be under way already; the one after it is not.
-    for _ in 0..2 {
-        let before = guard.valid_until();
-        soon(async {
-            while guard.valid_until() == before {
-                Clock::boot().sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-        assert!(guard.is_valid(), "lost: {guard:?}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

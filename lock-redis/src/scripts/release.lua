@@ -1,5 +1,5 @@
 -- Gives the lock back, if it is still this holder's, and wakes those who wait for it.
--- KEYS: lock, token, tombstone of this attempt, delay
+-- KEYS: lock, token, delay if it is looked at, tombstone of this attempt if it may be left
 -- ARGV: value, channel, ms to keep a tombstone when there was nothing to give back (0: none), channel of changes, whether
 --       the attempt asked for a lock delay (1 or 0)
 -- Answers 0 when the lock was gone or another's, else 1 + the number of those who heard of it.
@@ -8,18 +8,18 @@ local is_undo = ARGV[3] ~= '0'
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
   if is_undo then
-    redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
+    redis.call('SET', KEYS[4], '', 'PX', ARGV[3])
     -- Nobody was told of this grant, so nobody is at work under it.
-    if ARGV[5] == '1' and redis.call('GET', KEYS[4]) == ARGV[1] then
-      redis.call('DEL', KEYS[4])
+    if ARGV[5] == '1' and redis.call('GET', KEYS[3]) == ARGV[1] then
+      redis.call('DEL', KEYS[3])
     end
   end
   return 0
 end
 redis.call('DEL', KEYS[1])
 -- In order, so the lock opens at once. After any other end the delay stays.
-if ARGV[5] == '1' and redis.call('GET', KEYS[4]) == ARGV[1] then
-  redis.call('DEL', KEYS[4])
+if ARGV[5] == '1' and redis.call('GET', KEYS[3]) == ARGV[1] then
+  redis.call('DEL', KEYS[3])
 end
 -- The counter stays; who held it and with which payload is of no use any more.
 redis.call('HDEL', KEYS[2], 'held', 'value', 'payload', 'since')

@@ -1,5 +1,5 @@
 -- Gives back the place of a reader or a permit, if it is still there, and wakes those who wait.
--- KEYS: members, notes, tombstone of this attempt
+-- KEYS: members, notes, tombstone of this attempt if it may be left
 -- ARGV: value, channel of releases, ms to keep a tombstone when there was nothing to give back (0: none), channel of
 --       changes, whom to tell: 'each' release or only that of the 'last' member, ms of lock delay
 -- Answers 0 when it was gone, else 1 + the number of those who heard of it.

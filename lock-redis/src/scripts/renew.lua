@@ -1,5 +1,5 @@
 -- Extends the lease, if it is still this holder's.
--- KEYS: lock, token, delay
+-- KEYS: lock, token, delay if there is one
 -- ARGV: value, ttl in ms, ms of lock delay, [number that this node granted]
 -- Answers 1 when extended, 0 when the lock is gone or another's.
 local ttl = tonumber(ARGV[2])

@@ -94,10 +94,10 @@ impl Attempt {
 
     fn give_member_back(&self, members: Members, delay: Duration, tombstone: Duration) -> ScriptCall {
         let (channel, which) = members.told(&self.keys);
-        members
-            .call(&RELEASE, &self.keys)
-            .key(self.keys.tombstone(&self.value))
-            .arg(self.value.as_str())
+        let call = members.call(&RELEASE, &self.keys);
+        // As in `Attempt::give_back`.
+        let call = if tombstone.is_zero() { call } else { call.key(self.keys.tombstone(&self.value)) };
+        call.arg(self.value.as_str())
             .arg(channel)
             .number(tombstone.as_millis())
             .arg(self.keys.changes())

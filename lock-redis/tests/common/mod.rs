@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{BootInstant, Clock, LockName, Locks, LocksOptions};
+use lock_core::{BootInstant, Clock, Guard, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
 use lock_redis::{Config, Queue, Redis, keys::Keys};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
@@ -148,6 +148,21 @@ pub(crate) fn after(duration: Duration) -> BootInstant {
 /// Runs `future`, which must end long before the limit.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
     Clock::boot().timeout(LIMIT, future).await.expect("it did not end in time")
+}
+
+/// Waits until a renewal that was sent after this was called is acknowledged.
+pub(crate) async fn renewed(guard: &Guard) {
+    // The next one may be under way already; the one after it is not.
+    for _ in 0..2 {
+        let before = guard.valid_until();
+        soon(async {
+            while guard.valid_until() == before {
+                Clock::boot().sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        assert!(guard.is_valid(), "lost: {guard:?}");
+    }
 }
 
 /// Counts holders that believe to hold it at the same time.
