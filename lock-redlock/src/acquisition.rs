@@ -13,8 +13,8 @@ use crate::{
     lease::{Held, RedlockLease},
     panel::unavailable,
     quorum::Verdict,
-    round::{Attempt, Lost, Round, Won},
-    scripts::LockKeys,
+    round::{Attempt, Lost, Round, Won, leave_line},
+    scripts::{LockKeys, intent_kept},
 };
 
 /// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
@@ -168,7 +168,7 @@ impl Acquisition {
         let limit = match lost {
             Lost::Behind(limit) => {
                 self.backoff = new_backoff();
-                limit.min(LONGEST_SLEEP) + SCATTER.mul_f64(fastrand::f64())
+                limit.min(longest_sleep(self.attempt.ttl)) + SCATTER.mul_f64(fastrand::f64())
             }
             Lost::Contested | Lost::Outage(_) | Lost::Late(_) => self.backoff.pause(),
         };
@@ -188,15 +188,15 @@ impl Acquisition {
 
     /// Leaves the line between two rounds.
     async fn leave(&self) {
-        let Some(waiter) = self.attempt.waiter.clone().filter(|_| self.rounds > 0) else { return };
+        if self.rounds == 0 || self.attempt.waiter.is_none() {
+            return;
+        }
         let panel = Arc::clone(&self.redlock.panel);
         let mut left = panel.ask(|_| Some(self.attempt.undo(false, false).into()), held);
         left.settle_down(&panel, panel.majority()).await;
-        panel.janitor.spawn(async move {
-            while left.next_of_all().await.is_some() {}
-            // Its number may be used again from here on.
-            drop(waiter);
-        });
+        let attempt = self.attempt.clone();
+        // Its number may be used again when the attempt is dropped.
+        panel.janitor.clone().spawn(async move { leave_line(&panel, &attempt, left).await });
     }
 
     fn hold(self, round: Round, won: Won) -> RedlockLease {
@@ -214,6 +214,11 @@ impl Acquisition {
         let kept = redlock.keeper.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
         RedlockLease::new(lock, kept, redlock)
     }
+}
+
+/// Before the nodes forget that it waits.
+fn longest_sleep(ttl: Duration) -> Duration {
+    LONGEST_SLEEP.min(intent_kept(ttl) * 2 / 5)
 }
 
 fn new_backoff() -> Backoff {

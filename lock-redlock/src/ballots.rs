@@ -73,9 +73,8 @@ impl Known<'_> {
     pub const fn undoing(self, is_in_line: bool) -> Undoing {
         match self {
             Self::Answered(Ballot::Granted(_)) => Undoing::Plain,
-            // It may have lined up there.
-            Self::Answered(_) if is_in_line => Undoing::Plain,
-            // Should it have lined up there in an earlier round, it is passed over once it does not listen any more.
+            // It may have lined up there, in this round or in an earlier one.
+            Self::Answered(_) | Self::NotSent if is_in_line => Undoing::Plain,
             Self::Answered(_) | Self::NotSent => Undoing::Nothing,
             Self::Open | Self::GivenUp | Self::Unknown => Undoing::WithTombstone,
         }
@@ -209,7 +208,8 @@ mod tests {
         let (granted, refused) = (Ballot::Granted(7), held(b"x"));
         assert_eq!(Known::Answered(&granted).undoing(false), Undoing::Plain);
         assert_eq!(Known::Answered(&refused).undoing(false), Undoing::Nothing);
-        assert_eq!(Known::NotSent.undoing(true), Undoing::Nothing);
+        assert_eq!(Known::NotSent.undoing(false), Undoing::Nothing);
+        assert_eq!([Known::NotSent, Known::Answered(&refused)].map(|node| node.undoing(true)), [Undoing::Plain; 2]);
         for node in [Known::Open, Known::GivenUp, Known::Unknown] {
             assert!(node.may_be_on());
             assert_eq!(node.undoing(false), Undoing::WithTombstone);

@@ -12,11 +12,12 @@ use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
     backend::Redlock,
+    cleaning::Rest,
     downgrade::downgrade,
     holdings::Holdings,
     panel::{Panel, unavailable},
     quorum::{Verdict, Vote, Votes, majority},
-    replies::{Answer, PATIENCE, Replies},
+    replies::{Answer, Replies},
     round::Attempt,
     scripts::{Line, undo},
 };
@@ -86,10 +87,9 @@ impl Held {
         // Silent nodes decide nothing while others may still answer that it is not there (any more).
         while votes.verdict() == Verdict::Undecided || (votes.verdict() == Verdict::Impossible && !is_off(&votes)) {
             // Once it certainly is on no majority any more, only the answers that come with these are of interest.
-            let next = replies.next(panel);
             let next = match is_off(&votes) {
-                true => panel.clock().timeout(PATIENCE, next).await.flatten(),
-                false => next.await,
+                true => replies.next_soon(panel).await,
+                false => replies.next(panel).await,
             };
             let Some((node, answer)) = next else { break };
             let vote = match answer {
@@ -116,7 +116,7 @@ impl Held {
 
     fn clean(&self, node: usize, call: Option<ScriptCall>) {
         if let Some(call) = call {
-            self.panel.clean("release", node, call, self.ttl());
+            clean(&self.panel, node, call, self.ttl());
         }
     }
 
@@ -140,9 +140,14 @@ async fn clean_the_rest(
 ) {
     while let Some((node, answer)) = replies.next_of_all().await {
         if let (Err(_), Some(call)) = (answer, &calls[node]) {
-            panel.clean("release", node, call.clone(), ttl);
+            clean(&panel, node, call.clone(), ttl);
         }
     }
+}
+
+fn clean(panel: &Arc<Panel>, node: usize, call: ScriptCall, ttl: Duration) {
+    let until = panel.clock().now().saturating_add(ttl);
+    panel.clean(node, Rest { what: "release", call, until, waiter: None });
 }
 
 impl RedlockLease {

@@ -49,6 +49,7 @@ mod backend;
 #[doc(hidden)]
 pub mod ballots;
 mod changes;
+mod cleaning;
 mod config;
 mod downgrade;
 #[doc(hidden)]

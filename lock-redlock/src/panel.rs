@@ -1,22 +1,17 @@
 //! All nodes at once: what is sent to each of them.
 
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
 };
 
 use futures::{FutureExt, stream::FuturesUnordered};
 use lock_core::{Clock, Error, Janitor};
-use lock_redis::{
-    node::{Connection, Node, NodeError, ScriptCall, Value},
-    scripts::held,
-};
+use lock_redis::node::{Connection, Node, NodeError, ScriptCall, Value};
 use tokio::runtime::Handle;
 
 use crate::{
+    cleaning::Cleaning,
     config::{Config, address},
     quorum::majority,
     replies::{Answer, Replies, Sent, Silence},
@@ -29,6 +24,10 @@ pub(crate) struct Panel {
     pub(crate) config: Config,
     pub(crate) nodes: Vec<Node>,
     pub(crate) janitor: Janitor,
+    /// For each node, what is still to be given back there.
+    pub(crate) cleaning: Vec<Cleaning>,
+    /// For each node, whether a vote has waited for it in vain, and it has answered nothing since.
+    late: Vec<AtomicBool>,
     /// For each node, whether a request is under way that finds out whether it works again.
     probes: Vec<Arc<AtomicBool>>,
 }
@@ -65,6 +64,8 @@ impl Panel {
         };
         let nodes: Vec<Node> = config.limited_nodes().map(node).collect();
         Self {
+            cleaning: nodes.iter().map(|_| Cleaning::default()).collect(),
+            late: nodes.iter().map(|_| AtomicBool::new(false)).collect(),
             probes: nodes.iter().map(|_| Arc::default()).collect(),
             janitor: Janitor::new(config.clock, runtime.clone()),
             nodes,
@@ -98,6 +99,27 @@ impl Panel {
         (0..self.len()).filter(|&node| !self.is_failing(node)).count() < self.majority()
     }
 
+    /// Whether nobody waits for `node` who can do without it: it has been failing, or votes waited for it in vain. A node
+    /// that stands still is known as failing only when a request to it has taken its whole limit, and until then each
+    /// split vote would wait for it anew.
+    pub(crate) fn is_silent(&self, node: usize) -> bool {
+        self.is_failing(node) || self.late[node].load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing can be decided without a node that is silent.
+    pub(crate) fn needs_the_silent(&self) -> bool {
+        (0..self.len()).filter(|&node| !self.is_silent(node)).count() < self.majority()
+    }
+
+    /// A vote has waited for `node` in vain.
+    pub(crate) fn is_late(&self, node: usize) {
+        self.late[node].store(true, Ordering::Relaxed);
+    }
+
+    fn has_answered(&self, node: usize) {
+        self.late[node].store(false, Ordering::Relaxed);
+    }
+
     /// Asks each node its one call, if it has one. Nothing is sent before the replies are waited for or sent on.
     pub(crate) fn ask<T: Send + 'static>(
         self: &Arc<Self>,
@@ -119,6 +141,9 @@ impl Panel {
                 };
                 let sent = sent[node].get_or_init(|| Sent { at: panel.clock().now(), connection });
                 let answer = sent.connection.call(call).await;
+                if answer.is_ok() {
+                    panel.has_answered(node);
+                }
                 answer.and_then(|answer| read(&answer)).map_err(Silence::Failed)
             })
         })
@@ -135,7 +160,11 @@ impl Panel {
             Some(async move {
                 let connection = panel.reach(node).await?;
                 let sent = sent[node].get_or_init(|| Sent { at: panel.clock().now(), connection });
-                Ok(sent.connection.run(&calls).await)
+                let answers = sent.connection.run(&calls).await;
+                if answers.iter().any(Result::is_ok) {
+                    panel.has_answered(node);
+                }
+                Ok(answers)
             })
         })
     }
@@ -148,19 +177,6 @@ impl Panel {
             return Turn::None;
         }
         Probe::begin(&self.probes[node]).map_or(Turn::Other, Turn::Own)
-    }
-
-    /// Sends again what was to be given back on `node`, until it is confirmed or has ended by its ttl.
-    pub(crate) fn clean(&self, what: &'static str, node: usize, call: ScriptCall, ttl: Duration) {
-        let until = self.clock().now().saturating_add(ttl);
-        let (node, url) = (self.nodes[node].clone(), self.nodes[node].config().url());
-        self.janitor.clean(what, until, move || {
-            let (node, url, call) = (node.clone(), url.clone(), call.clone());
-            async move {
-                let answer = node.call(call).await.and_then(|answer| held(&answer));
-                answer.map(|_| ()).map_err(|error| error.into_error(&url))
-            }
-        });
     }
 
     /// A connection to `node`, within its time limit. Nothing was sent when there is none.

@@ -12,7 +12,7 @@ use lock_redis::node::{Connection, NodeError};
 use crate::panel::Panel;
 
 /// For how long an open vote waits for the rest once a majority has answered.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(30);
+const PATIENCE: Duration = Duration::from_millis(30);
 
 /// Why there is no answer of a node.
 #[derive(Debug)]
@@ -58,23 +58,34 @@ impl<T: Send + 'static> Replies<T> {
         if let Some(next) = self.pending.next().now_or_never() {
             return self.answered(next);
         }
-        if !panel.needs_all() && self.open().all(|node| panel.is_failing(node)) {
+        if !panel.needs_the_silent() && self.open().all(|node| panel.is_silent(node)) {
             return None;
         }
         let next = self.pending.next().await;
         self.answered(next)
     }
 
+    /// The next answer, if it comes in a moment. Nodes that let the moment pass are not waited for any more, until they
+    /// answer again.
+    pub(crate) async fn next_soon(&mut self, panel: &Panel) -> Option<(usize, T)> {
+        match panel.clock().timeout(PATIENCE, self.next(panel)).await {
+            Some(next) => next,
+            None => {
+                self.open().for_each(|node| panel.is_late(node));
+                None
+            }
+        }
+    }
+
     /// Waits for `needed` answers, and a moment for the others. Nodes that have been failing are not waited for.
     pub(crate) async fn settle_down(&mut self, panel: &Panel, needed: usize) -> Vec<(usize, T)> {
         let mut answers = Vec::new();
-        while self.open().any(|node| !panel.is_failing(node)) {
-            let next = self.pending.next();
+        while self.open().any(|node| !panel.is_silent(node)) {
             let next = match answers.len() < needed {
-                true => next.await,
-                false => panel.clock().timeout(PATIENCE, next).await.flatten(),
+                true => self.next_of_all().await,
+                false => self.next_soon(panel).await,
             };
-            let Some(answer) = self.answered(next) else { break };
+            let Some(answer) = next else { break };
             answers.push(answer);
         }
         answers

@@ -12,12 +12,13 @@ use lock_redis::{node::ScriptCall, scripts::held};
 pub(crate) use self::{outcome::Lost, undo::Undo};
 use crate::{
     ballots::{Known, Undoing, minimum_remainder},
+    cleaning::Rest,
     holdings::Holdings,
     kind::Kind,
     lease::Held,
     panel::{Ask, Panel},
     quorum::{self, Verdict, Votes},
-    replies::{Answer, PATIENCE, Replies},
+    replies::{Answer, Replies},
     scripts::{Ballot, Line, LockKeys, Place, Renumbered, Vote, ballot, renumbered, undo},
     token::Answer as Numbered,
     waiting::Waiter,
@@ -56,7 +57,7 @@ pub(crate) struct Won {
 
 impl Attempt {
     fn place(&self) -> Option<Place> {
-        self.waiter.as_ref().map(|waiter| waiter.place())
+        self.waiter.as_ref().map(|waiter| waiter.place(self.ttl))
     }
 
     /// Gives back what it has on a node, and goes out of the line unless it stays.
@@ -135,12 +136,11 @@ impl Round {
     async fn next(&mut self) -> Option<(usize, Answer<Ballot>)> {
         // Nodes that fail at once have not voted: a vote that hangs on all the others waits for them.
         let answered = self.ballots.iter().filter(|ballot| matches!(ballot, Some(Ok(_)))).count();
-        let next = self.replies.next(&self.panel);
         if answered < self.panel.majority() {
-            return next.await;
+            return self.replies.next(&self.panel).await;
         }
         // The vote is split, and a node that is slower than a majority is to turn the scale. To lose it is always safe.
-        self.panel.clock().timeout(PATIENCE, next).await.flatten()
+        self.replies.next_soon(&self.panel).await
     }
 
     fn record(&mut self, node: usize, answer: Answer<Ballot>) {
@@ -202,7 +202,7 @@ impl Round {
         let is_in_line = self.attempt.waiter.is_some();
         let call = |node: usize| self.attempt.undo_as(false, self.known(node).undoing(is_in_line));
         let calls = (0..self.panel.len()).map(call).collect();
-        Undo::send(self, calls)
+        Undo::send(self, calls, true)
     }
 
     /// Gives back what this round has, so that it does not stand in the way of others while it pauses, and stays in
@@ -214,15 +214,19 @@ impl Round {
             return;
         }
         let panel = Arc::clone(&self.panel);
-        let undo = Undo::send(self, calls);
+        let undo = Undo::send(self, calls, false);
         panel.janitor.spawn(undo.finish());
     }
 
-    /// Leaves it to the janitor to undo this round on `node`. The line is not touched any more: the waiter may have been
-    /// granted since, or its number used again.
-    fn clean(&self, node: usize) {
-        let call = undo(&self.attempt.keys, &self.attempt.value, true, Line::None);
-        self.panel.clean("undo", node, call, self.attempt.ttl);
+    /// Leaves it to the janitor to undo this round on `node`. One that goes on waiting keeps its place in line: it may have
+    /// been granted since.
+    fn clean(&self, node: usize, leaves: bool) {
+        let (call, waiter) = match leaves {
+            true => (self.attempt.undo(false, true), self.attempt.waiter.clone()),
+            false => (undo(&self.attempt.keys, &self.attempt.value, true, Line::None), None),
+        };
+        let until = self.panel.clock().now().saturating_add(self.attempt.ttl);
+        self.panel.clean(node, Rest { what: "undo", call, until, waiter });
     }
 
     /// Goes on after a grant, in the background: nodes that grant late join the lease, those that refused forget that
@@ -246,8 +250,8 @@ impl Round {
             matches!(answer, Some(Ballot::Held { .. } | Ballot::Read(_) | Ballot::Behind(_) | Ballot::Reserved(_)))
         };
         let leave = |node| if in_line(node) { Some(self.attempt.leave()?.into()) } else { None };
-        let mut left = self.panel.ask(leave, held);
-        while left.next_of_all().await.is_some() {}
+        let left = self.panel.ask(leave, held);
+        leave_line(&self.panel, &self.attempt, left).await;
     }
 
     /// Whether a vote was won and came too late.
@@ -257,6 +261,16 @@ impl Round {
 
     pub(crate) fn is_unanimous(&self) -> bool {
         self.granted().count() == self.panel.len()
+    }
+}
+
+/// Waits until the line was left on all nodes, and leaves the rest to the janitor.
+pub(crate) async fn leave_line(panel: &Arc<Panel>, attempt: &Attempt, mut left: Replies<Answer<bool>>) {
+    while let Some((node, answer)) = left.next_of_all().await {
+        if let (Err(_), Some(call)) = (answer, attempt.leave()) {
+            let until = panel.clock().now().saturating_add(attempt.ttl);
+            panel.clean(node, Rest { what: "leaving the line", call, until, waiter: attempt.waiter.clone() });
+        }
     }
 }
 

@@ -41,10 +41,10 @@ const QUARANTINE: &str = "redlock:quarantine";
 /// For how long after a release a lock is kept for those who were woken: a few round trips, so that newcomers do not
 /// split the vote with them, and short, should they not come.
 const RESERVATION: Duration = Duration::from_millis(10);
-/// For how long after the last of them lined up a node remembers who waits. A waiter looks every two seconds at the
-/// latest, and each look that is refused lines it up anew.
+/// For how long after the last of them lined up a node remembers who waits, and no longer than their ttl. A waiter looks
+/// more than twice in that time, and each look that is refused lines it up anew.
 const WAITERS_KEPT: Duration = Duration::from_secs(10);
-/// For how long after its last look a writer that waits keeps later readers out. Each look notes it anew, so that there is
+/// For how long after its last look a writer that waits keeps later readers out, and no longer than its ttl. Each look notes it anew, so that there is
 /// nothing else to be renewed; one that died stands in the readers' way for no longer than this.
 const INTENT_KEPT: Duration = Duration::from_secs(5);
 
@@ -61,6 +61,8 @@ pub struct Place {
     pub since: u64,
     /// For how long it has waited, when this is sent.
     pub waited: Duration,
+    /// Its ttl: a node that hears nothing more from it forgets it no later than it would forget its lease.
+    pub ttl: Duration,
 }
 
 /// A vote that is asked of a node.
@@ -153,10 +155,15 @@ impl Vote<'_> {
                 .arg(place.waiter.as_str())
                 .number(place.since)
                 .number(place.waited.as_millis())
-                .number(WAITERS_KEPT.as_millis())
-                .number(INTENT_KEPT.as_millis()),
+                .number(WAITERS_KEPT.min(place.ttl).as_millis())
+                .number(intent_kept(place.ttl).as_millis()),
         }
     }
+}
+
+/// For how long after its last look a writer with this ttl keeps later readers out.
+pub(crate) fn intent_kept(ttl: Duration) -> Duration {
+    INTENT_KEPT.min(ttl)
 }
 
 /// Gives back what the attempt with this value has on a node, however it shares the lock. May be sent again.
@@ -170,8 +177,8 @@ pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> Sc
             .arg(place.waiter.as_str())
             .number(place.since)
             .number(place.waited.as_millis())
-            .number(WAITERS_KEPT.as_millis())
-            .number(INTENT_KEPT.as_millis()),
+            .number(WAITERS_KEPT.min(place.ttl).as_millis())
+            .number(intent_kept(place.ttl).as_millis()),
         Line::Leave(kind, place) => call.number(u8::from(kind == Kind::Reader)).arg(place.waiter.as_str()).arg(""),
     }
 }

@@ -104,9 +104,9 @@ impl Free {
 
 impl Waiter {
     /// Its place, as it is sent now.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self, ttl: Duration) -> Place {
         let waited = self.waiters.clock.now().saturating_since(self.came);
-        Place { waiter: self.name.clone(), since: self.since, waited }
+        Place { waiter: self.name.clone(), since: self.since, waited, ttl }
     }
 
     /// To be called before the lock is looked at: what is heard from now on is news.

@@ -15,18 +15,20 @@ use crate::{
 pub(crate) struct Undo {
     round: Round,
     calls: Vec<Option<ScriptCall>>,
+    /// Whether the line is left, too.
+    leaves: bool,
     undone: Replies<Answer<bool>>,
     answers: Vec<(usize, Answer<bool>)>,
 }
 
 impl Undo {
-    pub(super) fn send(round: Round, calls: Vec<Option<ScriptCall>>) -> Self {
+    pub(super) fn send(round: Round, calls: Vec<Option<ScriptCall>>, leaves: bool) -> Self {
         // Down the connection of its acquisition, where nothing overtakes.
         let connection = |node| round.replies.sent(node).map(|sent| sent.connection.clone());
         let ask = |node: usize| Some(Ask { connection: connection(node), ..calls[node].clone()?.into() });
         let mut undone = round.panel.ask(ask, held);
         let answers = undone.send();
-        Self { round, calls, undone, answers }
+        Self { round, calls, leaves, undone, answers }
     }
 
     /// Waits for the nodes that answered the acquisition, then leaves the rest to the background.
@@ -52,7 +54,7 @@ impl Undo {
                 Err(silence) => silence.is_unknown(),
             };
             if granted && self.calls[node].is_none() {
-                self.round.clean(node);
+                self.round.clean(node, self.leaves);
             }
         }
     }
@@ -61,7 +63,7 @@ impl Undo {
         if let (Err(silence), Some(_)) = (answer, &self.calls[node]) {
             let reason = silence.reason();
             tracing::debug!(node = %self.round.panel.address(node), reason, "not undone yet");
-            self.round.clean(node);
+            self.round.clean(node, self.leaves);
         }
     }
 }

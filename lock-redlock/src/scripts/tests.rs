@@ -73,7 +73,12 @@ impl Server {
 
 /// Of one that came so many milliseconds after the first, all of them long ago.
 fn place(waiter: &str, since: u64) -> Place {
-    Place { waiter: waiter.to_owned(), since, waited: Duration::from_secs(60) - Duration::from_millis(since) }
+    Place {
+        waiter: waiter.to_owned(),
+        since,
+        waited: Duration::from_secs(60) - Duration::from_millis(since),
+        ttl: Duration::from_secs(30),
+    }
 }
 
 #[tokio::test]

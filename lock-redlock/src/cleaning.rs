@@ -1,0 +1,140 @@
+//! What is still to be given back on each node.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lock_core::{Backoff, BootInstant};
+use lock_redis::{node::ScriptCall, scripts::held};
+
+use crate::{panel::Panel, waiting::Waiter};
+
+/// How many calls go to a node in one burst.
+const BURST: usize = 256;
+/// The first pause after a burst that failed is below this.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// And no later one is above this: what joins a node's list waits no longer for its first try.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Something that is to be given back on a node.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    pub(crate) what: &'static str,
+    pub(crate) call: ScriptCall,
+    /// When it has ended by its ttl.
+    pub(crate) until: BootInstant,
+    /// Whose number is not to be used again before.
+    #[expect(dead_code, reason = "it is kept only to be dropped in the end")]
+    pub(crate) waiter: Option<Arc<Waiter>>,
+}
+
+/// The list of one node. One task works it off, however long it is: a node that stands still leaves thousands of releases
+/// unanswered before that is noticed, and a task for each of them, trying again and again, would take the time of those
+/// who acquire on the other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaning(Mutex<List>);
+
+#[derive(Debug, Default)]
+struct List {
+    rest: Vec<Rest>,
+    is_worked_off: bool,
+}
+
+impl Cleaning {
+    /// Adds to the list. Returns whether somebody has to begin to work it off.
+    fn add(&self, rest: Rest) -> bool {
+        self.list(|list| {
+            list.rest.push(rest);
+            !mem::replace(&mut list.is_worked_off, true)
+        })
+    }
+
+    /// What is to be sent next; with nothing the work is done.
+    fn take(&self) -> Vec<Rest> {
+        self.list(|list| {
+            let burst = list.rest.len().min(BURST);
+            list.is_worked_off = burst > 0;
+            list.rest.drain(..burst).collect()
+        })
+    }
+
+    fn put_back(&self, rest: Vec<Rest>) {
+        self.list(|list| list.rest.extend(rest));
+    }
+
+    fn list<T>(&self, work: impl FnOnce(&mut List) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Panel {
+    /// Sends again what was to be given back on `node`, until it is confirmed or has ended by its ttl.
+    pub(crate) fn clean(self: &Arc<Self>, node: usize, rest: Rest) {
+        if self.cleaning[node].add(rest) {
+            self.janitor.spawn(work_off(Arc::clone(self), node));
+        }
+    }
+}
+
+async fn work_off(panel: Arc<Panel>, node: usize) {
+    let list = &panel.cleaning[node];
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        let burst = list.take();
+        if burst.is_empty() {
+            return;
+        }
+        let calls: Vec<ScriptCall> = burst.iter().map(|rest| rest.call.clone()).collect();
+        let answers = panel.nodes[node].run(&calls).await;
+        let mut failed = Vec::new();
+        for (rest, answer) in burst.into_iter().zip(answers) {
+            let Err(error) = answer.and_then(|answer| held(&answer)) else { continue };
+            if panel.clock().now() < rest.until {
+                failed.push(rest);
+            } else {
+                tracing::debug!(what = rest.what, node = %panel.address(node), %error, "left to its ttl");
+            }
+        }
+        if failed.is_empty() {
+            backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        } else {
+            list.put_back(failed);
+            panel.clock().sleep(backoff.pause()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lock_redis::node::Script;
+
+    static NOTHING: Script = Script::new("return 1");
+
+    fn rest() -> Rest {
+        Rest { what: "a test", call: ScriptCall::new(&NOTHING), until: BootInstant::from_nanos(1), waiter: None }
+    }
+
+    #[test]
+    fn one_task_works_a_list_off_and_the_next_begins_when_it_was_empty() {
+        let list = Cleaning::default();
+        assert!(list.add(rest()) && !list.add(rest()));
+        let burst = list.take();
+        assert_eq!(burst.len(), 2);
+        list.put_back(burst);
+        assert!(!list.add(rest()), "it still is at work");
+        assert_eq!(list.take().len(), 3);
+        assert!(list.take().is_empty() && list.add(rest()));
+    }
+
+    #[test]
+    fn a_long_list_goes_in_several_bursts() {
+        let list = Cleaning::default();
+        for _ in 0..BURST + 1 {
+            list.add(rest());
+        }
+        assert_eq!((list.take().len(), list.take().len()), (BURST, 1));
+    }
+}
