@@ -61,6 +61,19 @@ enum Job {
     },
     /// Set-up, then what acquisitions cost on Redlock while one of three nodes is frozen, and how they fail while two are.
     Frozen,
+    /// Set-up, then thousands of acquisitions that are cancelled at random moments, on every backend, half of them over
+    /// connections that are cut; fails when something of one is left on a server longer than promised.
+    Cancellations {
+        /// How many on each backend.
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// Repeats the choices of an earlier run.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Only the backends whose test has this in its name.
+        #[arg(default_value = "nothing_is_left")]
+        only: String,
+    },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
     /// Plays schedules on simulated servers: each machine with all its safeguards, then without each of them.
@@ -120,6 +133,16 @@ fn work(job: Job) -> Result<()> {
         Job::Frozen => {
             setup::require_servers()?;
             run(cargo().args(["run", "--quiet", "--release", "--package", "lock-lab", "--example", "frozen"]))
+        }
+        Job::Cancellations { count, seed, only } => {
+            setup::require_servers()?;
+            let mut tests = cargo();
+            tests.args(["test", "--quiet", "--release", "--package", "lock", "--test", "cancellation", "--", &only]);
+            tests.args(["--nocapture", "--test-threads", "1"]).env("CANCEL_COUNT", count.to_string());
+            if let Some(seed) = seed {
+                tests.env("CANCEL_SEED", seed.to_string());
+            }
+            run(&mut tests)
         }
         Job::Capabilities => {
             setup::require_servers()?;
