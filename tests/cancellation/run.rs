@@ -11,6 +11,7 @@ use std::{
 
 use fastrand::Rng;
 use lock::{BootInstant, Clock, Error, Guard, LockName, Locks, Permit, WriteGuard};
+use lock_lab::proxy::Proxy;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -259,7 +260,7 @@ impl Lane {
             return;
         }
         if let Some(link) = link {
-            link.proxies.iter().for_each(lock_lab::proxy::Proxy::heal);
+            link.proxies.iter().for_each(Proxy::heal);
         }
         let took = looking.await;
         let half = outcome.half(kind);
@@ -303,24 +304,24 @@ async fn strike(link: &Link, fault: Fault) {
     match fault {
         Fault::Cut(at) => {
             clock.sleep(at).await;
-            proxies.iter().for_each(|proxy| proxy.cut());
+            proxies.iter().for_each(Proxy::cut);
         }
         Fault::CutOnce(at) => {
             clock.sleep(at).await;
-            proxies.iter().for_each(|proxy| proxy.cut_once());
+            proxies.iter().for_each(Proxy::cut_once);
         }
         Fault::CutAtReply(after) => proxies.iter().for_each(|proxy| proxy.cut_at_reply(after)),
         Fault::Hold(at, time) => {
             clock.sleep(at).await;
-            proxies.iter().for_each(|proxy| proxy.hold());
+            proxies.iter().for_each(Proxy::hold);
             clock.sleep(time).await;
-            proxies.iter().for_each(|proxy| proxy.heal());
+            proxies.iter().for_each(Proxy::heal);
         }
         Fault::HoldReplies(at, time) => {
             clock.sleep(at).await;
-            proxies.iter().for_each(|proxy| proxy.hold_replies());
+            proxies.iter().for_each(Proxy::hold_replies);
             clock.sleep(time).await;
-            proxies.iter().for_each(|proxy| proxy.heal());
+            proxies.iter().for_each(Proxy::heal);
         }
     }
 }

@@ -49,7 +49,7 @@ enum Servers {
 
 #[expect(dead_code, reason = "kept only to be dropped")]
 enum RedisServers {
-    One(Redis),
+    One(Box<Redis>),
     Nodes(RedisNodes),
 }
 
@@ -68,7 +68,7 @@ impl Service {
     pub(crate) async fn redis(settings: &'static str) -> Self {
         let server = Redis::start().await.expect("a Redis server");
         let control = vec![server.connection().await.expect("a connection")];
-        let (ports, server) = (vec![server.port()], RedisServers::One(server));
+        let (ports, server) = (vec![server.port()], RedisServers::One(Box::new(server)));
         Self { scheme: "redis", settings, ports, servers: Servers::Redis(control, server) }
     }
 
