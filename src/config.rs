@@ -153,7 +153,8 @@ impl Config {
         let mut settings = self.settings;
         let era = era(&mut settings)?;
         let payload = self.payload.unwrap_or_else(|| identity::payload().into());
-        let backend = backends::connect(settings).await.map_err(address::mask)?;
+        // In a box: it is as large as that of the largest backend, and so would be every future around it.
+        let backend = Box::pin(backends::connect(settings)).await.map_err(address::mask)?;
         let options = LocksOptions::default().with_era(era).with_payload(payload);
         Ok(lock_core::Locks::with_options(backend, options).into())
     }

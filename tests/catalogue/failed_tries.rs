@@ -1,6 +1,7 @@
 //! Contenders that give up, and what they leave behind.
 
 use lock::Error;
+use lock_lab::proxy::Proxy;
 
 use crate::world::{LONG, Service, on_each, within};
 
@@ -22,7 +23,7 @@ async fn a_waiter_that_is_interrupted_leaves_no_contender(service: Service) {
         let waiting = tokio::spawn(async move { mutex.lock().await });
         service.until_tried("a", before).await;
         if lost {
-            service.on_the_way(|proxy| proxy.cut_once());
+            service.on_the_way(Proxy::cut_once);
         }
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
@@ -49,7 +50,7 @@ async fn a_try_that_fails_over_a_broken_connection_leaves_no_contender(service: 
             Ok(None) | Err(Error::Unavailable { .. }) => {}
             other => panic!("cut at reply {reply}: {other:?}"),
         }
-        service.on_the_way(|proxy| proxy.heal());
+        service.on_the_way(Proxy::heal);
         service.until_only("a", &there).await;
     }
     held.release().await.unwrap();

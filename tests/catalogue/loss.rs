@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock::{Clock, Error};
+use lock_lab::proxy::Proxy;
 
 use crate::world::{LIMIT, LONG, Servers, Service, ask, key, on_each, within};
 
@@ -31,9 +32,9 @@ async fn a_renewal_that_is_answered_too_late_makes_nothing_valid_again(service: 
     let locks = service.connect_through(Duration::from_secs(3)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let until = guard.valid_until().expect("it is held");
-    service.on_the_way(|proxy| proxy.hold_replies());
+    service.on_the_way(Proxy::hold_replies);
     Clock::boot().sleep_until(until).await;
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     // Down the same connection: what is answered before this has been heard when it is.
     for _ in 0..3 {
         within("a look", locks.inspect("a")).await.unwrap();
@@ -80,7 +81,7 @@ async fn a_grant_that_arrives_after_its_lease_is_none(service: Service) {
     service.on_the_way(|proxy| proxy.delay_each(Duration::ZERO, lease + lease / 2));
     let late = within("the answer", locks.mutex("a").try_lock()).await;
     assert!(!matches!(late, Ok(Some(_))), "{late:?}");
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     drop(late);
     within("a grant in time", locks.mutex("a").wait(LIMIT).lock()).await.unwrap().release().await.unwrap();
     if let Servers::Redlock(_) = service.servers {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock::Error;
+use lock_lab::proxy::Proxy;
 
 use crate::world::{LONG, Servers, Service, on_each, within};
 
@@ -17,14 +18,14 @@ on_each! {
 async fn a_release_during_an_outage_is_made_up_for(service: Service) {
     let locks = service.connect_impatiently(LONG, Duration::from_millis(300)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
-    service.on_the_way(|proxy| proxy.hold());
+    service.on_the_way(Proxy::hold);
     let validity = guard.validity().clone();
     let error = within("the release", guard.release()).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(!validity.is_valid());
     assert!(!service.things("a").await.is_empty(), "the request was held up");
-    service.on_the_way(|proxy| proxy.cut());
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::cut);
+    service.on_the_way(Proxy::heal);
     service.until_only("a", &[]).await;
     // The same client, which once knew that lock as its own.
     within("the next grant", locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
@@ -35,7 +36,7 @@ async fn a_release_during_an_outage_is_made_up_for(service: Service) {
 async fn after_an_outage_locks_are_acquired_again(mut service: Service) {
     let locks = service.connect_through(Duration::from_secs(2)).await;
     let held = locks.mutex("a").lock().await.unwrap();
-    service.on_the_way(|proxy| proxy.cut());
+    service.on_the_way(Proxy::cut);
     let mutex = locks.mutex("b");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     service.until_only("a", &[]).await;
@@ -44,7 +45,7 @@ async fn after_an_outage_locks_are_acquired_again(mut service: Service) {
         Servers::Redis(server) => server.restart_empty().await.unwrap(),
         Servers::Redlock(_) => {}
     }
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     // In the middle of the outage it may be refused, as the server is unavailable. It must not hang.
     match within("what was asked for", waiting).await.unwrap() {
         Ok(guard) => guard.release().await.unwrap(),
@@ -71,6 +72,6 @@ async fn renewal_goes_on_after_one_has_failed(service: Service) {
         })
         .await;
     }
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     assert!(guard.is_valid());
 }

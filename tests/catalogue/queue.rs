@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use lock::{Error, Locks};
+use lock_lab::proxy::Proxy;
 use lock_zk::queue::{Kind, Standing, prefix, standing};
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode};
@@ -24,17 +25,17 @@ async fn a_node_is_ones_own_only_in_ones_own_session(service: Service) {
     let Servers::ZooKeeper(_, client) = &service.servers else { unreachable!("on ZooKeeper only") };
     let locks = service.connect_through(LONG).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
-    service.on_the_way(|proxy| proxy.hold_replies());
+    service.on_the_way(Proxy::hold_replies);
     let mutex = locks.mutex("a");
     let mut waiting = tokio::spawn(async move { mutex.lock().await });
     eventually("its node is there", || async { children(client, "a").await.len() == 1 }).await;
-    service.on_the_way(|proxy| proxy.cut());
+    service.on_the_way(Proxy::cut);
     let node = children(client, "a").await.remove(0);
     client.delete(&path("a", &node), None).await.unwrap();
     let alike = node[..node.len() - 10].to_owned();
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
     let (_, digits) = client.create(&path("a", &alike), b"", &options).await.unwrap();
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
 
     tokio::select! {
         granted = &mut waiting => panic!("granted by another session's node: {granted:?}"),
@@ -57,12 +58,12 @@ async fn a_contender_that_lost_its_place_while_it_queued_is_not_granted_by_it(se
         eventually("it stands in line", || async { children(client, "a").await.len() == ahead + 2 }).await;
     }
     // So that it hears of everything at once, and of its own node last if it does not look.
-    service.on_the_way(|proxy| proxy.hold());
+    service.on_the_way(Proxy::hold);
     let lost = children(client, "a").await.remove(1);
     client.delete(&path("a", &lost), None).await.unwrap();
     held.release().await.unwrap();
     let third = within("who is next by now", tasks.remove(1)).await.unwrap().unwrap();
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     let mut second = tasks.remove(0);
     tokio::select! {
         granted = &mut second => panic!("granted beside another: {granted:?}"),
@@ -91,7 +92,7 @@ async fn an_acquisition_whose_answer_is_lost_is_not_made_twice(service: Service)
     if let Servers::ZooKeeper(_, client) = &service.servers {
         assert_eq!(children(client, "a").await.len(), 1);
     }
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     drop(guard);
     service.until_only("a", &[]).await;
 }

@@ -3,6 +3,7 @@
 use std::{panic, time::Duration};
 
 use lock::Error;
+use lock_lab::proxy::Proxy;
 
 use crate::world::{LONG, Service, on_each, within};
 
@@ -61,6 +62,6 @@ async fn a_release_between_a_refusal_and_the_wait_is_not_missed(service: Service
     service.until_tried("a", before).await;
     held.release().await.unwrap();
     let guard = within("the wake-up", waiting).await.unwrap().unwrap();
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     guard.release().await.unwrap();
 }

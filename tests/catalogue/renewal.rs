@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use lock_lab::proxy::Proxy;
+
 use crate::world::{LONG, Service, ask, eventually, key, on_each};
 
 on_each! {
@@ -37,13 +39,13 @@ async fn an_interrupted_acquisition_is_undone_and_not_renewed(service: Service) 
     let locks = service.connect_through(LONG).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     service.until_only("a", &[]).await;
-    service.on_the_way(|proxy| proxy.hold_replies());
+    service.on_the_way(Proxy::hold_replies);
     let mutex = locks.mutex("a");
     let acquiring = tokio::spawn(async move { mutex.lock().await });
     let servers = service.proxies.len();
     eventually("it was granted", || async { service.things("a").await.len() == servers }).await;
     acquiring.abort();
     assert!(acquiring.await.is_err(), "nobody was told of the grant");
-    service.on_the_way(|proxy| proxy.heal());
+    service.on_the_way(Proxy::heal);
     service.until_only("a", &[]).await;
 }

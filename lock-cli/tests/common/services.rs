@@ -12,6 +12,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// A running service.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a test")]
 pub(crate) enum Service {
     ZooKeeper(ZooKeeper),
     Redis(Redis),
