@@ -80,7 +80,7 @@ pub struct Crew {
     readers: JoinSet<()>,
     sink: Sink,
     /// The working directory of all: by it the reaper finds one that is stopped when this program is killed.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// How long the processes may take to connect.
@@ -102,7 +102,7 @@ impl Crew {
         let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record))?;
         let program =
             std::path::absolute(&options.program).map_err(|error| LabError::io("finding the program", error))?;
-        let mut crew = Self { members: Vec::new(), record, readers: JoinSet::new(), sink, _dir: dir };
+        let mut crew = Self { members: Vec::new(), record, readers: JoinSet::new(), sink, dir };
         for (process, member) in options.members.iter().enumerate() {
             let worker = Worker {
                 url: member.url.clone(),
@@ -114,7 +114,7 @@ impl Crew {
                 wait: options.wait,
                 store: crew.sink.path().to_owned(),
             };
-            let (member, output) = Member::start(&program, &worker, crew._dir.path())?;
+            let (member, output) = Member::start(&program, &worker, crew.dir.path())?;
             crew.readers.spawn(member::read(process, output, Arc::clone(&crew.record)));
             crew.members.push(member);
         }
