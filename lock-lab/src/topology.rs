@@ -120,7 +120,7 @@ impl Topology {
             ),
             Self::ZooKeeper1 | Self::ZooKeeperHerd => Servers::ZooKeeper(ZooKeeper::start(1).await?),
             Self::ZooKeeper3 => Servers::ZooKeeper(ZooKeeper::start(3).await?),
-            Self::Redis | Self::RedisFifo => Servers::Redis(Redis::start().await?),
+            Self::Redis | Self::RedisFifo => Servers::Redis(Box::new(Redis::start().await?)),
             Self::Redlock5 => Servers::Redlock(RedisNodes::start(5).await?),
         };
         Ok(Deployment { topology: self, servers })
@@ -156,7 +156,7 @@ enum Servers {
     /// The directory of the files, gone with this.
     Local(TempDir),
     ZooKeeper(ZooKeeper),
-    Redis(Redis),
+    Redis(Box<Redis>),
     Redlock(RedisNodes),
 }
 

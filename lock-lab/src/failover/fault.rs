@@ -257,6 +257,9 @@ impl Fault {
             Self::ServerRestartedDurable if !on.is_durable() => Some("its servers keep everything in memory"),
             Self::MajorityFrozen if on.voters() == 1 => Some("no majority decides here"),
             Self::FailoverBeforeReplication if !on.replicates() => Some("nothing is replicated to a server in waiting"),
+            Self::FailoverBeforeReplication if on == Arrangement::SentinelMinReplicas => {
+                Some("a primary that hears of no replica grants nothing, so there is no grant to be lost")
+            }
             Self::ClockJump if on.is_zookeeper() => Some("ZooKeeper counts sessions on the monotonic clock"),
             Self::ScriptFlush | Self::ReadOnly if on.is_zookeeper() => Some("ZooKeeper knows no such thing"),
             Self::ClockJumpMinimalQuorum if !on.is_redlock() => Some("no majority of clocks decides here"),

@@ -33,6 +33,8 @@ pub struct Scene {
     name: LockName,
     servers: Servers,
     links: Links,
+    /// Whom the fault will strike, where that had to be found out before.
+    chosen: Option<usize>,
     /// The servers that the fault has struck.
     struck: Vec<usize>,
 }
@@ -49,7 +51,7 @@ impl Scene {
         let own_clocks = matches!(fault, Fault::ClockJump | Fault::ClockJumpMinimalQuorum);
         let servers = Servers::start(arrangement, own_clocks).await?;
         let links = Links::start(&servers.ports()).await?;
-        Ok(Self { arrangement, fault, name, servers, links, struck: Vec::new() })
+        Ok(Self { arrangement, fault, name, servers, links, chosen: None, struck: Vec::new() })
     }
 
     /// Which arrangement it is.

@@ -12,40 +12,40 @@ use lock_lab::failover::{
 };
 
 /// Generous: it only ends a test that has failed.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// Long enough that it does not end while a test looks, on a busy machine.
-pub const LEASE: Duration = Duration::from_secs(20);
-pub const PAYLOAD: &str = "0/0/1";
+pub(crate) const LEASE: Duration = Duration::from_secs(20);
+pub(crate) const PAYLOAD: &str = "0/0/1";
 
-pub struct Stage {
-    pub scene: Scene,
-    pub observer: Observer,
-    pub lease: Duration,
+pub(crate) struct Stage {
+    pub(crate) scene: Scene,
+    pub(crate) observer: Observer,
+    pub(crate) lease: Duration,
 }
 
 impl Stage {
-    pub async fn of(arrangement: Arrangement, fault: Fault) -> Self {
+    pub(crate) async fn of(arrangement: Arrangement, fault: Fault) -> Self {
         let name = LockName::new(Lock::Kept.name()).unwrap();
         let scene = Scene::start(arrangement, fault, name).await.unwrap();
         let observer = scene.observer();
         Self { scene, observer, lease: LEASE }
     }
 
-    pub fn with_lease(mut self, lease: Duration) -> Self {
+    pub(crate) fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    pub async fn connect(&self, side: Side) -> Locks {
+    pub(crate) async fn connect(&self, side: Side) -> Locks {
         Locks::connect(&self.scene.url(side, self.lease)).await.unwrap()
     }
 
-    pub async fn hold(&self, locks: &Locks) -> Guard {
+    pub(crate) async fn hold(&self, locks: &Locks) -> Guard {
         locks.mutex(Lock::Kept.name()).payload(PAYLOAD.as_bytes()).wait(LIMIT).lock().await.unwrap()
     }
 
     /// Prepares the fault and has the victim take the lock.
-    pub async fn hold_as_victim(&mut self) -> (Locks, Guard) {
+    pub(crate) async fn hold_as_victim(&mut self) -> (Locks, Guard) {
         self.scene.prepare().await.unwrap();
         let locks = self.connect(Side::Victim).await;
         let guard = self.hold(&locks).await;
@@ -53,22 +53,22 @@ impl Stage {
         (locks, guard)
     }
 
-    pub async fn truth(&self) -> Vec<Truth> {
+    pub(crate) async fn truth(&self) -> Vec<Truth> {
         self.observer.truth(Lock::Kept, 1).await
     }
 
     /// How many servers say that the victim holds.
-    pub async fn held_by_victim(&self) -> usize {
+    pub(crate) async fn held_by_victim(&self) -> usize {
         let held = |sample: &Truth| sample.held.as_ref().is_some_and(is_victims);
         self.truth().await.iter().filter(|sample| held(sample)).count()
     }
 
     /// Waits until so many servers say that the victim holds.
-    pub async fn until_held_by_victim(&self, servers: usize) {
+    pub(crate) async fn until_held_by_victim(&self, servers: usize) {
         eventually("so many servers hold for the victim", async || self.held_by_victim().await == servers).await;
     }
 
-    pub async fn heal(&mut self) {
+    pub(crate) async fn heal(&mut self) {
         self.scene.heal().await.unwrap();
         self.scene.healthy().await.unwrap();
     }
@@ -78,7 +78,8 @@ fn is_victims(kept: &Kept) -> bool {
     kept.payload.as_deref() == Some(PAYLOAD)
 }
 
-pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
+#[allow(clippy::future_not_send, reason = "tests await it where they are")]
+pub(crate) async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
     let clock = Clock::boot();
     let waiting = async {
         while !holds().await {
@@ -89,12 +90,12 @@ pub async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
 }
 
 /// The port of the first server in a URL.
-pub fn first_port(url: &str) -> u16 {
+pub(crate) fn first_port(url: &str) -> u16 {
     url.split("127.0.0.1:").nth(1).unwrap().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
 /// Sends one command to whatever listens there.
-pub async fn ask<T: redis::FromRedisValue>(port: u16, command: &[&str]) -> redis::RedisResult<T> {
+pub(crate) async fn ask<T: redis::FromRedisValue>(port: u16, command: &[&str]) -> redis::RedisResult<T> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
     let limit = Some(Duration::from_millis(300));
     let limits = redis::AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);

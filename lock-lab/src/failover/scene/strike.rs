@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Scene, Side, servers::Servers, truth};
-use crate::{LabError, failover::fault::Fault};
+use crate::{LabError, failover::fault::Fault, proxy::Proxy};
 
 /// What the fault `delay` adds each way.
 const DELAY: Duration = Duration::from_millis(30);
@@ -21,7 +21,9 @@ impl Scene {
     pub async fn prepare(&mut self) -> Result<(), LabError> {
         match self.fault {
             Fault::FailoverBeforeReplication => {
+                // Now: with the replicas stopped, it takes its time to ask who it is.
                 let primary = self.servers.victim(&self.key()).await?;
+                self.chosen = Some(primary);
                 for replica in self.servers.replicas(primary).await? {
                     self.servers.stop(replica)?;
                     self.struck.push(replica);
@@ -31,7 +33,7 @@ impl Scene {
             }
             Fault::ClockJumpMinimalQuorum => {
                 let nodes = self.arrangement.voters();
-                self.links.of(Side::Victim)[nodes / 2 + 1..].iter().for_each(crate::proxy::Proxy::cut);
+                self.links.of(Side::Victim)[nodes / 2 + 1..].iter().for_each(Proxy::cut);
                 Ok(())
             }
             _ => Ok(()),
@@ -69,19 +71,21 @@ impl Scene {
                 self.freeze((0..=voters / 2).map(|offset| (first + offset) % voters).collect())?;
             }
             Fault::Delay => self.links.all().for_each(|proxy| proxy.delay(DELAY)),
-            Fault::PartitionHolder => self.links.of(Side::Victim).iter().for_each(crate::proxy::Proxy::hold),
+            Fault::PartitionHolder => self.links.of(Side::Victim).iter().for_each(Proxy::hold),
             Fault::HolderRequestsLost => {
-                self.links.of(Side::Victim).iter().for_each(crate::proxy::Proxy::hold_requests);
+                self.links.of(Side::Victim).iter().for_each(Proxy::hold_requests);
             }
             Fault::HolderRepliesLost => {
-                self.links.of(Side::Victim).iter().for_each(crate::proxy::Proxy::hold_replies);
+                self.links.of(Side::Victim).iter().for_each(Proxy::hold_replies);
             }
             Fault::ReplyCut => {
                 // Not the same reply everywhere: now one to an acquisition, now one to a release.
                 self.links.all().zip(0..).for_each(|(proxy, after)| proxy.cut_at_reply(after));
             }
             Fault::FailoverBeforeReplication => {
-                let primary = self.servers.victim(&key).await?;
+                let primary = self.chosen.take();
+                let primary =
+                    primary.ok_or_else(|| LabError::run("this fault has to be prepared before the acquisition"))?;
                 self.servers.kill(primary);
                 for replica in std::mem::replace(&mut self.struck, vec![primary]) {
                     self.servers.cont(replica)?;
@@ -112,7 +116,7 @@ impl Scene {
     /// # Errors
     /// [`LabError`] when a server does not come back.
     pub async fn heal(&mut self) -> Result<(), LabError> {
-        self.links.all().for_each(crate::proxy::Proxy::heal);
+        self.links.all().for_each(Proxy::heal);
         let struck = std::mem::take(&mut self.struck);
         for index in struck {
             match self.fault {

@@ -1,12 +1,18 @@
 //! What the servers really hold for a lock, asked directly.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use lock_core::{Clock, LockName};
 use lock_redis::keys::Keys;
 use redis::Value;
 use tokio::sync::Mutex;
-use zookeeper_client::{Acls, Client, CreateMode, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Error, Stat};
 
 use super::observer::Server;
 use crate::{
@@ -22,6 +28,11 @@ const MARKER: &str = "/observer";
 const SESSION: Duration = Duration::from_secs(20);
 /// How long a look may take: without a majority there is no answer.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// How often each server is asked for the present holder.
+const ROUNDS: usize = 10;
+
+/// The role, the lock's value, the milliseconds left of it, and what stands beside it.
+type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
 
 /// Asks one server of Redis; `None` when it does not answer or its word does not count.
 pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64) -> Option<Truth> {
@@ -32,8 +43,7 @@ pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64) 
     question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
     question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
     let asked = now();
-    let (role, value, left, [owner, number, payload]): (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]) =
-        server.ask(&question).await?;
+    let (role, value, left, [owner, number, payload]): Answers = server.ask(&question).await?;
     let answered = now();
     if !is_primary(&role) {
         return None;
@@ -54,24 +64,28 @@ fn is_primary(role: &Value) -> bool {
     matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master")
 }
 
-/// A client of an ensemble, made when it is needed.
+/// Clients of an ensemble, one for each server, made when they are needed. Each server tells the same; one at a time is
+/// asked, the next one when it does not answer: a client's own change to another server takes the time of its session.
 #[derive(Debug, Clone)]
-pub(super) struct Ensemble {
-    hosts: Arc<str>,
-    client: Arc<Mutex<Option<Client>>>,
+pub(super) struct Ensemble(Arc<Servers>);
+
+#[derive(Debug)]
+struct Servers {
+    clients: Vec<(u16, Mutex<Option<Client>>)>,
+    turn: AtomicUsize,
 }
 
 impl Ensemble {
     pub(super) fn new(ports: &[u16]) -> Self {
-        let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        Self { hosts: hosts.join(",").into(), client: Arc::default() }
+        let clients = ports.iter().map(|port| (*port, Mutex::default())).collect();
+        Self(Arc::new(Servers { clients, turn: AtomicUsize::new(0) }))
     }
 
-    /// What the ensemble as one holds; `None` while it does not answer.
+    /// What the ensemble as one holds; `None` when the server whose turn it is does not answer.
     pub(super) async fn look(&self, lock: Lock, round: u64) -> Option<Truth> {
         let name = LockName::new(lock.name()).ok()?;
         let asked = now();
-        let first = Clock::boot().timeout(LOOK_LIMIT, self.holder(&name)).await?.ok()?;
+        let first = self.holder(&name).await.ok()?;
         let answered = now();
         let held = first.map(|Holder { payload, stat, .. }| Kept {
             token: Some(stat.czxid.cast_unsigned()),
@@ -81,45 +95,68 @@ impl Ensemble {
         Some(Truth { lock, round, server: "ensemble".into(), asked, answered, held })
     }
 
-    /// The node that holds the lock: the first in line.
-    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, zookeeper_client::Error> {
-        let client = self.client().await?;
-        // A server may be behind what others have told their clients, and a read does not wait for that; a write of the own
-        // session is carried out in its turn, and what comes after it sees all that came before.
-        let written = client.set_data(MARKER, b"", None).await;
-        if written.as_ref().is_err_and(|error| *error != zookeeper_client::Error::ConnectionLoss) {
-            // Its session is over. It connects again by itself, but does not make another one.
-            self.client.lock().await.take();
-        }
-        written?;
-        let directory = format!("{ROOT}/{}", name.to_component());
-        let mut children = match client.list_children(&directory).await {
-            Err(zookeeper_client::Error::NoNode) => return Ok(None),
-            children => children?,
+    /// Who holds, by the server whose turn it is.
+    async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        let turn = self.0.turn.load(Ordering::Relaxed) % self.0.clients.len();
+        let (port, kept) = &self.0.clients[turn];
+        let mut kept = kept.lock().await;
+        let look = async {
+            let client = match &*kept {
+                Some(client) => client.clone(),
+                None => kept.insert(connect(*port).await?).clone(),
+            };
+            holder(&client, name).await
         };
-        children.sort_by_key(|child| child.rsplit('-').next().and_then(|digits| digits.parse::<u32>().ok()));
-        for child in children {
-            let path = format!("{directory}/{child}");
-            match client.get_data(&path).await {
-                // Gone since it was listed: the next one holds.
-                Err(zookeeper_client::Error::NoNode) => {}
-                found => return found.map(|(payload, stat)| Some(Holder { path, payload, stat })),
-            }
+        let found = Clock::boot().timeout(LOOK_LIMIT, look).await.unwrap_or(Err(Error::Timeout));
+        if found.is_err() {
+            *kept = None;
+            self.0.turn.store(turn + 1, Ordering::Relaxed);
         }
-        Ok(None)
+        found
     }
 
-    async fn client(&self) -> Result<Client, zookeeper_client::Error> {
-        let mut kept = self.client.lock().await;
-        if let Some(client) = &*kept {
-            return Ok(client.clone());
+    /// Who holds now, by any server.
+    async fn present_holder(&self, name: &LockName) -> Result<Holder, LabError> {
+        let mut last = Error::NoHosts;
+        for _ in 0..self.0.clients.len() * ROUNDS {
+            match self.holder(name).await {
+                Ok(Some(holder)) => return Ok(holder),
+                Ok(None) => return Err(LabError::run(format!("nobody holds {name} whom the fault could strike"))),
+                Err(error) => last = error,
+            }
         }
-        let client = Client::connector().with_session_timeout(SESSION).connect(&self.hosts).await?;
-        match client.create(MARKER, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await {
-            Ok(_) | Err(zookeeper_client::Error::NodeExists) => Ok(kept.insert(client).clone()),
-            Err(error) => Err(error),
+        Err(control(&last))
+    }
+}
+
+async fn connect(port: u16) -> Result<Client, Error> {
+    let client = Client::connector().with_session_timeout(SESSION).connect(&format!("127.0.0.1:{port}")).await?;
+    match client.create(MARKER, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await {
+        Ok(_) | Err(Error::NodeExists) => Ok(client),
+        Err(error) => Err(error),
+    }
+}
+
+/// The node that holds the lock: the first in line.
+async fn holder(client: &Client, name: &LockName) -> Result<Option<Holder>, Error> {
+    // A server may be behind what others have told their clients, and a read does not wait for that; a write of the own
+    // session is carried out in its turn, and what comes after it sees all that came before.
+    client.set_data(MARKER, b"", None).await?;
+    let directory = format!("{ROOT}/{}", name.to_component());
+    let mut children = match client.list_children(&directory).await {
+        Err(Error::NoNode) => return Ok(None),
+        children => children?,
+    };
+    children.sort_by_key(|child| child.rsplit('-').next().and_then(|digits| digits.parse::<u32>().ok()));
+    for child in children {
+        let path = format!("{directory}/{child}");
+        match client.get_data(&path).await {
+            // Gone since it was listed: the next one holds.
+            Err(Error::NoNode) => {}
+            found => return found.map(|(payload, stat)| Some(Holder { path, payload, stat })),
         }
     }
+    Ok(None)
 }
 
 /// A holder's node.
@@ -132,22 +169,17 @@ struct Holder {
 
 /// The session of who holds the lock now.
 pub(super) async fn holder_session(ports: &[u16], name: &LockName) -> Result<i64, LabError> {
-    Ok(present_holder(&Ensemble::new(ports), name).await?.stat.ephemeral_owner)
+    Ok(Ensemble::new(ports).present_holder(name).await?.stat.ephemeral_owner)
 }
 
 /// Deletes the node of who holds the lock now.
 pub(super) async fn delete_holder(ports: &[u16], name: &LockName) -> Result<(), LabError> {
-    let ensemble = Ensemble::new(ports);
-    let holder = present_holder(&ensemble, name).await?;
-    let deleted = async { ensemble.client().await?.delete(&holder.path, None).await };
-    deleted.await.map_err(|error| control(&error))
+    let holder = Ensemble::new(ports).present_holder(name).await?;
+    // Any server will do.
+    let client = connect(ports[0]).await.map_err(|error| control(&error))?;
+    client.delete(&holder.path, None).await.map_err(|error| control(&error))
 }
 
-async fn present_holder(ensemble: &Ensemble, name: &LockName) -> Result<Holder, LabError> {
-    let holder = ensemble.holder(name).await.map_err(|error| control(&error))?;
-    holder.ok_or_else(|| LabError::run(format!("nobody holds {name} whom the fault could strike")))
-}
-
-fn control(error: &zookeeper_client::Error) -> LabError {
+fn control(error: &Error) -> LabError {
     LabError::control("ZooKeeper", "a look at the holder's node", error)
 }

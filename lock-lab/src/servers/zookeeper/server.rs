@@ -90,10 +90,13 @@ impl Server {
         if mode.is_empty() {
             return Ok(None);
         }
-        // Another server may own the port; only ours has its data there.
+        // Another server may own the port; only ours has its data there. One that has just lost its leader does not say.
         let Ok(configuration) = self.ask("conf").await else { return Ok(None) };
         if configuration.contains(&*self.dir.path().to_string_lossy()) {
             return Ok(Some(mode));
+        }
+        if !configuration.contains("dataDir=") {
+            return Ok(None);
         }
         let reason = "another server answers on its port".into();
         Err(LabError::NotStarted { server: label, reason, log: String::new() })

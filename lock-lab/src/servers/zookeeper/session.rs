@@ -58,8 +58,7 @@ fn connecting(session: i64, password: &[u8]) -> Vec<u8> {
     request.extend(0_i64.to_be_bytes());
     request.extend(TIMEOUT_MS.to_be_bytes());
     request.extend(session.to_be_bytes());
-    request.extend((PASSWORD_BYTES as u32).to_be_bytes());
-    request.extend(password);
+    request.extend(framed(password));
     request.push(0);
     framed(&request)
 }
