@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Redis,
     kind::{Holding, Kind},
-    node::{Connection, FailureKind, Node, NodeError, ScriptCall},
+    node::{Connection, FailureKind, Lane, Node, NodeError, Purpose, ScriptCall},
     scripts::{self, Acquired, Ask, Attempt, InLine, Intent},
     servers::HOPS,
 };
@@ -134,30 +134,31 @@ impl Redis {
 impl Try<'_> {
     async fn run(mut self) -> Result<Tried, NodeError> {
         let mut node = self.redis.servers().node_for(&self.holding.attempt.keys);
-        let Some(mut connection) = self.connection(&node).await? else { return Ok(Tried::Stopped) };
+        let Some(mut lane) = self.lane(&node).await? else { return Ok(Tried::Stopped) };
         // Before the sending, for the server counts from later on.
         let sent_at = self.redis.clock().now();
-        let mut answer = self.ask(&connection).await;
+        let mut answer = self.ask(&lane).await;
         for _ in 0..HOPS {
             // Sent away, it did not run there: so nothing is to be undone there, and it counts from the first sending.
             let Err(error) = &answer else { break };
             let Some(next) = self.redis.servers().redirected(&mut self.acquire, error, &node).await else { break };
             node = next;
-            match self.connection(&node).await? {
-                Some(next) => connection = next,
+            match self.lane(&node).await? {
+                Some(next) => lane = next,
                 None => return Ok(Tried::Stopped),
             }
-            answer = self.ask(&connection).await;
+            answer = self.ask(&lane).await;
         }
         let mut resent = false;
         let answer = match answer {
             Err(error) if error.kind() == FailureKind::Connection => {
                 resent = true;
+                drop(lane);
                 self.ask_again(error, &node).await
             }
             Err(error) => {
                 if error.is_unknown() {
-                    self.redis.undo(&self.holding, Some(connection));
+                    self.redis.undo(&self.holding, Some(lane.connection().clone()));
                 }
                 Err(error)
             }
@@ -178,8 +179,11 @@ impl Try<'_> {
     /// The connection broke: sends the same attempt down the next one. If the first request was applied, it gets the
     /// same grant again, and its validity still counts from the first sending.
     async fn ask_again(&self, first: NodeError, node: &Node) -> Result<Option<Acquired>, NodeError> {
-        let answer = match self.connection(node).await {
-            Ok(Some(connection)) => self.ask(&connection).await,
+        let answer = match self.lane(node).await {
+            Ok(Some(lane)) => match self.ask(&lane).await {
+                Ok(Some(Acquired::Granted(number))) => self.confirm(&lane, number).await,
+                answer => answer,
+            },
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         };
@@ -191,38 +195,89 @@ impl Try<'_> {
         answer
     }
 
-    /// A connection; `None` when it was told to stop.
-    async fn connection(&self, node: &Node) -> Result<Option<Connection>, NodeError> {
+    /// A lane; `None` when it was told to stop.
+    async fn lane(&self, node: &Node) -> Result<Option<Lane>, NodeError> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Ok(None),
-            connection = node.connection() => connection.map(Some),
+            lane = node.lane(Purpose::Acquiring) => lane.map(Some),
         }
     }
 
+    /// A grant that was found by a second request may have written nothing that replicas could have acknowledged: it is
+    /// renewed, which they can.
+    async fn confirm(&self, lane: &Lane, number: u64) -> Result<Option<Acquired>, NodeError> {
+        if !lane.is_acknowledged() {
+            return Ok(Some(Acquired::Granted(number)));
+        }
+        let (mut answers, acknowledged) = lane.run(&[self.holding.renew()]).await;
+        let renewed = answers.pop().unwrap_or_else(|| Err(NodeError::closed()));
+        match renewed.and_then(|answer| scripts::held(&answer)) {
+            Ok(true) => self.unless_unacknowledged(lane, acknowledged, Acquired::Granted(number)).await,
+            // It ended between the two.
+            Ok(false) => Ok(Some(Acquired::Held(Some(Duration::ZERO)))),
+            Err(error) => {
+                self.redis.undo(&self.holding, None);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a grant back that too few replicas know of: one of the others may take over, and grant it again.
+    async fn unless_unacknowledged(
+        &self,
+        lane: &Lane,
+        acknowledged: Result<(), NodeError>,
+        acquired: Acquired,
+    ) -> Result<Option<Acquired>, NodeError> {
+        match (&acquired, acknowledged) {
+            (Acquired::Granted(_), Err(error)) => {
+                if self.withdraw(lane.connection()).await.is_err() {
+                    self.redis.undo(&self.holding, Some(lane.connection().clone()));
+                }
+                // Whatever came of it, it is taken care of.
+                Err(error.not_applied())
+            }
+            _ => Ok(Some(acquired)),
+        }
+    }
+
+    /// Gives back what it got, down the same connection, so that the acquisition is not overtaken by its undo. Says whether
+    /// there was anything.
+    async fn withdraw(&self, connection: &Connection) -> Result<bool, NodeError> {
+        let mut release = self.holding.release();
+        release.set_asking(self.acquire.is_asking());
+        scripts::held(&connection.call(release).await?)
+    }
+
     /// Sends the request; `None` when it was told to stop meanwhile, and has withdrawn.
-    async fn ask(&self, connection: &Connection) -> Result<Option<Acquired>, NodeError> {
+    async fn ask(&self, lane: &Lane) -> Result<Option<Acquired>, NodeError> {
         let mut asking = std::pin::pin!(async {
-            let answer = connection.call(self.acquire.clone()).await?;
-            scripts::acquired(&answer)
+            let (mut answers, acknowledged) = lane.run(std::slice::from_ref(&self.acquire)).await;
+            let answer = answers.pop().unwrap_or_else(|| Err(NodeError::closed()))?;
+            Ok((scripts::acquired(&answer)?, acknowledged))
         });
         tokio::select! {
             biased;
-            answer = &mut asking => return answer.map(Some),
+            answer = &mut asking => {
+                let (acquired, acknowledged) = answer?;
+                return self.unless_unacknowledged(lane, acknowledged, acquired).await;
+            }
             () = self.stop.cancelled() => {}
         }
-        // Down the same connection, so the acquisition is not overtaken by its undo.
-        let mut release = self.holding.release();
-        release.set_asking(self.acquire.is_asking());
-        let withdrawing = async { scripts::held(&connection.call(release).await?) };
-        let (answer, withdrawn) = futures::join!(asking, withdrawing);
+        if lane.is_acknowledged() {
+            // The connection answers nothing before its replicas have, and nobody has to wait for that.
+            self.redis.undo(&self.holding, Some(lane.connection().clone()));
+            return Ok(None);
+        }
+        let (answer, withdrawn) = futures::join!(asking, self.withdraw(lane.connection()));
         let is_clean = match (&answer, &withdrawn) {
-            (Ok(acquired), withdrawn) if acquired.left_something() => matches!(withdrawn, Ok(true)),
+            (Ok((acquired, _)), withdrawn) if acquired.left_something() => matches!(withdrawn, Ok(true)),
             (Ok(_), _) => true,
-            (Err(error), _) => !error.is_unknown(),
+            (Err(error), _) => !NodeError::is_unknown(error),
         };
         if !is_clean {
-            self.redis.undo(&self.holding, Some(connection.clone()));
+            self.redis.undo(&self.holding, Some(lane.connection().clone()));
         }
         Ok(None)
     }

@@ -31,7 +31,7 @@ use crate::{
     lines::Lines,
     node::{Node, NodeError},
     scripts,
-    servers::Servers,
+    servers::{Servers, Weight},
     token::Proposals,
 };
 
@@ -77,7 +77,7 @@ impl Redis {
         let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&servers, &config.prefix, clock, &runtime));
         let redis = Self {
             fifo,
-            keeper: Keeper::new(clock, &runtime, Arc::new(Watchdog { servers: servers.clone(), clock })),
+            keeper: Keeper::new(clock, &runtime, Arc::new(Watchdog { servers: servers.clone() })),
             janitor: Janitor::new(clock, runtime),
             config,
             servers,
@@ -196,8 +196,8 @@ impl Redis {
         all.iter().for_each(|held| held.validity.end(Loss::Closed));
         for burst in all.chunks(BURST) {
             let calls: Vec<_> = burst.iter().map(|held| held.holding.release()).collect();
-            for (held, (_, answer)) in burst.iter().zip(self.servers.run(&calls, self.clock).await) {
-                if answer.and_then(|answer| scripts::held(&answer)).is_err() {
+            for (held, sent) in burst.iter().zip(self.servers.run(&calls, Weight::Light).await) {
+                if sent.answer.and_then(|answer| scripts::held(&answer)).is_err() {
                     self.leave_to_janitor(vec![held.holding.clone()]);
                 }
             }

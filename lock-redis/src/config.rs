@@ -9,7 +9,7 @@ use lock_core::{Error, Settings};
 pub use self::deployment::{Deployment, Sentinel};
 use crate::{
     keys::Keys,
-    node::{Address, AddressMap, NodeConfig},
+    node::{Address, AddressMap, NodeConfig, Replicas},
 };
 
 /// The ttls that this backend takes: below, a renewal may not come round in time; above, a dead holder blocks for days.
@@ -23,6 +23,15 @@ const OUTAGES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::
 
 /// For how long an outage is bridged where another server takes over, if nothing else is set.
 const FAILOVER: Duration = Duration::from_secs(30);
+
+/// How many replicas a primary may have that acknowledge.
+const REPLICAS: RangeInclusive<u32> = 0..=100;
+
+/// How long replicas may take to acknowledge.
+const ACKNOWLEDGEMENTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+/// How long they may take, if nothing else is set.
+const REPLICA_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Settings of one connection. They are checked by [`Redis::connect`](crate::Redis::connect).
 #[derive(Debug, Clone)]
@@ -107,6 +116,9 @@ impl Config {
     ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels;
     /// * `redis+cluster://[user[:password]@]host[:port],host[:port]...`, a cluster to which these servers belong.
     ///
+    /// `min_replicas` is by how many replicas each grant and each renewal has to be acknowledged, 0 if not set, and
+    /// `replica_timeout` for how long they are waited for.
+    ///
     /// Where another server may take over, `failover_timeout` is for how long those who wait bridge an outage, and
     /// `address_map=announced:port=reached:port,...` says where servers are reached that announce themselves by addresses
     /// which this program cannot use.
@@ -127,6 +139,9 @@ impl Config {
         config.ttl = settings.duration("ttl", config.ttl, TTLS)?;
         config.node.connect_timeout = settings.duration("connect_timeout", config.node.connect_timeout, LIMITS)?;
         config.node.response_timeout = settings.duration("response_timeout", config.node.response_timeout, LIMITS)?;
+        let count = settings.number("min_replicas", 0, REPLICAS)?;
+        let within = settings.duration("replica_timeout", REPLICA_TIMEOUT, ACKNOWLEDGEMENTS)?;
+        config = config.with_min_replicas(count, within);
         if let Some(prefix) = settings.text("prefix") {
             config.prefix = prefix;
         }
@@ -195,6 +210,13 @@ impl Config {
         self
     }
 
+    /// Grants and renewals count only when so many replicas have acknowledged them `within` this time; 0 for none.
+    #[must_use]
+    pub const fn with_min_replicas(mut self, count: u32, within: Duration) -> Self {
+        self.node.replicas = if count == 0 { None } else { Some(Replicas::new(count, within)) };
+        self
+    }
+
     /// With another limit for one request.
     #[must_use]
     pub const fn with_response_timeout(mut self, limit: Duration) -> Self {
@@ -215,6 +237,7 @@ impl Config {
             username: sentinel.username.clone(),
             password: sentinel.password.clone(),
             failover_timeout: None,
+            replicas: None,
             db: 0,
             ..self.node.at(at)
         }
@@ -226,6 +249,9 @@ impl Config {
         }
         within("ttl", self.ttl, &TTLS)?;
         self.deployment.check(self.node.db)?;
+        if let Some(replicas) = self.node.replicas {
+            within("replica_timeout", replicas.within, &ACKNOWLEDGEMENTS)?;
+        }
         within("failover_timeout", self.node.outage_limit(), &OUTAGES)?;
         within("connect_timeout", self.node.connect_timeout, &LIMITS)?;
         within("response_timeout", self.node.response_timeout, &LIMITS)

@@ -33,7 +33,7 @@ pub(crate) struct Fifo {
 impl Fifo {
     pub(crate) fn new(servers: &Servers, prefix: &str, clock: Clock, runtime: &Handle) -> Self {
         let channel = format!("{prefix}:grants:{}", uuid::Uuid::new_v4().simple());
-        let places = Keeper::new(clock, runtime, Arc::new(Beats { servers: servers.clone(), clock }));
+        let places = Keeper::new(clock, runtime, Arc::new(Beats { servers: servers.clone() }));
         Self { channel, board: Arc::default(), places }
     }
 

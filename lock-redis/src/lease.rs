@@ -9,14 +9,14 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{Clock, Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
+use lock_core::{Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
 
 use crate::{
     Redis,
     kind::Holding,
     node::{FailureKind, NodeError, ScriptCall},
     scripts,
-    servers::Servers,
+    servers::{Servers, Weight},
 };
 
 /// What a grant is, for its renewal.
@@ -33,7 +33,6 @@ pub(crate) struct Held {
 /// Renews the leases of one connection, in a burst for each server.
 pub(crate) struct Watchdog {
     pub(crate) servers: Servers,
-    pub(crate) clock: Clock,
 }
 
 #[async_trait]
@@ -43,16 +42,18 @@ impl Renewer for Watchdog {
     async fn renew(&self, batch: &[Arc<Held>]) {
         let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
         let calls: Vec<_> = due.iter().map(|(held, _)| held.holding.renew()).collect();
-        let answers = self.servers.run(&calls, self.clock).await;
-        for ((held, seen), (sent_at, answer)) in due.into_iter().zip(answers) {
-            match answer.and_then(|answer| scripts::held(&answer)) {
-                Ok(true) => {
-                    held.validity.advance(seen, deadline(sent_at, held.holding.ttl));
+        let answers = self.servers.run(&calls, Weight::Relied).await;
+        for ((held, seen), sent) in due.into_iter().zip(answers) {
+            let renewed = sent.answer.and_then(|answer| scripts::held(&answer));
+            match (renewed, sent.acknowledged) {
+                (Ok(true), Ok(())) => {
+                    held.validity.advance(seen, deadline(sent.at, held.holding.ttl));
                 }
                 // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
-                Ok(false) if held.is_passing_on.load(Ordering::Acquire) => {}
-                Ok(false) => held.validity.end(Loss::TakenAway),
-                Err(error) => {
+                (Ok(false), _) if held.is_passing_on.load(Ordering::Acquire) => {}
+                (Ok(false), _) => held.validity.end(Loss::TakenAway),
+                // A renewal that too few replicas have would be forgotten by one that takes over.
+                (Ok(true), Err(error)) | (Err(error), _) => {
                     tracing::debug!(name = %held.name, %error, "a renewal was not acknowledged");
                     held.validity.suspect(Loss::Unreachable);
                 }
@@ -115,9 +116,12 @@ impl Lease for RedisLease {
         let reader = held.holding.as_reader();
         let seen = held.validity.observe();
         let sent_at = redis.clock().now();
-        let problem = match (seen, twice(redis.servers(), || held.holding.downgrade()).await) {
-            (Some(seen), Ok((Some(_), _))) => {
-                held.validity.advance(seen, deadline(sent_at, reader.ttl));
+        let problem = match (seen, passed_on(redis.servers(), &held.holding).await) {
+            (Some(seen), Ok(Passed::On { is_acknowledged })) => {
+                // What too few replicas know extends nothing. The writer's lease, which they know, is as long as before.
+                if is_acknowledged {
+                    held.validity.advance(seen, deadline(sent_at, reader.ttl));
+                }
                 match held.validity.loss() {
                     None => {
                         return Ok(Box::new(redis.hold(held.name.clone(), reader, held.number, held.validity.clone())));
@@ -126,7 +130,7 @@ impl Lease for RedisLease {
                 }
             }
             (None, _) => held.lost(held.validity.loss().unwrap_or(Loss::Expired)),
-            (_, Ok((None, _))) => {
+            (_, Ok(Passed::Gone)) => {
                 held.validity.end(Loss::TakenAway);
                 held.lost(Loss::TakenAway)
             }
@@ -144,6 +148,27 @@ impl fmt::Debug for RedisLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RedisLease").field(&self.held).finish()
     }
+}
+
+/// What became of a writer that was to go on as a reader.
+enum Passed {
+    /// It reads; whether as many replicas as have to know of it do.
+    On { is_acknowledged: bool },
+    /// It was not held any more.
+    Gone,
+}
+
+/// Makes a reader of a writer; twice, should the connection break.
+async fn passed_on(servers: &Servers, writer: &Holding) -> Result<Passed, NodeError> {
+    let mut sent = servers.call_relied(writer.downgrade()).await;
+    let mut is_acknowledged = true;
+    if matches!(&sent.answer, Err(error) if error.kind() == FailureKind::Connection) {
+        sent = servers.call_relied(writer.downgrade()).await;
+        // It may have found what the first one wrote, and have written nothing that could be acknowledged.
+        is_acknowledged = servers.config().replicas.is_none();
+    }
+    is_acknowledged &= sent.acknowledged.is_ok();
+    Ok(if scripts::held(&sent.answer?)? { Passed::On { is_acknowledged } } else { Passed::Gone })
 }
 
 /// Releases; how many were listening, or `None` when it was not held any more.
@@ -168,6 +193,7 @@ async fn twice(servers: &Servers, call: impl Fn() -> ScriptCall) -> Result<(Opti
 mod tests {
     use std::time::Duration;
 
+    use lock_core::Clock;
     use lock_lab::servers;
 
     use super::*;
@@ -192,7 +218,7 @@ mod tests {
         let writer = redis.hold(name, holding, number, validity);
         let as_writer = Arc::clone(&writer.held);
         let reader = Box::new(writer).downgrade().await.unwrap();
-        Watchdog { servers: redis.servers().clone(), clock: redis.clock() }.renew(&[as_writer]).await;
+        Watchdog { servers: redis.servers().clone() }.renew(&[as_writer]).await;
         assert_eq!(reader.validity().loss(), None);
         reader.release().await.unwrap();
     }

@@ -18,6 +18,7 @@
 
 mod connection;
 mod error;
+mod lane;
 mod reach;
 mod route;
 mod script;
@@ -35,15 +36,19 @@ use redis::RedisConnectionInfo;
 pub use redis::Value;
 use tokio::runtime::Handle;
 
-pub(crate) use self::route::{Guide, Redirect, ask_once};
 pub use self::{
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
+    lane::Replicas,
     route::{Address, AddressMap},
     script::{Script, ScriptCall},
     subscription::Subscription,
 };
-use self::{reach::Reach, route::Route, subscription::Channels};
+use self::{lane::Lanes, reach::Reach, route::Route, subscription::Channels};
+pub(crate) use self::{
+    lane::{Lane, Purpose},
+    route::{Guide, Redirect, ask_once},
+};
 
 /// How to reach one server.
 #[derive(Clone)]
@@ -65,6 +70,8 @@ pub struct NodeConfig {
     pub failover_timeout: Option<Duration>,
     /// How long a request may take.
     pub response_timeout: Duration,
+    /// By how many replicas grants and renewals have to be acknowledged; `None` where the primary's word is enough.
+    pub replicas: Option<Replicas>,
 }
 
 impl NodeConfig {
@@ -80,6 +87,7 @@ impl NodeConfig {
             connect_timeout: Duration::from_secs(1),
             failover_timeout: None,
             response_timeout: Duration::from_millis(500),
+            replicas: None,
         }
     }
 
@@ -144,6 +152,7 @@ struct Shared {
     /// Held while connecting, so that many callers make one connection.
     connecting: tokio::sync::Mutex<()>,
     channels: Channels,
+    lanes: Lanes,
 }
 
 #[derive(Default)]
@@ -188,6 +197,7 @@ impl Node {
             slot: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             channels,
+            lanes: Lanes::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -317,6 +327,7 @@ impl Node {
             slot.connection = None;
         });
         self.shared.channels.close();
+        self.shared.lanes.close();
     }
 
     /// The present connection, or the failure of a closed node, or how often connecting ended so far.

@@ -11,7 +11,7 @@ use crate::{
     config::Deployment,
     keys::Keys,
     node::{
-        Node, NodeConfig, NodeError, ScriptCall, Value,
+        Lane, Node, NodeConfig, NodeError, Purpose, ScriptCall, Value,
         sentinel::{Listening, Sentinels},
     },
 };
@@ -28,8 +28,24 @@ pub(crate) enum Servers {
     Many(Cluster),
 }
 
-/// The answer to one call of a burst, and when the burst was sent: the server counts from later on.
-pub(crate) type Sent = (BootInstant, Result<Value, NodeError>);
+/// One call of a burst, answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    /// When the burst was sent: the server counts from later on.
+    pub(crate) at: BootInstant,
+    pub(crate) answer: Result<Value, NodeError>,
+    /// Whether as many replicas have what it wrote as have to.
+    pub(crate) acknowledged: Result<(), NodeError>,
+}
+
+/// Whether replicas have to acknowledge what is written, where they have to at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// Something relies on it: a grant, a renewal.
+    Relied,
+    /// Nothing does: a release, a look.
+    Light,
+}
 
 impl Servers {
     /// Connects to the servers of `config`.
@@ -87,42 +103,41 @@ impl Servers {
     pub(crate) async fn call(&self, call: ScriptCall) -> Result<Value, NodeError> {
         let node = self.node_of(call.first_key());
         let answer = node.call(call.clone()).await;
-        self.follow(call, answer, node).await
+        let sent = Sent { at: node.clock().now(), answer, acknowledged: Ok(()) };
+        self.follow(call, sent, node, Weight::Light).await.answer
     }
 
-    /// Sends a call on for as long as servers say that it belongs somewhere else.
-    async fn follow(
-        &self,
-        mut call: ScriptCall,
-        mut answer: Result<Value, NodeError>,
-        mut node: Node,
-    ) -> Result<Value, NodeError> {
+    /// Runs one call on the node that has its keys, and on as many of its replicas as have to have it.
+    pub(crate) async fn call_relied(&self, call: ScriptCall) -> Sent {
+        let node = self.node_of(call.first_key());
+        let sent = send_one(&node, call.clone(), Weight::Relied).await;
+        self.follow(call, sent, node, Weight::Relied).await
+    }
+
+    /// Sends a call on for as long as servers say that it belongs somewhere else. It counts from its first sending.
+    async fn follow(&self, mut call: ScriptCall, mut sent: Sent, mut node: Node, weight: Weight) -> Sent {
         for _ in 0..HOPS {
-            let Err(error) = &answer else { break };
+            let Err(error) = &sent.answer else { break };
             let Some(next) = self.redirected(&mut call, error, &node).await else { break };
-            (answer, node) = (next.call(call.clone()).await, next);
+            sent = Sent { at: sent.at, ..send_one(&next, call.clone(), weight).await };
+            node = next;
         }
-        answer
+        sent
     }
 
     /// Runs calls, in one burst for each node, and gives each its answer.
-    pub(crate) async fn run(&self, calls: &[ScriptCall], clock: Clock) -> Vec<Sent> {
+    pub(crate) async fn run(&self, calls: &[ScriptCall], weight: Weight) -> Vec<Sent> {
         let bursts = self.bursts(calls).into_iter().map(|(node, places)| async move {
             let burst: Vec<_> = places.iter().map(|&place| calls[place].clone()).collect();
-            let connection = node.connection().await;
-            // Before the sending: the server counts from later on, so the holder gives up first.
-            let sent_at = clock.now();
-            let answers = match connection {
-                Ok(connection) => connection.run(&burst).await,
-                Err(error) => vec![Err(error); burst.len()],
-            };
-            let followed = burst.into_iter().zip(answers).map(|(call, answer)| self.follow(call, answer, node.clone()));
-            (places, sent_at, futures::future::join_all(followed).await)
+            let sent = send(&node, &burst, weight).await;
+            let followed =
+                burst.into_iter().zip(sent).map(|(call, sent)| self.follow(call, sent, node.clone(), weight));
+            (places, futures::future::join_all(followed).await)
         });
         let mut all: Vec<Option<Sent>> = vec![None; calls.len()];
-        for (places, sent_at, answers) in futures::future::join_all(bursts).await {
-            for (place, answer) in places.into_iter().zip(answers) {
-                all[place] = Some((sent_at, answer));
+        for (places, sent) in futures::future::join_all(bursts).await {
+            for (place, sent) in places.into_iter().zip(sent) {
+                all[place] = Some(sent);
             }
         }
         all.into_iter().flatten().collect()
@@ -153,4 +168,23 @@ impl Servers {
             Self::Many(cluster) => cluster.close(),
         }
     }
+}
+
+async fn send_one(node: &Node, call: ScriptCall, weight: Weight) -> Sent {
+    let nothing = || Sent { at: node.clock().now(), answer: Err(NodeError::closed()), acknowledged: Ok(()) };
+    send(node, &[call], weight).await.pop().unwrap_or_else(nothing)
+}
+
+async fn send(node: &Node, burst: &[ScriptCall], weight: Weight) -> Vec<Sent> {
+    let lane = match weight {
+        Weight::Relied => node.lane(Purpose::Renewing).await,
+        Weight::Light => node.connection().await.map(Lane::from),
+    };
+    // Before the sending: the server counts from later on, so the holder gives up first.
+    let at = node.clock().now();
+    let (answers, acknowledged) = match lane {
+        Ok(lane) => lane.run(burst).await,
+        Err(error) => (vec![Err(error); burst.len()], Ok(())),
+    };
+    answers.into_iter().map(|answer| Sent { at, answer, acknowledged: acknowledged.clone() }).collect()
 }

@@ -11,7 +11,12 @@ use lock_core::{BootInstant, Clock, Renewer, Validity};
 use tokio::sync::watch;
 
 use super::scripts::{self, Standing};
-use crate::{kind::Holding, node::NodeError, scripts::InLine, servers::Servers};
+use crate::{
+    kind::Holding,
+    node::NodeError,
+    scripts::InLine,
+    servers::{Sent, Servers, Weight},
+};
 
 /// A key with `n` ms left is gone after `n + 1`.
 const GRAIN: Duration = Duration::from_millis(1);
@@ -139,7 +144,6 @@ impl Drop for OnBoard {
 /// Sends the heartbeats of all places of one client, in bursts.
 pub(super) struct Beats {
     pub(super) servers: Servers,
-    pub(super) clock: Clock,
 }
 
 #[async_trait]
@@ -149,8 +153,8 @@ impl Renewer for Beats {
     async fn renew(&self, batch: &[Arc<Place>]) {
         let due: Vec<_> = batch.iter().filter_map(|place| Some((place, place.beating.observe()?))).collect();
         let calls: Vec<_> = due.iter().map(|(place, _)| scripts::beat(&place.holding)).collect();
-        let answers = self.servers.run(&calls, self.clock).await;
-        for ((place, seen), (sent_at, answer)) in due.into_iter().zip(answers) {
+        let answers = self.servers.run(&calls, Weight::Light).await;
+        for ((place, seen), Sent { at: sent_at, answer, .. }) in due.into_iter().zip(answers) {
             match answer.and_then(|answer| scripts::standing(&answer)) {
                 Ok(standing) => {
                     place.answered(sent_at, standing);

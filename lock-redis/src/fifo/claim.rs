@@ -34,22 +34,26 @@ impl Redis {
     ) -> Result<Option<Box<dyn Lease>>, NodeError> {
         let holding = &place.holding;
         let granted = |number, sent_at| Granted { holding: holding.clone(), number, sent_at, resent: false };
+        // What others wrote is acknowledged to nobody here: where that has to be, it is delivered once it is renewed.
+        let is_enough = self.servers().config().replicas.is_none();
         let number = match end {
             End::HandedOver(number) => number,
+            End::Found { number, .. } if !is_enough => number,
             End::Found { number, sent_at } => return Ok(Some(self.grant(request, granted(number, sent_at)))),
             End::Gone => return Ok(None),
         };
         let now = self.clock().now();
         let rhythm = Rhythm::of(holding.ttl);
-        if let Some(until) = news.in_line.and_then(|seen| claimed_until(seen, number, rhythm, now)) {
+        if is_enough && let Some(until) = news.in_line.and_then(|seen| claimed_until(seen, number, rhythm, now)) {
             self.proposals().seen(number);
             let lease = self.hold(request.name.clone(), holding.clone(), number, Validity::new(self.clock(), until));
             lease.kept.renew_by(now.saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
             return Ok(Some(Box::new(lease)));
         }
         // Too little is left of it: it is delivered once it is renewed, and counts from that.
-        let renewed = self.servers().call(holding.renew()).await.and_then(|answer| held(&answer));
-        match renewed {
+        let sent = self.servers().call_relied(holding.renew()).await;
+        let renewed = sent.answer.and_then(|answer| held(&answer));
+        match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {
             Ok(true) => Ok(Some(self.grant(request, granted(number, now)))),
             Ok(false) => Ok(None),
             Err(error) => {

@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -14,7 +15,7 @@ use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value, aio::Multiplexed
 use tokio::task::AbortHandle;
 
 use super::{
-    NodeError, Reach, Script, ScriptCall,
+    NodeError, Reach, Replicas, Script, ScriptCall,
     route::{Address, Guide, Route, dial},
 };
 
@@ -147,16 +148,37 @@ impl Connection {
     /// Ends within the response limit, or twice that after a `SCRIPT FLUSH`. When the future is dropped, the calls may
     /// still run.
     pub async fn run(&self, calls: &[ScriptCall]) -> Vec<Result<Value, NodeError>> {
+        self.run_all(calls, None).await.0
+    }
+
+    /// Runs `calls` as [`Connection::run`] does, and says whether enough replicas have acknowledged what they wrote.
+    pub(super) async fn run_acknowledged(
+        &self,
+        calls: &[ScriptCall],
+        replicas: Replicas,
+    ) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
+        let (answers, acknowledged) = self.run_all(calls, Some(replicas)).await;
+        (answers, replicas.judge(acknowledged))
+    }
+
+    async fn run_all(
+        &self,
+        calls: &[ScriptCall],
+        replicas: Option<Replicas>,
+    ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
         let commands = calls.iter().map(|call| (call, self.is_new(call.script()))).collect::<Vec<_>>();
-        let mut answers = self.send(&commands).await;
+        let (mut answers, mut acknowledged) = self.send(&commands, replicas).await;
         let missing: Vec<usize> = (0..answers.len()).filter(|&at| is_missing(&answers[at])).collect();
         if !missing.is_empty() {
             let commands = missing.iter().map(|&at| (&calls[at], true)).collect::<Vec<_>>();
-            for (at, answer) in missing.into_iter().zip(self.send(&commands).await) {
+            // What replicas acknowledge the second time, on the same connection, includes what was written the first time.
+            let (again, later) = self.send(&commands, replicas).await;
+            for (at, answer) in missing.into_iter().zip(again) {
                 answers[at] = answer;
             }
+            acknowledged = later;
         }
-        answers.into_iter().map(|answer| self.judge(answer)).collect()
+        (answers.into_iter().map(|answer| self.judge(answer)).collect(), acknowledged)
     }
 
     /// Runs one call; see [`Connection::run`].
@@ -186,12 +208,20 @@ impl Connection {
         self.live.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
     }
 
-    async fn send(&self, commands: &[(&ScriptCall, bool)]) -> Vec<Result<Value, NodeError>> {
-        let limit = self.live.reach.config.response_timeout;
-        let answered = self.live.reach.clock.timeout(limit, exchange(self.live.wire.clone(), commands)).await;
+    /// Sends a burst, with `WAIT` behind it if replicas have to acknowledge it. Gives the answer to that apart.
+    async fn send(
+        &self,
+        commands: &[(&ScriptCall, bool)],
+        replicas: Option<Replicas>,
+    ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
+        let limit =
+            self.live.reach.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
+        let exchanging = exchange(self.live.wire.clone(), commands, replicas);
+        let answered = self.live.reach.clock.timeout(limit, exchanging).await;
         let failure = match answered {
-            Some(Ok(values)) if values.len() == commands.len() => {
-                return values.into_iter().map(sort_out).collect();
+            Some(Ok(mut values)) if values.len() == commands.len() + usize::from(replicas.is_some()) => {
+                let acknowledged = if replicas.is_some() { values.pop() } else { None }.unwrap_or(Value::Nil);
+                return (values.into_iter().map(sort_out).collect(), sort_out(acknowledged));
             }
             Some(Ok(values)) => NodeError::nonsense(&Value::Array(values)),
             Some(Err(error)) => NodeError::broken(error),
@@ -200,7 +230,7 @@ impl Connection {
         // After a request without an answer the next answer might be taken for the wrong one, or never come. However much
         // is sent after it, only what was received says that a server is there.
         self.give_up();
-        vec![Err(failure); commands.len()]
+        (vec![Err(failure.clone()); commands.len()], Err(failure))
     }
 
     fn judge(&self, answer: Result<Value, NodeError>) -> Result<Value, NodeError> {
@@ -229,9 +259,14 @@ impl fmt::Debug for Connection {
     }
 }
 
-async fn exchange(mut wire: MultiplexedConnection, commands: &[(&ScriptCall, bool)]) -> Result<Vec<Value>, RedisError> {
+async fn exchange(
+    mut wire: MultiplexedConnection,
+    commands: &[(&ScriptCall, bool)],
+    replicas: Option<Replicas>,
+) -> Result<Vec<Value>, RedisError> {
     if let [(call, with_source)] = commands
         && !call.is_asking()
+        && replicas.is_none()
     {
         return Ok(vec![wire.send_packed_command(&call.command(*with_source)).await?]);
     }
@@ -244,6 +279,11 @@ async fn exchange(mut wire: MultiplexedConnection, commands: &[(&ScriptCall, boo
         }
         answers_of.push(burst.len());
         burst.add_command(call.command(*with_source));
+    }
+    if let Some(replicas) = replicas {
+        // Behind the scripts, down their own connection: what was written on any other says nothing about them.
+        answers_of.push(burst.len());
+        burst.add_command(replicas.wait());
     }
     let mut answers = wire.send_packed_commands(&burst, 0, burst.len()).await?;
     let mut place = 0;

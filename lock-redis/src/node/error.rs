@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use lock_core::Source;
 use redis::{RedisError, ServerError};
 
-use super::route::{Address, Redirect};
+use super::{
+    lane::Replicas,
+    route::{Address, Redirect},
+};
 
 /// Why a script has no answer. The one thing that matters: whether it may have run.
 #[derive(Debug, Clone)]
@@ -44,6 +47,8 @@ pub enum FailureKind {
     OutOfMemory,
     /// A key beside the lock key has another type than this library gives it.
     WrongType,
+    /// Too few replicas have acknowledged it (`min_replicas`).
+    Unacknowledged,
     /// The credentials are wrong or do not suffice.
     Denied,
     /// Any other error of the server, or an answer that is none of this library's scripts'.
@@ -116,6 +121,15 @@ impl NodeError {
     pub(crate) fn cluster_is_down(address: &Address) -> Self {
         let reason = format!("{address} is cut off from its cluster, or a part of that is missing");
         Self::NotApplied(Failure { kind: FailureKind::ReadOnly, reason, source: None })
+    }
+
+    /// The primary has it, and too few replicas.
+    pub(crate) fn unacknowledged(wanted: Replicas, acknowledged: i64) -> Self {
+        let Replicas { count, within } = wanted;
+        let reason = format!(
+            "min_replicas={count}: {acknowledged} of {count} replicas acknowledged it within {within:?} (replica_timeout)"
+        );
+        Self::NotApplied(Failure { kind: FailureKind::Unacknowledged, reason, source: None })
     }
 
     /// Where a server of a cluster says that the keys are.
