@@ -59,7 +59,7 @@ async fn a_renewal_does_not_bring_back_a_lock_that_is_gone(service: Service) {
 
 /// It waits for longer than its own lease. What counts is the try that was granted, not the first one.
 async fn a_grant_counts_from_the_try_that_brought_it(service: Service) {
-    let lease = Duration::from_secs(2);
+    let lease = Duration::from_secs(3);
     let (first, second) = (service.connect(LONG).await, service.connect(lease).await);
     let held = first.mutex("a").lock().await.unwrap();
     let began = Clock::boot().now();

@@ -14,7 +14,7 @@ on_each! {
 /// After a release the test puts back on the servers what the holder had there. Should anybody still renew that, it would
 /// never end; so it must end by itself.
 async fn nothing_renews_a_lock_after_its_release(service: Service) {
-    let locks = service.connect(Duration::from_secs(1)).await;
+    let locks = service.connect(Duration::from_secs(2)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let (lock, token) = (key("a"), format!("{}:token", key("a")));
     let nodes = service.nodes();
@@ -29,7 +29,7 @@ async fn nothing_renews_a_lock_after_its_release(service: Service) {
         for (field, text) in note {
             let _: u32 = ask(node, &["HSET", &token, field, text]).await;
         }
-        let _: () = ask(node, &["SET", &lock, value, "PX", "1000"]).await;
+        let _: () = ask(node, &["SET", &lock, value, "PX", "2000"]).await;
     }
     service.until_only("a", &[]).await;
 }
