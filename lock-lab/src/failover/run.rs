@@ -20,7 +20,7 @@ use super::{
 use crate::{
     LabError,
     progress::Progress,
-    report::{Machine, Outcome, date, millis},
+    report::{Machine, Outcome, date},
 };
 
 /// What is run, and where the report goes.
@@ -134,7 +134,7 @@ fn settings(wanted: &Wanted) -> Settings {
         version: env!("CARGO_PKG_VERSION").into(),
         optimised: !cfg!(debug_assertions),
         full: wanted.full,
-        lease_ms: millis(one::LEASE),
+        leases: one::leases(),
         load: one::load(),
     }
 }

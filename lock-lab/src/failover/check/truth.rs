@@ -76,7 +76,10 @@ pub(super) fn truthfulness(
         }
     }
     let tame = tame.or((compared == 0).then_some("no holder was compared with what the servers held"));
-    let what = || format!("validity reached up to {furthest:?} beyond what the servers held, {overstated} times");
+    let what = || {
+        let furthest = furthest.as_secs_f64() * 1e3;
+        format!("validity reached up to {furthest:.1} ms beyond what the servers held, {overstated} times")
+    };
     Truthfulness {
         rounds: rounds.len(),
         compared,

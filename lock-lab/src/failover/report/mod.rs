@@ -58,8 +58,8 @@ pub struct Settings {
     pub optimised: bool,
     /// Whether it was the full matrix.
     pub full: bool,
-    /// The ttl or session time-out, in milliseconds.
-    pub lease_ms: f64,
+    /// The ttl or session time-out, in a sentence.
+    pub leases: String,
     /// The load, in a sentence.
     pub load: String,
 }
@@ -128,8 +128,7 @@ impl Report {
             }
         }
         format!(
-            "Taken on {} in {:.0} s by `{}`: {}. {}. Version {} of the locks{}. {} The lease (ttl, or session time-out) \
-             is {} ms. Clients and servers share this machine, over loopback.",
+            "Taken on {} in {:.0} s by `{}`: {}. {}. Version {} of the locks{}. {} {} Clients and servers share this machine, over loopback.",
             self.date,
             self.seconds,
             self.command,
@@ -138,7 +137,7 @@ impl Report {
             self.settings.version,
             if self.settings.optimised { "" } else { ", built without optimisations" },
             self.settings.load,
-            self.settings.lease_ms,
+            self.settings.leases,
         )
     }
 }

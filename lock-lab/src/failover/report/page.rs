@@ -151,10 +151,11 @@ fn one_run(run: &Run, title: &str) -> Markup {
 }
 
 const STYLE: &str = "
-body { max-width: 76rem; } h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; } p.run { margin: .2rem 0; }
+body { max-width: 84rem; } h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; } p.run { margin: .2rem 0; }
 code { font-size: .85em; background: #f1f3f6; padding: 0 .25em; } p.sum { font-size: 1.1rem; font-weight: 600; }
-div.matrix td:nth-child(2), div.matrix td:last-child { text-align: left; min-width: 11rem; }
-div.matrix table { font-size: .85rem; } div.matrix a { color: inherit; }
+div.matrix td:nth-child(2), div.matrix td:last-child, div.matrix th:nth-child(2), div.matrix th:last-child { text-align: left; }
+div.matrix table { font-size: .8rem; line-height: 1.3; } div.matrix th, div.matrix td { padding: .3rem .45rem; }
+div.matrix td:last-child { min-width: 12rem; } div.matrix td:nth-child(2) { min-width: 8rem; } div.matrix a { color: inherit; }
 tr.kept td:last-child { color: #1b6e3c; } tr.shown td:last-child { color: #8a4b08; }
 tr.broken td { background: #fde8ec; } tr.broken td:last-child { color: #b00020; font-weight: 700; }
 ";

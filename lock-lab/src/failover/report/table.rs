@@ -34,6 +34,16 @@ impl<'a> Pair<'a> {
         self.runs.iter().map(|run| &run.verdict).max().unwrap_or(&Verdict::Kept)
     }
 
+    /// The worst verdict with what a row has room for.
+    fn shown_verdict(&self) -> String {
+        let reason = &self.first().not_promised;
+        match self.verdict() {
+            Verdict::Shown(_) if !reason.is_empty() => format!("NOT PROMISED, AND SHOWN: {reason}"),
+            Verdict::Recorded(_) => format!("kept; not promised: {reason}"),
+            other => other.words(),
+        }
+    }
+
     fn figures(&self) -> impl Iterator<Item = &'a Figures> {
         self.runs.iter().filter_map(|run| run.outcome.measured())
     }
@@ -48,18 +58,18 @@ impl<'a> Pair<'a> {
 
     fn row(&self) -> Vec<String> {
         let first = self.first();
-        let verdict = self.verdict().words();
+        let verdict = self.shown_verdict();
         let names = [first.backend_title.clone(), first.fault_title.clone(), self.runs.len().to_string()];
         if self.figures().next().is_none() {
-            return names.into_iter().chain((0..8).map(|_| "–".to_owned())).chain([verdict]).collect();
+            return names.into_iter().chain((0..9).map(|_| "–".to_owned())).chain([verdict]).collect();
         }
         let slowest = self.figures().map(|figures| figures.before_per_second).min_by(f64::total_cmp);
         let gap = self.longest(|figures| Some(figures.gap_ms));
         let election = self.longest(|figures| figures.re_election_ms);
-        let election = election.map(|time| format!(" (the servers alone: {})", millis(time)));
         let figures = [
             format!("{:.0}", slowest.unwrap_or_default()),
-            gap.map(millis).unwrap_or_default() + &election.unwrap_or_default(),
+            gap.map(millis).unwrap_or_default(),
+            election.map_or("–".into(), millis),
             self.sum(|figures| figures.lost).to_string(),
             count_and_longest(self.sum(|figures| figures.overlaps), self.longest(|figures| Some(figures.overlap_ms))),
             count_and_longest(
@@ -90,11 +100,12 @@ pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
             "backend",
             "fault",
             "runs",
-            "operations/s before",
+            "operations /s before",
             "longest gap without a grant",
+            "servers alone",
             "grants lost",
             "two holders (M)",
-            "validity beyond the servers' (T)",
+            "validity over- stated (T)",
             "late writes, fenced (F)",
             "late writes, unfenced",
             "loser knew after (L)",
@@ -105,10 +116,10 @@ pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
 }
 
 /// What the columns mean.
-const HOW: &str = "*Longest gap*: the longest time without a grant of the busy lock, from the fault on; *the servers alone*: how long they took \
+const HOW: &str = "*Longest gap*: the longest time without a grant of the busy lock, from the fault on; *servers alone*: how long they took \
 themselves, to elect another leader or to come back, until they served a plain write. *Grants lost*: \
 locks that ended otherwise than by their release. *Two holders (M)*: pairs of grants that were valid at the same time, each \
-by its own clock and deadline. *Validity beyond the servers' (T)*: holders that still took themselves for valid when the \
+by its own clock and deadline. *Validity overstated (T)*: holders that still took themselves for valid when the \
 servers had given the lock up. *Late writes*: writes that reached a store after a later holder had written there; the store \
 with a fence compares fencing tokens and takes none of them (F), the store without one is the control and takes all. *Loser \
 knew after (L)*: from the loss of the lock until its holder knew. Where a pair ran several times, counts are sums and times \

@@ -8,6 +8,7 @@ use super::{expected::expected, watch::Watch};
 use crate::{
     LabError,
     failover::{
+        arrangement::Arrangement,
         check::{Moments, check},
         crew::{Crew, CrewOptions},
         events::{Lock, now},
@@ -20,11 +21,18 @@ use crate::{
 };
 
 /// The ttl, or session time-out: short, so that a run sees it end.
-pub(super) const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(1);
+/// The same where a replica takes the place of a primary: a failover, of some two seconds, has to fit into it.
+const LEASE_WITH_REPLICAS: Duration = Duration::from_secs(4);
+/// The same where two holders are to be seen: the old one must not ask for a renewal, by which it would hear of its loss,
+/// before the failover is over and the next one holds.
+const LEASE_FOR_TWO_HOLDERS: Duration = Duration::from_secs(15);
 /// The process that is struck, or that holds the kept lock when something else is.
 const VICTIM: usize = 0;
 /// The one that wants the kept lock next.
 const NEXT: usize = 1;
+/// One that has not waited, and asks when the servers are back: those that wait may hear of that late.
+const LATE: usize = 2;
 const PROCESSES: usize = 3;
 /// Clients of the busy lock in each process.
 const CLIENTS: usize = 2;
@@ -35,8 +43,8 @@ const TRAFFIC: f64 = 50.0;
 const LIMIT: Duration = Duration::from_secs(30);
 /// From the grant of the kept lock to the fault: a renewal is in it, and not the end of the lease.
 const SETTLED: Duration = Duration::from_millis(500);
-/// How long a fault lasts that is healed: longer than a lease.
-const FAULT: Duration = Duration::from_millis(2_200);
+/// How much longer than a lease a fault lasts that is healed.
+const LONGER: Duration = Duration::from_millis(1_000);
 /// How long a stopped holder stays so when the next one holds its lock.
 const OVERTAKEN: Duration = Duration::from_millis(200);
 /// How long the load goes on afterwards: all that a fault leaves has ended by then.
@@ -49,6 +57,25 @@ pub(super) struct Seen {
     pub(super) version: String,
     pub(super) figures: Figures,
     pub(super) verdict: Verdict,
+}
+
+/// The ttl, or session time-out, in such a run.
+fn lease(Pair { on, fault }: Pair) -> Duration {
+    match fault {
+        Fault::FailoverBeforeReplication => LEASE_FOR_TWO_HOLDERS,
+        _ if on.replicates() && fault.strikes() == Strikes::Servers => LEASE_WITH_REPLICAS,
+        _ => LEASE,
+    }
+}
+
+/// The leases in a sentence.
+pub(super) fn leases() -> String {
+    let [usual, replicas, two] = [LEASE, LEASE_WITH_REPLICAS, LEASE_FOR_TWO_HOLDERS].map(|lease| lease.as_secs());
+    format!(
+        "The lease (ttl, or session time-out) is {usual} s; {replicas} s where replicas take over, so that a failover fits \
+         into it, and {two} s where the failover comes before replication, so that the old holder does not hear of it from \
+         its next renewal, a third of the lease later."
+    )
 }
 
 /// The load in a sentence.
@@ -72,7 +99,8 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     let clock = Clock::boot();
     let mut scene = Scene::start(pair.on, pair.fault, kept()?).await?;
     let version = scene.version().await?;
-    let mut crew = Crew::start(&crew(program, &scene)).await?;
+    let lease = lease(pair);
+    let mut crew = Crew::start(&crew(program, &scene, lease)).await?;
     crew.wait_for_traffic(TRAFFIC, LIMIT).await?;
     let observer = scene.observer();
     let quorum = observer.quorum();
@@ -82,13 +110,13 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     crew.want(NEXT, LIMIT).await?;
     clock.sleep(SETTLED).await;
 
-    let struck = strike(pair, &mut scene, &mut crew).await?;
+    let struck = strike(pair, lease + LONGER, &mut scene, &mut crew).await?;
     clock.sleep(AFTERWARDS).await;
     let moments = Moments { fault: struck.at, end: now() };
     let truths = watch.finish().await?;
     let history = crew.finish(END).await?;
 
-    let findings = check(&history, &truths, moments, &expected(pair, LEASE, quorum));
+    let findings = check(&history, &truths, moments, &expected(pair, lease, quorum));
     let marks =
         struck.served_again.map(|after| (struck.at.saturating_add(after), "the servers serve again".to_owned()));
     let scenery = Scenery { moments, healed: struck.healed, marks: marks.into_iter().collect() };
@@ -102,53 +130,56 @@ fn kept() -> Result<LockName, LabError> {
     LockName::new(Lock::Kept.name()).map_err(LabError::lock("naming the kept lock"))
 }
 
-fn crew(program: &Path, scene: &Scene) -> CrewOptions {
-    let mut options = CrewOptions::new(program, &scene.url(Side::Others, LEASE), PROCESSES, CLIENTS);
-    options.members[VICTIM].url = scene.url(Side::Victim, LEASE);
+fn crew(program: &Path, scene: &Scene, lease: Duration) -> CrewOptions {
+    let mut options = CrewOptions::new(program, &scene.url(Side::Others, lease), PROCESSES, CLIENTS);
+    options.members[VICTIM].url = scene.url(Side::Victim, lease);
     // The keeper: against one that does not look only a fence helps, and that is to be seen.
     options.members[VICTIM].careless = 1;
     options
 }
 
 /// Has the fault strike, last and end.
-async fn strike(pair: Pair, scene: &mut Scene, crew: &mut Crew) -> Result<Struck, LabError> {
+async fn strike(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &mut Crew) -> Result<Struck, LabError> {
     let fault = pair.fault;
     let clock = Clock::boot();
     let at = now();
     if fault.strikes() == Strikes::Holder {
-        let healed = strike_holder(fault, crew).await?;
+        let healed = strike_holder(fault, lasts, crew).await?;
         return Ok(Struck { at, healed, served_again: None });
     }
     let observer = scene.observer();
     scene.inject().await?;
-    let served = stops_service(pair).then(|| tokio::spawn(async move { observer.served_again().await }));
-    let lasts = if fault.is_momentary() { Duration::ZERO } else { FAULT };
+    let served_again = if stops_service(pair) {
+        let served = observer.served_again().await?;
+        if fault == Fault::FailoverBeforeReplication {
+            crew.want(LATE, LIMIT).await?;
+        }
+        Some(served)
+    } else {
+        None
+    };
+    let lasts = if fault.is_momentary() { Duration::ZERO } else { lasts };
     clock.sleep(lasts.saturating_sub(now().saturating_since(at))).await;
     scene.heal().await?;
     let healed = (!fault.is_momentary()).then(now);
     scene.healthy().await?;
-    let served_again = match served {
-        Some(task) => Some(LabError::joined(task.await)??),
-        None => None,
-    };
     Ok(Struck { at, healed, served_again })
 }
 
-/// Whether the service as a whole stands still until its servers have chosen another leader, or one is back.
+/// Whether the service as a whole stands still until its servers have chosen another leader, or the one is back: before
+/// the fault is healed, that is.
 fn stops_service(Pair { on, fault }: Pair) -> bool {
-    let strikes_one = matches!(
-        fault,
-        Fault::ServerKilled
-            | Fault::ServerFrozen
-            | Fault::ServerRestartedEmpty
-            | Fault::ServerRestartedDurable
-            | Fault::FailoverBeforeReplication
-    );
-    strikes_one && !on.is_redlock()
+    let replaced = on.replicates() || on == Arrangement::Zk3;
+    match fault {
+        Fault::ServerKilled | Fault::ServerFrozen => replaced,
+        Fault::ServerRestartedEmpty | Fault::ServerRestartedDurable => !on.is_redlock(),
+        Fault::FailoverBeforeReplication => true,
+        _ => false,
+    }
 }
 
 /// The faults that strike the process of the holder: when it goes on, if it does.
-async fn strike_holder(fault: Fault, crew: &mut Crew) -> Result<Option<BootInstant>, LabError> {
+async fn strike_holder(fault: Fault, lasts: Duration, crew: &mut Crew) -> Result<Option<BootInstant>, LabError> {
     match fault {
         Fault::HolderStopped => {
             crew.stop(VICTIM).await?;
@@ -158,8 +189,8 @@ async fn strike_holder(fault: Fault, crew: &mut Crew) -> Result<Option<BootInsta
             Ok(Some(now()))
         }
         Fault::HolderStarved => {
-            crew.starve(VICTIM, FAULT).await?;
-            Clock::boot().sleep(FAULT).await;
+            crew.starve(VICTIM, lasts).await?;
+            Clock::boot().sleep(lasts).await;
             Ok(Some(now()))
         }
         _ => {
