@@ -9,7 +9,7 @@ use std::time::Duration;
 use lock::{Clock, LockName, Locks};
 use lock_lab::{
     proxy::{Proxy, Traffic},
-    servers::{Redis, RedisNodes, ZooKeeper},
+    servers::{Cluster, Redis, RedisNodes, Sentinel, ZooKeeper},
 };
 
 use self::frames::{CREATE, FrameProxy, LIST, Passed};
@@ -44,6 +44,74 @@ async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
         one_burst_each_way(&locks, &format!("fresh-{acquisition}"), std::slice::from_ref(&proxy)).await;
     }
     locks.close(Duration::from_secs(10)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncontended_acquisition_is_one_round_trip_to_the_primary_that_sentinels_name() {
+    let servers = Sentinel::start().await.unwrap();
+    let (proxies, detours) = detours(servers.nodes()).await;
+    let locks = Locks::connect(&format!("{}?ttl={TTL}&address_map={detours}", servers.url())).await.unwrap();
+    let before = commands(servers.nodes()).await;
+    for acquisition in 0..ACQUISITIONS {
+        one_burst_to(&locks, &format!("fresh-{acquisition}"), &proxies, 0).await;
+    }
+    assert_eq!(
+        commands(servers.nodes()).await - before,
+        2 * ACQUISITIONS,
+        "an acquisition and a release are a command each"
+    );
+    locks.close(Duration::from_secs(10)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncontended_acquisition_is_one_round_trip_to_the_primary_of_its_slot_in_a_cluster() {
+    let servers = Cluster::start().await.unwrap();
+    let (proxies, detours) = detours(servers.nodes()).await;
+    let locks = Locks::connect(&format!("{}/?ttl={TTL}&address_map={detours}", servers.url())).await.unwrap();
+    let before = commands(servers.nodes()).await;
+    for acquisition in 0..ACQUISITIONS {
+        let name = format!("fresh-{acquisition}");
+        let primary = servers.primary(&format!("{{lock:{name}}}")).await.unwrap().unwrap();
+        one_burst_to(&locks, &name, &proxies, primary).await;
+    }
+    assert_eq!(
+        commands(servers.nodes()).await - before,
+        2 * ACQUISITIONS,
+        "an acquisition and a release are a command each"
+    );
+    locks.close(Duration::from_secs(10)).await.unwrap();
+}
+
+/// A slow proxy before each server, and the setting by which clients who are told of the servers use these.
+async fn detours(servers: &[Redis]) -> (Vec<Proxy>, String) {
+    let mut proxies = Vec::new();
+    for server in servers {
+        let proxy = Proxy::start(server.port()).await.unwrap();
+        proxy.delay(EACH_WAY);
+        proxies.push(proxy);
+    }
+    let detour = |(server, proxy): (&Redis, &Proxy)| format!("127.0.0.1:{}=127.0.0.1:{}", server.port(), proxy.port());
+    let detours: Vec<_> = servers.iter().zip(&proxies).map(detour).collect();
+    (proxies, detours.join(","))
+}
+
+/// Locks and releases `name`, and sees that each is one request and one reply, and that no other server is asked.
+async fn one_burst_to(locks: &Locks, name: &str, proxies: &[Proxy], server: usize) {
+    let asked = || proxies.iter().map(|proxy| proxy.requests().bursts).sum::<u64>();
+    let before = asked();
+    one_burst_each_way(locks, name, std::slice::from_ref(&proxies[server])).await;
+    assert_eq!(asked() - before, 2, "somebody else was asked, too");
+}
+
+/// How many scripts the servers have run. Sentinels send them other commands all the time.
+async fn commands(servers: &[Redis]) -> u64 {
+    let mut sum = 0;
+    for server in servers {
+        let stats = server.info("commandstats").await.unwrap();
+        let calls = |script: &str| stats.get(script)?.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok();
+        sum += ["cmdstat_eval", "cmdstat_evalsha"].into_iter().filter_map(calls).sum::<u64>();
+    }
+    sum
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
