@@ -303,6 +303,15 @@ mod tests {
     }
 
     #[test]
+    fn the_reliability_page_says_what_each_fault_does() {
+        let page = include_str!("../../../docs/reliability.md");
+        for fault in Fault::ALL {
+            let row = format!("| `{fault}` | {} |\n", fault.what());
+            assert!(page.contains(&row), "docs/reliability.md lacks: {row}");
+        }
+    }
+
+    #[test]
     fn each_fault_applies_somewhere_and_each_arrangement_is_struck_by_a_dozen() {
         assert!(Fault::ALL.iter().all(|fault| Arrangement::ALL.iter().any(|on| fault.applies_to(*on))));
         for on in Arrangement::ALL {

@@ -151,6 +151,19 @@ async fn what_the_servers_hold_is_told_with_the_time_around_the_look() {
 }
 
 #[tokio::test]
+async fn what_stands_beside_the_lock_is_not_told_of_another_holder() {
+    let mut stage = Stage::of(Arrangement::Redis, Fault::ScriptFlush).await;
+    let (_locks, _guard) = stage.hold_as_victim().await;
+    assert_eq!(stage.held_by_victim().await, 1);
+    let port = first_port(&stage.scene.url(Side::Others, stage.lease));
+    // As another library does, which knows nothing of payloads and numbers.
+    ask::<()>(port, &["SET", "{lock:failover/kept}", "foreign", "PX", "10000"]).await.unwrap();
+    let [sample] = &stage.truth().await[..] else { panic!("one server") };
+    let kept = sample.held.as_ref().unwrap();
+    assert_eq!((&kept.payload, kept.token, kept.remaining_nanos.is_some()), (&None, None, true));
+}
+
+#[tokio::test]
 async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
     let name = lock_core::LockName::new("a").unwrap();
     let refused = Scene::start(Arrangement::Redis, Fault::MajorityFrozen, name).await.unwrap_err();
