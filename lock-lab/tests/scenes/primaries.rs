@@ -12,7 +12,7 @@ async fn a_failover_before_replication_loses_an_acknowledged_lock() {
     let others = stage.connect(Side::Others).await;
     stage.scene.inject().await.unwrap();
     stage.observer.served_again().await.unwrap();
-    assert_eq!(stage.held_by_victim().await, 0);
+    stage.until_held_by_victim(0).await;
     // The next one is granted although this one is valid: what the fault is there to show.
     let second = stage.hold(&others).await;
     assert!(guard.is_valid() && guard.token() < second.token());
@@ -26,13 +26,13 @@ async fn a_primary_that_was_killed_or_frozen_is_replaced_and_comes_back_as_a_rep
     {
         let mut stage = Stage::of(arrangement, fault).await;
         stage.scene.prepare().await.unwrap();
-        let [before] = &stage.truth().await[..] else { panic!("one primary") };
+        let before = stage.the_sample().await;
         stage.scene.inject().await.unwrap();
         stage.observer.served_again().await.unwrap();
-        let [after] = &stage.truth().await[..] else { panic!("one primary") };
+        let after = stage.the_sample().await;
         assert_ne!(before.server, after.server, "{arrangement} {fault}");
         stage.heal().await;
-        eventually("one primary", async || stage.truth().await.len() == 1).await;
+        stage.until_answered_by(1).await;
     }
 }
 
@@ -40,7 +40,7 @@ async fn a_primary_that_was_killed_or_frozen_is_replaced_and_comes_back_as_a_rep
 async fn a_read_only_primary_is_one_whose_place_was_taken_in_order() {
     for arrangement in [Arrangement::Sentinel, Arrangement::Cluster] {
         let mut stage = Stage::of(arrangement, Fault::ReadOnly).await;
-        let [before] = &stage.truth().await[..] else { panic!("one primary") };
+        let before = stage.the_sample().await;
         stage.scene.inject().await.unwrap();
         eventually("another primary", async || {
             let samples = stage.truth().await;

@@ -68,6 +68,24 @@ impl Stage {
         eventually("so many servers hold for the victim", async || self.held_by_victim().await == servers).await;
     }
 
+    /// Waits until so many servers say what they hold: a busy machine lets one take its time.
+    pub(crate) async fn until_answered_by(&self, servers: usize) {
+        eventually("so many servers answer", async || self.truth().await.len() == servers).await;
+    }
+
+    /// What the one server says whose word counts.
+    pub(crate) async fn the_sample(&self) -> Truth {
+        let clock = Clock::boot();
+        let look = async {
+            loop {
+                if let Ok([sample]) = <[Truth; 1]>::try_from(self.truth().await) {
+                    return sample;
+                }
+            }
+        };
+        clock.timeout(LIMIT, look).await.expect("one server's word")
+    }
+
     pub(crate) async fn heal(&mut self) {
         self.scene.heal().await.unwrap();
         self.scene.healthy().await.unwrap();
@@ -96,9 +114,18 @@ pub(crate) fn first_port(url: &str) -> u16 {
 
 /// Sends one command to whatever listens there.
 pub(crate) async fn ask<T: redis::FromRedisValue>(port: u16, command: &[&str]) -> redis::RedisResult<T> {
+    ask_within(LIMIT, port, command).await
+}
+
+/// Whether whatever listens there leaves a command without an answer for a while.
+pub(crate) async fn is_silent(port: u16) -> bool {
+    ask_within::<redis::Value>(Duration::from_millis(200), port, &["PING"]).await.is_err()
+}
+
+async fn ask_within<T: redis::FromRedisValue>(limit: Duration, port: u16, command: &[&str]) -> redis::RedisResult<T> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let limit = Some(Duration::from_millis(300));
-    let limits = redis::AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);
+    let limits =
+        redis::AsyncConnectionConfig::new().set_response_timeout(Some(limit)).set_connection_timeout(Some(limit));
     let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await?;
     let mut request = redis::Cmd::new();
     request.arg(command).query_async(&mut connection).await
