@@ -122,9 +122,14 @@ impl fmt::Debug for Settings {
             .field("username", &self.username)
             .field("password", &self.password.as_ref().map(|_| "***"))
             .field("path", &self.path)
-            .field("values", &self.values)
+            .field("values", &self.values.iter().map(shown).collect::<BTreeMap<_, _>>())
             .finish_non_exhaustive()
     }
+}
+
+/// A value as it may be shown: some backends have further passwords beside the one of the URL.
+fn shown<'a>((key, value): (&'a String, &'a String)) -> (&'a str, &'a str) {
+    (key, if key.contains("password") { "***" } else { value })
 }
 
 #[cfg(test)]
@@ -155,6 +160,12 @@ mod tests {
         assert!(error.contains("redis://") && !error.contains("secret"), "{error}");
         settings.username = Some("anna".to_owned());
         assert!(settings.without_user().unwrap_err().to_string().contains("anna"));
+    }
+
+    #[test]
+    fn no_password_is_shown_whatever_its_key() {
+        let shown = format!("{:?}", settings(&[("sentinel_password", "geheim"), ("ttl", "3s")]));
+        assert!(!shown.contains("geheim") && shown.contains("3s"), "{shown}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Locks, read-write locks and semaphores on one Redis server: keys with an expiry, scripts, and a watchdog that renews.
+//! Locks, read-write locks and semaphores on Redis: keys with an expiry, scripts, and a watchdog that renews. On one server,
+//! on the primary that sentinels name, or spread over a cluster.
 //!
 //! # Which promise
 //! * At most one holder at a time, for as long as the server keeps its data and its clock runs evenly: the lock is a key
@@ -15,17 +16,19 @@
 //! * Any other client that locks by `SET key value NX PX ttl` on the key `{lock:NAME}` is excluded, and excludes.
 //!
 //! # What this does not guarantee
-//! * **Redis replicates asynchronously.** When a primary fails before it has replicated the key, and a replica takes over,
-//!   the replica grants the lock again while the old holder still believes in it. The same goes for a server that restarts
-//!   without its data. Where that matters, check the fencing token in the store that the lock protects, or use a quorum
-//!   or ZooKeeper.
+//! * **Redis replicates asynchronously**, with sentinels and in a cluster, too. When a primary fails before it has
+//!   replicated the key, and a replica takes over, the replica grants the lock again while the old holder still believes in
+//!   it. The same goes for a server that restarts without its data. `min_replicas` makes the first less likely, and not
+//!   impossible. Where that matters, check the fencing token in the store that the lock protects, or use a quorum or
+//!   ZooKeeper.
 //! * The server's wall clock decides when a key expires: a jump forward ends leases early.
 //! * A client of another library that takes `{lock:NAME}` by `SET NX PX` does not see readers, who are not in that key: do
 //!   not use it beside a read-write lock of that name.
 //! * A writer that dies while it waits keeps new readers out for up to ten seconds.
 //! * Waiters of one connection are granted in the order of their arrival; between connections there is no order, unless all
 //!   of them use [`Queue::Fifo`].
-//! * One server, without TLS.
+//! * While a cluster moves a slot, its locks are renewed and given back, but not granted.
+//! * No TLS.
 //!
 //! # Example
 //! ```no_run
@@ -42,6 +45,14 @@
 //! locks.close(Duration::from_secs(1)).await
 //! # }
 //! ```
+//!
+//! # Failover
+//! With [`Config::sentinel`] the sentinels are asked for the primary on each connection, and the server that they name is
+//! asked whether it is one before anything is sent to it. With [`Config::cluster`] each lock is on the primary of its slot,
+//! wherever that moves. A lost connection, an answer that did not come in time and a primary that takes no writes any more all
+//! lead to a new look. Who waits goes on waiting, for an outage of up to `failover_timeout`; who holds keeps the lock if the new
+//! primary has it and a renewal reaches that in time, and else learns that it is lost. `min_replicas=n`
+//! ([`Config::with_min_replicas`]) lets grants and renewals count only when `n` replicas have acknowledged them.
 //!
 //! # The order of arrival
 //! With `queue=fifo` ([`Config::with_queue`]) those who wait stand in line on the server, and a release hands the lock to the

@@ -41,6 +41,12 @@ async fn until_somebody_waits(cluster: &servers::Cluster, server: usize, name: &
     soon(async { while listeners().await == 0 {} }).await;
 }
 
+/// Waits until a server says that it is of no use to anybody.
+async fn until_down(server: &servers::Redis) {
+    let is_down = async || server.ask::<String>("CLUSTER INFO", &[]).await.unwrap().contains("cluster_state:fail");
+    soon(async { while !is_down().await {} }).await;
+}
+
 async fn holder(cluster: &servers::Cluster, server: usize, name: &str) -> Option<String> {
     cluster.nodes()[server].ask("GET", &[keys(name).lock()]).await.unwrap()
 }
@@ -168,5 +174,36 @@ async fn a_line_goes_on_where_its_lock_has_moved() {
     migrate(&cluster, slot, to).await;
     in_line(&first, "a", 1).await;
     guard.release().await.unwrap();
+    soon(waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_cut_off_from_its_cluster_is_not_believed() {
+    let cluster = servers::Cluster::start().await.unwrap();
+    for other in 1..6 {
+        cluster.stop(other).unwrap();
+    }
+    let alone = &cluster.nodes()[0];
+    until_down(alone).await;
+    let known = Config::cluster([Address::new("127.0.0.1", alone.port())]);
+    let error = lock_redis::Redis::connect(known).await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("cut off")), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_down_grants_nothing_and_is_waited_for() {
+    let mut cluster = servers::Cluster::start().await.unwrap();
+    let (_, primary, other) = place_of(&cluster, "a").await;
+    let locks = connect(config(&cluster).with_failover_timeout(3 * LIMIT)).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    // Another part of the cluster is gone altogether, so this one serves nobody.
+    for lost in cluster.replicas(other).await.unwrap().into_iter().chain([other]) {
+        cluster.kill(lost);
+    }
+    until_down(&cluster.nodes()[primary]).await;
+    let error = locks.mutex("a").try_lock().await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    let waiting = tokio::spawn(async move { locks.mutex("a").lock().await });
+    cluster.restart(other).await.unwrap();
     soon(waiting).await.unwrap().unwrap().release().await.unwrap();
 }

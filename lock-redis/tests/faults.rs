@@ -43,6 +43,22 @@ async fn a_replica_grants_nothing_and_a_primary_grants_again() {
 }
 
 #[tokio::test]
+async fn a_primary_that_misses_its_replicas_grants_nothing_and_is_waited_for() {
+    let mut server = server().await;
+    let locks = connect(server.config().with_failover_timeout(LIMIT)).await;
+    server.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let error = locks.mutex("a").try_lock().await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("NOREPLICAS")), "{error}");
+    let waiting = tokio::spawn({
+        let mutex = locks.mutex("a");
+        async move { mutex.lock().await }
+    });
+    server.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    soon(waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!(server.left().await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_busy_server_is_an_error_and_never_a_grant() {
     let mut server = server().await;
     let locks = server.locks().await;

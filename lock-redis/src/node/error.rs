@@ -223,3 +223,44 @@ impl std::error::Error for NodeError {
         self.failure().source.as_deref().map(|source| source as _)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: &str) -> NodeError {
+        let line = format!("-{code} 7 127.0.0.1:6379\r\n");
+        let redis::Value::ServerError(error) = redis::parse_redis_value(line.as_bytes()).unwrap() else {
+            panic!("{line:?} is no error");
+        };
+        NodeError::refused(error)
+    }
+
+    #[test]
+    fn what_a_server_refuses_while_another_takes_over_is_not_applied_and_may_be_sent_again() {
+        use FailureKind::{Busy, Moved, ReadOnly};
+        for (code, kind, elsewhere) in [
+            ("READONLY", ReadOnly, true),
+            ("NOREPLICAS", ReadOnly, true),
+            ("MISCONF", ReadOnly, true),
+            ("CLUSTERDOWN", ReadOnly, true),
+            ("LOADING", Busy, false),
+            ("MASTERDOWN", Busy, false),
+            ("TRYAGAIN", Busy, false),
+            ("MOVED", Moved, false),
+            ("ASK", Moved, false),
+        ] {
+            let error = refused(code);
+            let said = (error.kind(), error.is_unknown(), error.is_temporary(), error.wants_new_connection());
+            assert_eq!(said, (kind, false, true, elsewhere), "{code}");
+        }
+    }
+
+    #[test]
+    fn where_the_keys_are_is_read_from_the_refusal() {
+        let to = Address::new("127.0.0.1", 6379);
+        assert_eq!(refused("MOVED").redirect(), Some(Redirect::Moved { slot: 7, to: Some(to.clone()) }));
+        assert_eq!(refused("ASK").redirect(), Some(Redirect::Ask { to }));
+        assert_eq!(refused("READONLY").redirect(), None);
+    }
+}
