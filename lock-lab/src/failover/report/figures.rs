@@ -105,13 +105,21 @@ impl Verdict {
         matches!(self, Self::Kept | Self::Shown(_) | Self::Recorded(_))
     }
 
+    /// The letters of the promises that it is about, as `M, T`.
+    #[must_use]
+    pub(crate) fn letters(&self) -> String {
+        let (Self::Shown(what) | Self::Broken(what)) = self else { return String::new() };
+        let letters = what.split("; ").filter_map(|part| Some(part.split_once(": ")?.0));
+        letters.filter(|letter| letter.len() == 1).collect::<Vec<_>>().join(", ")
+    }
+
     /// In words.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
             Self::Kept => "kept".into(),
-            Self::Shown(what) => format!("shown, as expected: {what}"),
-            Self::Recorded(what) => format!("kept this time, not promised: {what}"),
+            Self::Shown(what) => format!("not promised, and shown: {what}"),
+            Self::Recorded(what) => format!("kept, although it is not promised: {what}"),
             Self::ProvesNothing(why) => format!("PROVES NOTHING: {why}"),
             Self::Failed(why) => format!("FAILED: {why}"),
             Self::Broken(what) => format!("BROKEN: {what}"),
@@ -148,18 +156,20 @@ impl Figures {
 impl Verdict {
     /// What follows from `findings`, where what may break is `not_promised` for this reason.
     pub(crate) fn of(findings: &Findings, not_promised: Option<&str>) -> Self {
-        let (mut broken, mut tame, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut broken, mut tame, mut shown): (Vec<_>, Vec<&str>, Vec<_>) = Default::default();
         for (promise, verdict) in findings.verdicts() {
             match verdict {
                 check::Verdict::Holds => {}
                 check::Verdict::Expected { what } => shown.push(format!("{promise}: {what}")),
-                check::Verdict::ProvesNothing { why } => tame.push(format!("{promise}: {why}")),
+                check::Verdict::ProvesNothing { why } => tame.push(why),
                 check::Verdict::Broken { what } => broken.push(format!("{promise}: {what}")),
             }
         }
         if !broken.is_empty() {
             Self::Broken(broken.join("; "))
         } else if !tame.is_empty() {
+            // Most reasons concern all promises alike.
+            tame.dedup();
             Self::ProvesNothing(tame.join("; "))
         } else if !shown.is_empty() {
             Self::Shown(shown.join("; "))

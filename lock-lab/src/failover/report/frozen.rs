@@ -33,7 +33,12 @@ fn minority(frozen: &Frozen) -> Table {
         row.extend([
             run.frozen.acquisitions.count.to_string(),
             failures,
-            if run.frozen.is_within_bound() { "kept" } else { "BROKEN" }.into(),
+            match (run.frozen.is_within_bound(), run.healthy.is_within_bound()) {
+                (true, _) => "kept",
+                (false, true) => "BROKEN",
+                (false, false) => "PROVES NOTHING: above it without the fault, too",
+            }
+            .into(),
         ]);
         row
     };

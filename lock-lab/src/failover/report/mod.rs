@@ -82,9 +82,22 @@ impl Report {
     /// # Errors
     /// [`LabError::Io`] when a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        put(dir, "report.json", &json(self)?)?;
+        put(dir, "report.json", &self.json()?)?;
         put(dir, "report.md", &self.markdown())?;
         put(dir, "index.html", &self.html())
+    }
+
+    /// As data: each run on one line, since its timeline is long.
+    fn json(&self) -> Result<String, LabError> {
+        const NONE: &str = "\"runs\": []";
+        let failed = |error: serde_json::Error| LabError::io("writing the report as JSON", error.into());
+        let mut runs = Vec::new();
+        for run in &self.runs {
+            runs.push(serde_json::to_string(run).map_err(failed)?);
+        }
+        let rest = json(&Self { runs: Vec::new(), ..self.clone() })?;
+        let lines = format!("\"runs\": [\n    {}\n  ]", runs.join(",\n    "));
+        Ok(if runs.is_empty() { rest } else { rest.replacen(NONE, &lines, 1) })
     }
 
     /// Whether every run counts and no promise was broken.
@@ -105,8 +118,8 @@ impl Report {
         let count = |is: fn(&Verdict) -> bool| self.runs.iter().filter(|run| is(&run.verdict)).count();
         let mut text = format!("{} runs: {} kept every promise", self.runs.len(), count(|one| *one == Verdict::Kept));
         for (number, what) in [
-            (count(|one| matches!(one, Verdict::Shown(_))), "showed what is not promised, as they were to"),
-            (count(|one| matches!(one, Verdict::Recorded(_))), "recorded what is not promised"),
+            (count(|one| matches!(one, Verdict::Shown(_))), "showed what is not promised"),
+            (count(|one| matches!(one, Verdict::Recorded(_))), "kept what is not promised"),
             (count(|one| matches!(one, Verdict::ProvesNothing(_))), "PROVE NOTHING"),
             (count(|one| matches!(one, Verdict::Failed(_))), "FAILED"),
             (count(|one| matches!(one, Verdict::Broken(_))), "BROKE A PROMISE"),
@@ -115,7 +128,15 @@ impl Report {
                 text.push_str(&format!(", {number} {what}"));
             }
         }
-        text + if self.interrupted { ". Interrupted: only what was finished is here." } else { "." }
+        text.push('.');
+        match &self.frozen {
+            Some(Outcome::Measured(frozen)) if frozen.is_within_bounds() => {
+                text.push_str(" Redlock with frozen nodes kept its bounds.");
+            }
+            Some(_) => text.push_str(" REDLOCK WITH FROZEN NODES DID NOT KEEP ITS BOUNDS."),
+            None => {}
+        }
+        text + if self.interrupted { " Interrupted: only what was finished is here." } else { "" }
     }
 
     /// Where and when, with which versions and settings.

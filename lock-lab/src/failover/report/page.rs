@@ -5,8 +5,8 @@ use std::fmt::Write;
 use maud::{Markup, PreEscaped, html};
 
 use super::{
-    Report, Run, Verdict,
-    picture::{self, draw},
+    Figures, Report, Run, Verdict,
+    picture::{self, draw, millis},
     table::{Pair, table},
 };
 use crate::report::{
@@ -48,7 +48,6 @@ impl Report {
         let body = html! {
             style { (PreEscaped(STYLE)) (PreEscaped(picture::STYLE)) }
             p.sum { (self.sum()) }
-            p { (emphasis(&self.circumstances())) }
             h2 { "How to read it" }
             @for text in READ { p.how { (emphasis(text)) } }
             (matrix(&table(&pairs), &pairs))
@@ -62,6 +61,8 @@ impl Report {
             (picture::legend())
             @for (number, pair) in pairs.iter().enumerate() { (pictures(number, pair)) }
             (self.not_run())
+            h2 { "Machine, versions, settings" }
+            p.how { (emphasis(&self.circumstances())) }
         };
         page(TITLE, body)
     }
@@ -70,7 +71,7 @@ impl Report {
     #[must_use]
     pub fn markdown(&self) -> String {
         let table = table(&Pair::all(self));
-        let mut text = format!("# {TITLE}\n\n{}\n\n{}\n\n", self.sum(), self.circumstances());
+        let mut text = format!("# {TITLE}\n\n{}\n\n", self.sum());
         READ.iter().for_each(|paragraph| text.push_str(&format!("{paragraph}\n\n")));
         // Writing to a string cannot fail.
         let _ = write!(text, "## {}\n\n{}\n\n{}\n", table.title, markdown::table(&table), table.how);
@@ -94,7 +95,7 @@ impl Report {
         for pair in &self.left_out {
             let _ = writeln!(text, "- {}, {}: {}", pair.backend, pair.fault, pair.why);
         }
-        text
+        text + &format!("\n## Machine, versions, settings\n\n{}\n", self.circumstances())
     }
 
     fn not_run(&self) -> Markup {
@@ -145,9 +146,30 @@ fn one_run(run: &Run, title: &str) -> Markup {
             strong { (run.verdict.words()) } ". " code { (run.command) }
         }
         @if let Some(figures) = run.outcome.measured() {
+            p.how { (beside(figures)) }
             (draw(&figures.timeline, title))
         }
     }
+}
+
+/// What the table has no room for.
+fn beside(figures: &Figures) -> String {
+    let mut text = format!("{} grants", figures.grants);
+    if let Some(took) = figures.take_over_ms {
+        text.push_str(&format!("; the next holder was granted the kept lock {} after the fault", millis(took)));
+    }
+    if let Some(compared) = figures.compared {
+        text.push_str(&format!("; validity was compared {compared} times with what the servers held"));
+    }
+    for (count, what) in [
+        (figures.refused, "late writes were refused by the fence"),
+        (figures.unknown, "requests ended without anybody knowing whether they were carried out"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("; {count} {what}"));
+        }
+    }
+    text + "."
 }
 
 const STYLE: &str = "
@@ -155,6 +177,7 @@ body { max-width: 84rem; } h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; } p.run
 code { font-size: .85em; background: #f1f3f6; padding: 0 .25em; } p.sum { font-size: 1.1rem; font-weight: 600; }
 div.matrix td:nth-child(2), div.matrix td:last-child, div.matrix th:nth-child(2), div.matrix th:last-child { text-align: left; }
 div.matrix table { font-size: .8rem; line-height: 1.3; } div.matrix th, div.matrix td { padding: .3rem .45rem; }
+div.matrix td { white-space: nowrap; } div.matrix td:last-child, div.matrix td:nth-child(2), div.matrix td:first-child { white-space: normal; }
 div.matrix td:last-child { min-width: 12rem; } div.matrix td:nth-child(2) { min-width: 8rem; } div.matrix a { color: inherit; }
 tr.kept td:last-child { color: #1b6e3c; } tr.shown td:last-child { color: #8a4b08; }
 tr.broken td { background: #fde8ec; } tr.broken td:last-child { color: #b00020; font-weight: 700; }

@@ -92,12 +92,25 @@ fn draw_gap(timeline: &Timeline, panel: &Panel) -> Markup {
 #[allow(clippy::cast_precision_loss)] // A few dozen lanes.
 fn draw_lane(lane: &Lane, panel: &Panel, number: usize, first_of_lock: bool) -> Markup {
     let top = panel.top + number as f64 * LANE;
+    let drawn = joined(&lane.holds, panel.pixel(), |_| true);
     html! {
         @if first_of_lock { line.lock x1="0" x2=(WIDTH) y1=(px(top)) y2=(px(top)) {} }
         text.lane x=(LEFT - 8.0) y=(px(top + 12.5)) { (lane.lock) " · " (lane.client) }
-        @for hold in &joined(&lane.holds, panel.pixel(), |_| true) { (draw_hold(hold, panel, top)) }
+        path.held d=(short_holds(&drawn, panel, top)) {}
+        @for hold in drawn.iter().filter(|hold| !is_short(hold, panel)) { (draw_hold(hold, panel, top)) }
         @for write in &lane.late_writes { (draw_late_write(*write, panel, top)) }
     }
+}
+
+/// Whether it is released in time and too short for anybody to point at.
+fn is_short(hold: &Hold, panel: &Panel) -> bool {
+    hold.valid_until.is_none() && hold.knew.is_none() && hold.held.length() < panel.pixel() * 12.0
+}
+
+/// All short holds of a lane as one path: there are thousands.
+fn short_holds(holds: &[Hold], panel: &Panel, top: f64) -> String {
+    let bars = holds.iter().filter(|hold| is_short(hold, panel)).filter_map(|hold| panel.bar(hold.held));
+    bars.map(|(x, width)| format!("M{} {}h{}", px(x), px(top + 8.5), px(width))).collect()
 }
 
 fn draw_hold(hold: &Hold, panel: &Panel, top: f64) -> Markup {
@@ -247,7 +260,7 @@ text.lane { text-anchor: end; font-size: 10px; } text.tick { fill: #4a5568; font
 text.moment { font-size: 10px; font-weight: 600; }
 rect.frame { fill: none; stroke: #d8dde6; } line.tick { stroke: #4a5568; } line.lock { stroke: #a0a8b6; }
 line.moment { stroke: #b4460f; stroke-dasharray: 3 2; } rect.fault { fill: #fbe3c8; }
-rect.held { fill: #26547c; } rect.validity { fill: #9cc3e6; } line.end { stroke: #26547c; }
+rect.held { fill: #26547c; } path.held { stroke: #26547c; stroke-width: 11; } rect.validity { fill: #9cc3e6; } line.end { stroke: #26547c; }
 rect.overlap { fill: #d62246; opacity: .45; } path.knew { stroke: #111; stroke-width: 2; fill: none; }
 path.gap { stroke: #e69f00; stroke-width: 4; } path.late { fill: #d62246; } path.late.refused { fill: none; stroke: #d62246; } path.late.fenced { fill: #7a00a8; }
 ";

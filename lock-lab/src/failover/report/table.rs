@@ -38,7 +38,9 @@ impl<'a> Pair<'a> {
     fn shown_verdict(&self) -> String {
         let reason = &self.first().not_promised;
         match self.verdict() {
-            Verdict::Shown(_) if !reason.is_empty() => format!("NOT PROMISED, AND SHOWN: {reason}"),
+            shown @ Verdict::Shown(_) if !reason.is_empty() => {
+                format!("NOT PROMISED, AND SHOWN ({}): {reason}", shown.letters())
+            }
             Verdict::Recorded(_) => format!("kept; not promised: {reason}"),
             other => other.words(),
         }
@@ -117,10 +119,11 @@ pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
 
 /// What the columns mean.
 const HOW: &str = "*Longest gap*: the longest time without a grant of the busy lock, from the fault on; *servers alone*: how long they took \
-themselves, to elect another leader or to come back, until they served a plain write. *Grants lost*: \
+themselves, to elect another leader or to come back, until they served a plain write. A lock that somebody held \
+when the fault struck can stay closed until its lease ends: the longest gaps are that. *Grants lost*: \
 locks that ended otherwise than by their release. *Two holders (M)*: pairs of grants that were valid at the same time, each \
 by its own clock and deadline. *Validity overstated (T)*: holders that still took themselves for valid when the \
 servers had given the lock up. *Late writes*: writes that reached a store after a later holder had written there; the store \
 with a fence compares fencing tokens and takes none of them (F), the store without one is the control and takes all. *Loser \
-knew after (L)*: from the loss of the lock until its holder knew. Where a pair ran several times, counts are sums and times \
+knew after (L)*: from the fault until the last loser knew, by its own look. Where a pair ran several times, counts are sums and times \
 are the longest.";

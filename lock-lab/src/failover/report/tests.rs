@@ -109,6 +109,7 @@ fn a_report_is_good_only_when_every_run_is() {
 
 #[test]
 fn the_data_reads_back_as_it_was() {
-    let text = json(&report()).unwrap();
+    let text = report().json().unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report());
+    assert_eq!(text.lines().filter(|line| line.contains("\"timeline\"")).count(), 2);
 }

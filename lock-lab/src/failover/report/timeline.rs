@@ -22,8 +22,9 @@ pub struct Timeline {
     pub overlaps: Vec<Span>,
 }
 
-/// From when until when.
+/// From when until when; as data, a pair of numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(f64, f64)", into = "(f64, f64)")]
 #[allow(missing_docs)] // Named by what they are.
 pub struct Span {
     pub from: f64,
@@ -75,6 +76,18 @@ pub struct LateWrite {
     pub taken_unfenced: bool,
     /// Whether the sink with a fence took it.
     pub taken_fenced: bool,
+}
+
+impl From<(f64, f64)> for Span {
+    fn from((from, until): (f64, f64)) -> Self {
+        Self { from, until }
+    }
+}
+
+impl From<Span> for (f64, f64) {
+    fn from(Span { from, until }: Span) -> Self {
+        (from, until)
+    }
 }
 
 impl Span {
