@@ -13,7 +13,7 @@ use lock_core::{BootInstant, validity};
 
 /// What an answered request proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Request {
+pub enum Request {
     /// A write that the ensemble committed: its leader had the session alive at that moment.
     Write,
     /// Anything else that was answered: the session was active, and its leader will hear of it.
@@ -23,13 +23,14 @@ pub(crate) enum Request {
 /// The tick that is counted with: the servers', but no less than a sixth of the session's time-out. A longer one is as
 /// safe, and answers may take as long without telling of a pause: on a machine that is merely slow, a session that is
 /// many ticks long is not lost for one late answer.
-pub(crate) fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
+#[must_use]
+pub fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
     tick.max(timeout / 6)
 }
 
 /// The record of one session's answered requests, and the deadline that follows.
 #[derive(Debug)]
-pub(crate) struct Heartbeat {
+pub struct Heartbeat {
     timeout: Duration,
     tick: Duration,
     /// When the answered requests were sent, oldest first, thinned out to one per grain.
@@ -44,22 +45,31 @@ impl Heartbeat {
     ///
     /// Creating a session is itself a write, and the leader counts the time-out from the moment when it handles it,
     /// which is after `sent`: this first deadline needs no older request.
-    pub(crate) fn new(timeout: Duration, tick: Duration, sent: BootInstant) -> Self {
+    #[must_use]
+    pub fn new(timeout: Duration, tick: Duration, sent: BootInstant) -> Self {
         let deadline = validity::deadline(sent, timeout);
         let tick = counted_tick(timeout, tick);
         Self { timeout, tick, sent: VecDeque::from([sent]), after: sent, deadline }
     }
 
     /// Until when the session is certainly alive on the servers.
-    pub(crate) const fn deadline(&self) -> BootInstant {
+    #[must_use]
+    pub const fn deadline(&self) -> BootInstant {
         self.deadline
+    }
+
+    /// Whether a grant may begin at `now`: the session is certain to live, and for a while. A grant that is about to end is
+    /// none: the next heartbeat gives a better one, or none.
+    #[must_use]
+    pub fn admits(&self, now: BootInstant) -> bool {
+        self.deadline.saturating_since(now) >= self.timeout / 8
     }
 
     /// Notes that the request sent at `sent` was answered at `received`. Returns whether the deadline moved.
     ///
     /// `sent` may be earlier than the real moment (a request that waited in the client), never later: that only makes
     /// the deadline earlier.
-    pub(crate) fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
+    pub fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
         if received.saturating_since(sent) > self.tick {
             // Somebody on the way was paused, and it may have been the leader: it wakes with what it knew before, and
             // may handle a write before it hears of what followers were told meanwhile. Only what is sent from now on

@@ -53,7 +53,7 @@ mod config;
 mod connection;
 mod contend;
 pub mod fence;
-mod heartbeat;
+pub mod heartbeat;
 mod herd;
 mod lease;
 mod look;

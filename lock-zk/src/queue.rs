@@ -9,11 +9,8 @@
 mod name;
 mod standing;
 
-pub(crate) use self::{
-    name::Node,
-    standing::{made_by, places},
-};
+pub(crate) use self::{name::Node, standing::places};
 pub use self::{
     name::{Kind, downgraded, marks, prefix},
-    standing::{Standing, is_followed, is_news, standing},
+    standing::{Standing, is_followed, is_news, made_by, standing},
 };

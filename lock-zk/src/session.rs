@@ -189,8 +189,7 @@ impl Session {
     pub(crate) fn admit(&self) -> Option<(u64, Validity, CancellationToken)> {
         let mut book = self.book();
         let deadline = book.heartbeat.deadline();
-        // A grant that is about to end is none: the next heartbeat gives a better one, or none.
-        if book.ended || deadline.saturating_since(self.clock.now()) < self.timeout / 8 {
+        if book.ended || !book.heartbeat.admits(self.clock.now()) {
             return None;
         }
         let validity = Validity::new(self.clock, deadline);

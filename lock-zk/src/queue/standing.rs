@@ -153,7 +153,8 @@ pub(crate) fn places(children: &[String]) -> Places<'_> {
 
 /// The nodes among `children` that the attempt called `unique` made in `session`, oldest first. More than one can only
 /// come of a request that was sent again.
-pub(crate) fn made_by<'a>(children: &'a [String], unique: &str, session: i64) -> Vec<&'a str> {
+#[must_use]
+pub fn made_by<'a>(children: &'a [String], unique: &str, session: i64) -> Vec<&'a str> {
     let mut nodes: Vec<_> = children
         .iter()
         .filter_map(|name| Node::parse(name))

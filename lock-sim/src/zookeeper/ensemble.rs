@@ -1,0 +1,389 @@
+//! The ensemble: the leader with its sessions and its log, and who leads.
+
+use std::rc::Rc;
+
+use super::{
+    fact::Seen,
+    message::{Answer, Event, Follow, Forward, Op, Refusal, Reply},
+    server::{Link, Role},
+    tree::{Effect, SessionId, Tree},
+    world::World,
+};
+use crate::{MS, Pipe, Time};
+
+/// A transaction.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) zxid: u64,
+    pub(super) effect: Effect,
+    pub(super) origin: Option<Origin>,
+    pub(super) reply: Reply,
+    /// The session that it opens.
+    pub(super) opens: SessionId,
+    /// Somebody who is no contender asked for it.
+    pub(super) foreign: bool,
+}
+
+/// Who waits for the answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) server: usize,
+    pub(super) conn: u32,
+    pub(super) number: u32,
+}
+
+/// The leader, as it knows itself.
+#[derive(Debug)]
+pub(super) struct Leader {
+    pub(super) server: usize,
+    /// What was proposed, committed or not.
+    pub(super) tree: Tree,
+    pub(super) sessions: Vec<Tracked>,
+    commits: Pipe,
+}
+
+/// A session, as the leader has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tracked {
+    pub(super) id: SessionId,
+    /// By the leader's clock.
+    pub(super) expires: Time,
+    pub(super) owner: Option<usize>,
+    pub(super) closing: bool,
+}
+
+impl World<'_> {
+    pub(super) fn is_leader(&self, server: usize) -> bool {
+        self.leader.as_ref().is_some_and(|leader| leader.server == server)
+    }
+
+    /// Whether what one server says arrives at another.
+    pub(super) fn is_heard(&self, from: usize, to: usize) -> bool {
+        !self.servers[from].mute && !self.servers[to].deaf
+    }
+
+    fn is_connected(&self, one: usize, other: usize) -> bool {
+        self.is_heard(one, other) && self.is_heard(other, one)
+    }
+
+    /// Something has arrived at the leader.
+    pub(super) fn leader_hears(&mut self, from: usize, message: Forward) {
+        match message {
+            Forward::Active(active) => {
+                self.servers[from].link.answered = self.now();
+                let sessions = self.tracked();
+                for id in sessions.into_iter().filter(|id| active & (1 << (id % 128)) != 0) {
+                    self.touch(id);
+                }
+            }
+            Forward::Sync { conn, number } => {
+                let upto = self.log.len();
+                self.send_down(from, Follow::Synced { conn, number, upto });
+            }
+            Forward::Open { conn } => {
+                self.sessions += 1;
+                let id = self.sessions;
+                self.track(id, Some(from));
+                let origin = Some(Origin { server: from, conn, number: 0 });
+                self.append(Effect::Nothing, origin, Ok(Answer::Done), id, false);
+            }
+            Forward::Revalidate { conn, session } => {
+                let alive = self.session(session).is_some_and(|tracked| !tracked.closing);
+                if alive {
+                    self.touch(session);
+                    if let Some(tracked) = self.session(session) {
+                        tracked.owner = Some(from);
+                    }
+                }
+                if self.is_leader(from) {
+                    self.revalidated(from, conn, session, alive);
+                } else {
+                    self.send_down(from, Follow::Revalidated { conn, session, alive });
+                }
+            }
+            Forward::Write { conn, number, session, op } => {
+                let origin = Some(Origin { server: from, conn, number });
+                let (effect, reply) = match self.session(session) {
+                    Some(tracked) if tracked.closing => (Effect::Nothing, Err(Refusal::SessionEnded)),
+                    None => (Effect::Nothing, Err(Refusal::SessionEnded)),
+                    Some(tracked) if tracked.owner.is_some_and(|owner| owner != from) => {
+                        (Effect::Nothing, Err(Refusal::Unknown))
+                    }
+                    Some(_) => self.judge(session, op),
+                };
+                self.append(effect, origin, reply, 0, false);
+            }
+        }
+    }
+
+    /// What a write does, by all that was proposed before it.
+    fn judge(&mut self, session: SessionId, op: Op) -> (Effect, Reply) {
+        let Some(leader) = &self.leader else { return (Effect::Nothing, Err(Refusal::Unknown)) };
+        let (tree, zxid) = (&leader.tree, self.zxid + 1);
+        let there = |name: &str| tree.child(name).is_some();
+        let done = Ok(Answer::Done);
+        let refused = (Effect::Nothing, Err(Refusal::NoNode));
+        match op {
+            Op::Create { .. } | Op::CreatePlain { .. } if !tree.directory => refused,
+            Op::Create { prefix } => {
+                let name = format!("{prefix}{:010}", tree.counter);
+                let node = Answer::Node { name: name.clone(), session, czxid: zxid, version: 0 };
+                if tree.counter == i32::MIN {
+                    self.counts.add(Seen::Wrap as usize);
+                }
+                (Effect::Create { name, session }, Ok(node))
+            }
+            Op::CreatePlain { name } => (Effect::Create { name, session }, done),
+            Op::Delete(name) if there(&name) => (Effect::Delete(name), done),
+            Op::Marked(name) if there(&name) => (Effect::Marked(name), done),
+            Op::Write(name) if there(&name) => (Effect::Write(name), done),
+            Op::Replace { writer, reader } if there(&writer) => (Effect::Replace { writer, reader, session }, done),
+            Op::MakeDirectory if !tree.directory => (Effect::MakeDirectory, done),
+            Op::Delete(_) | Op::Marked(_) | Op::Write(_) | Op::Replace { .. } => refused,
+            _ => (Effect::Nothing, done),
+        }
+    }
+
+    /// Proposes a transaction. It is committed when a majority has it.
+    pub(super) fn append(
+        &mut self,
+        effect: Effect,
+        origin: Option<Origin>,
+        reply: Reply,
+        opens: SessionId,
+        foreign: bool,
+    ) {
+        self.zxid += 1;
+        let (zxid, epoch, delay, now) = (self.zxid, self.epoch, self.peer_delay() + self.peer_delay(), self.now());
+        let Some(leader) = &mut self.leader else { return };
+        leader.tree.apply(zxid, &effect, |_| {});
+        self.log.push(Rc::new(Entry { zxid, effect, origin, reply, opens, foreign }));
+        let at = leader.commits.arrival(now, delay);
+        self.agenda.at(at, Event::Commit { epoch, upto: self.log.len() });
+    }
+
+    /// A majority should have that much of the log by now.
+    pub(super) fn commit(&mut self, upto: usize) {
+        let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        let holds = |server: usize| {
+            let link = &self.servers[server].link;
+            server != leader
+                && self.servers[server].role == Role::Following
+                && !link.up_broken
+                && !link.down_broken
+                && self.servers[server].paused_until <= self.agenda.now()
+                && self.is_connected(server, leader)
+        };
+        if !(0..self.servers.len()).any(holds) {
+            let epoch = self.epoch;
+            self.agenda.after(self.settings.tick / 8, Event::Commit { epoch, upto });
+            return;
+        }
+        self.committed_now(upto);
+        self.apply(leader, upto.max(self.servers[leader].applied));
+        for server in 0..self.servers.len() {
+            if server != leader && self.servers[server].role == Role::Following {
+                self.send_down(server, Follow::Commit { upto });
+            }
+        }
+    }
+
+    fn committed_now(&mut self, upto: usize) {
+        while self.committed < upto {
+            let entry = Rc::clone(&self.log[self.committed]);
+            self.committed += 1;
+            self.note_commit(&entry);
+        }
+    }
+
+    fn send_down(&mut self, server: usize, message: Follow) {
+        if self.is_leader(server) {
+            return self.follower_hears(server, message);
+        }
+        let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        if !self.is_heard(leader, server) {
+            self.servers[server].link.down_broken = true;
+        }
+        if self.servers[server].link.down_broken {
+            return;
+        }
+        let (now, delay) = (self.now(), self.peer_delay());
+        let link = &mut self.servers[server].link;
+        let (at, link) = (link.down.arrival(now, delay), link.number);
+        self.agenda.at(at, Event::ToFollower { server, link, message });
+    }
+
+    pub(super) fn session(&mut self, id: SessionId) -> Option<&mut Tracked> {
+        self.leader.as_mut()?.sessions.iter_mut().find(|tracked| tracked.id == id)
+    }
+
+    fn tracked(&self) -> Vec<SessionId> {
+        self.leader
+            .as_ref()
+            .map(|leader| leader.sessions.iter().map(|tracked| tracked.id).collect())
+            .unwrap_or_default()
+    }
+
+    fn track(&mut self, id: SessionId, owner: Option<usize>) {
+        if let Some(leader) = &mut self.leader {
+            leader.sessions.push(Tracked { id, expires: 0, owner, closing: false });
+        }
+        self.touch(id);
+        let epoch = self.epoch;
+        self.agenda.after(self.settings.timeout / 2, Event::Expire { epoch, session: id });
+    }
+
+    /// The time-out counts anew, up to the end of a tick, in the milliseconds in which the servers count.
+    fn touch(&mut self, id: SessionId) {
+        let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        let (now, tick) = (self.servers[leader].clock.at(self.now()) / MS * MS, self.settings.tick);
+        let expires = ((now + self.settings.timeout) / tick + 1) * tick;
+        if let Some(tracked) = self.session(id) {
+            tracked.expires = tracked.expires.max(expires);
+        }
+    }
+
+    /// A request has come to the leader itself.
+    pub(super) fn touch_at(&mut self, server: usize, session: SessionId) {
+        if self.is_leader(server) {
+            self.touch(session);
+        }
+    }
+
+    pub(super) fn expire(&mut self, id: SessionId) {
+        let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        let (epoch, clock) = (self.epoch, self.servers[leader].clock);
+        let now = clock.at(self.now());
+        let Some(tracked) = self.session(id).filter(|tracked| !tracked.closing) else { return };
+        if now < tracked.expires {
+            let at = clock.when(tracked.expires);
+            self.agenda.at(at, Event::Expire { epoch, session: id });
+            return;
+        }
+        tracked.closing = true;
+        self.counts.add(Seen::SessionExpired as usize);
+        self.note("leader", format_args!("ends session {id}"));
+        self.append(Effect::Close(id), None, Ok(Answer::Done), 0, false);
+    }
+
+    pub(super) fn leader_tick(&mut self) {
+        let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        for server in 0..self.servers.len() {
+            if server != leader && self.servers[server].role == Role::Following {
+                self.send_down(server, Follow::Ping);
+                if self.now() - self.servers[server].link.answered < self.settings.sync_limit {
+                    self.servers[leader].heard = self.now();
+                }
+            }
+        }
+        let epoch = self.epoch;
+        self.agenda.after(self.settings.tick / 2, Event::LeaderTick { epoch });
+    }
+
+    /// A server looks whether it still has a leader, or is one.
+    pub(super) fn check(&mut self, server: usize) {
+        let pause = self.settings.tick / 4 + self.chance.below(self.settings.tick / 4);
+        self.agenda.after(pause, Event::Check { server });
+        let silent = self.now() - self.servers[server].heard > self.settings.sync_limit;
+        let cut = self.servers[server].mute || self.servers[server].deaf;
+        match self.servers[server].role {
+            Role::Leading(epoch) if epoch != self.epoch || !self.is_leader(server) => {
+                if silent || !cut {
+                    self.resign(server);
+                }
+            }
+            Role::Leading(_) if silent => {
+                self.leader = None;
+                self.resign(server);
+            }
+            Role::Following => {
+                let leader = self.leader.as_ref().map(|leader| leader.server);
+                // A leader that is gone closes its connections.
+                if silent || (!cut && leader.is_none()) {
+                    self.resign(server);
+                }
+            }
+            Role::Looking => self.find_leader(server),
+            Role::Leading(_) | Role::Down => {}
+        }
+    }
+
+    /// Serves nobody until there is a leader.
+    fn resign(&mut self, server: usize) {
+        self.note(format_args!("server {server}"), format_args!("looks for a leader"));
+        self.servers[server].role = Role::Looking;
+        self.drop_conns(server);
+    }
+
+    fn find_leader(&mut self, server: usize) {
+        let now = self.now();
+        let answers = |other: &usize| self.servers[*other].paused_until <= now;
+        let leader = self.leader.as_ref().map(|leader| leader.server).filter(answers);
+        if let Some(leader) = leader.filter(|leader| self.is_connected(*leader, server)) {
+            return self.join(server, leader);
+        }
+        let looking = |other: &usize| {
+            self.servers[*other].role == Role::Looking && answers(other) && self.is_connected(*other, server)
+        };
+        let candidates: Vec<usize> =
+            (0..self.servers.len()).filter(|other| *other == server || looking(other)).collect();
+        if candidates.len() > self.servers.len() / 2 && self.is_connected(server, server) {
+            let chosen = candidates[self.chance.place(candidates.len())];
+            self.elect(chosen, &candidates);
+        }
+    }
+
+    pub(super) fn join(&mut self, server: usize, leader: usize) {
+        let (tree, applied, zxid) = {
+            let leader = &self.servers[leader];
+            (leader.tree.clone(), leader.applied, leader.zxid)
+        };
+        self.links += 1;
+        let now = self.now();
+        let this = &mut self.servers[server];
+        this.role = Role::Following;
+        this.link = Link { number: self.links, answered: now, ..Link::default() };
+        (this.tree, this.applied, this.zxid, this.heard) = (tree, applied, zxid, now);
+        self.note(format_args!("server {server}"), format_args!("follows server {leader}"));
+    }
+
+    /// A new leader. What was committed is known to every majority; what was not may be or not.
+    pub(super) fn elect(&mut self, chosen: usize, followers: &[usize]) {
+        self.counts.add(Seen::Election as usize);
+        self.epoch += 1;
+        let kept = self.committed + self.chance.place(self.log.len() - self.committed + 1);
+        self.log.truncate(kept);
+        let now = self.now();
+        let epoch = self.epoch;
+        self.note(format_args!("server {chosen}"), format_args!("leads epoch {epoch}"));
+        self.servers[chosen].role = Role::Leading(epoch);
+        self.servers[chosen].heard = now;
+        self.committed_now(kept);
+        self.apply(chosen, kept);
+        let tree = self.servers[chosen].tree.clone();
+        self.leader = Some(Leader { server: chosen, tree, sessions: Vec::new(), commits: Pipe::default() });
+        let alive: Vec<SessionId> = (1..=self.sessions).filter(|id| self.is_alive(*id)).collect();
+        for id in alive {
+            self.track(id, None);
+        }
+        for follower in followers.iter().filter(|other| **other != chosen) {
+            self.join(*follower, chosen);
+        }
+        self.agenda.after(0, Event::LeaderTick { epoch });
+    }
+
+    /// Whether the log, as far as it is committed, has the session open.
+    fn is_alive(&self, id: SessionId) -> bool {
+        self.oracle.alive.contains(&id)
+    }
+
+    pub(super) fn reap(&mut self) {
+        let pause = self.settings.timeout * 2 + self.chance.below(self.settings.timeout * 2);
+        self.agenda.after(pause, Event::Reap);
+        let empty = self.leader.as_ref().is_some_and(|leader| leader.tree.directory && leader.tree.children.is_empty());
+        if empty {
+            self.counts.add(Seen::Reaped as usize);
+            self.append(Effect::Reap, None, Ok(Answer::Done), 0, false);
+        }
+    }
+}

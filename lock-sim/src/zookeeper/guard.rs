@@ -1,0 +1,89 @@
+//! What can be taken out of the queue.
+
+use crate::Safeguard;
+
+/// A safeguard, as its place in [`SAFEGUARDS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Guard {
+    Margin,
+    TickBefore,
+    SlowAnswer,
+    RunningSession,
+    OwnSession,
+    OwnNodeWatch,
+    OnlyWritersMark,
+    OnlyHoldersMark,
+    LookAfterDeletion,
+    Predecessor,
+    WriterBehindReaders,
+    GateTells,
+    GateVersions,
+    AllAgree,
+    UniqueId,
+    WriteBeforeSearch,
+    WrapOrder,
+    OneExchange,
+    LapsedWithdraws,
+    RepeatedRemoval,
+}
+
+const fn safeguard(name: &'static str, about: &'static str) -> Safeguard {
+    Safeguard { name, about, seeds: 200_000 }
+}
+
+/// All of them, in the order of [`Guard`].
+pub(super) const SAFEGUARDS: [Safeguard; 20] = [
+    safeguard("margin", "Validity ends by T/100 and 2 ms earlier than the time-out, for clocks that differ."),
+    safeguard(
+        "tick-before",
+        "A write proves only what was sent at least a tick before it: the leader hears of activity late.",
+    ),
+    safeguard(
+        "slow-answer",
+        "After an answer that took longer than a tick only later requests count: the leader may have been paused.",
+    ),
+    safeguard(
+        "running-session",
+        "Nothing is granted unless the session's validity is running, and for a while to come.",
+    ),
+    safeguard("own-session", "A node that is found by its unique id counts only if it belongs to the present session."),
+    safeguard(
+        "own-node-watch",
+        "Who waits watches its own node beside the one ahead, and hears of its end before it is handed the lock.",
+    ),
+    safeguard(
+        "only-writers-mark",
+        "Only a writer's node hands the lock on when it changes: somebody's write to a reader's node says nothing.",
+    ),
+    safeguard("only-holders-mark", "Who gives up while it waits deletes its node without the mark."),
+    safeguard("look-after-deletion", "When the node ahead is deleted without a mark the list is looked at again."),
+    safeguard("predecessor", "Whoever has somebody in the way waits."),
+    safeguard("writer-behind-readers", "A writer waits for the readers ahead of it, too."),
+    safeguard("gate-tells", "Who gets a permit tells whoever stands behind, which is the gate now."),
+    safeguard(
+        "gate-versions",
+        "News of a permit that came between the look and the watch are noticed by the node's version.",
+    ),
+    safeguard("all-agree", "A permit is granted only when all ahead believe in the same number of permits."),
+    safeguard(
+        "unique-id",
+        "After a create without an answer the node is looked for by its unique id before another is made.",
+    ),
+    safeguard(
+        "write-before-search",
+        "Before that search a write of the session is committed: a sync may be answered while the create still waits for its majority.",
+    ),
+    safeguard(
+        "wrap-order",
+        "The order of arrival goes by the distance of two sequence numbers, which wrap to negative ones.",
+    ),
+    safeguard("one-exchange", "A writer goes on as a reader by one transaction, so that its place is never empty."),
+    safeguard(
+        "lapsed-withdraws",
+        "The node of a grant that has run out is removed although its program keeps the guard.",
+    ),
+    safeguard(
+        "repeated-removal",
+        "A removal without an answer is repeated until the node is gone or its session has ended.",
+    ),
+];
