@@ -141,9 +141,9 @@ impl<'a> Attempt<'a> {
         Err(Setback::Again)
     }
 
-    /// After a create without an answer: whether it was done. Looks for the own unique id, once the server is not
-    /// behind. A create that is not there by then never comes: it went down a connection that is closed, and a server
-    /// that still had it would find the session moved on.
+    /// After a create without an answer: whether it was done. Looks for the own unique id, once a later write of the
+    /// session is committed. A create that is not there by then never comes: it went down a connection that is closed, and a
+    /// server that still had it would find the session moved on.
     async fn recover(&self) -> Result<Option<(Entered, Vec<String>)>, Setback> {
         let looking = async {
             loop {
@@ -216,7 +216,7 @@ impl<'a> Attempt<'a> {
 /// The own node by its unique id, and the children that it is among; only if it lives and dies with this session. One
 /// that was left by another session goes with that, and is not ours.
 async fn find(session: &Session, spot: &Spot) -> Result<Option<(Entered, Vec<String>)>, ClientError> {
-    let children = session.list_synced(&spot.directory).await?;
+    let children = session.list_settled(&spot.directory).await?;
     for name in queue::made_by(&children, &spot.unique, session.id()) {
         match session.read(&spot.path(name)).await {
             Ok((_, stat)) if stat.ephemeral_owner == session.id() => {

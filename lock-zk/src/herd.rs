@@ -53,7 +53,7 @@ pub(crate) async fn remove(session: &Session, spot: &Spot, certain: bool) -> Res
         return Err(ClientError::NoNode);
     }
     if !certain {
-        let (data, stat) = session.read_synced(&spot.directory).await?;
+        let (data, stat) = session.read_settled(&spot.directory).await?;
         if !is_made_by(&data, &stat, spot, session.id()) {
             return Err(ClientError::NoNode);
         }
@@ -117,7 +117,7 @@ impl Attempt<'_> {
         let looking = async {
             loop {
                 self.session.connected().await;
-                match self.session.read_synced(&self.spot.directory).await {
+                match self.session.read_settled(&self.spot.directory).await {
                     Err(error) if outcome(&error) == Outcome::Unknown => {}
                     other => return other,
                 }

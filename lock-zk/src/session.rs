@@ -139,6 +139,11 @@ impl Session {
         self.id
     }
 
+    /// The path of the session's own node, which its heartbeat makes and writes to.
+    pub(crate) fn own_node(&self) -> String {
+        format!("{}/{SESSIONS}/{:016x}", self.config.root, self.id)
+    }
+
     pub(crate) const fn clock(&self) -> Clock {
         self.clock
     }
@@ -301,7 +306,7 @@ impl Session {
     /// The heartbeat: writes to the session's own node while somebody holds or waits, cheap requests otherwise, so that
     /// a fresh grant finds a record to count from. One for all locks, and never two at a time.
     async fn beat(self: Arc<Self>) {
-        let path = format!("{}/{SESSIONS}/{:016x}", self.config.root, self.id);
+        let path = self.own_node();
         let idle = self.timeout / 6;
         let period = idle.min(counted_tick(self.timeout, self.config.tick_time) / 2);
         let mut last = self.clock.now();

@@ -88,7 +88,7 @@ pub(crate) fn withdraw_by_id(keeping: &Keeping, spot: Spot) -> CancellationToken
     repeat(keeping, move |session| {
         let spot = spot.clone();
         async move {
-            let children = match session.list_synced(&spot.directory).await {
+            let children = match session.list_settled(&spot.directory).await {
                 Err(ClientError::NoNode) => return Ok(()),
                 other => other?,
             };

@@ -172,6 +172,36 @@ impl Session {
         synced.and(listed)
     }
 
+    /// The directory's children when all is settled that this session asked for: what is not in the list by now, of
+    /// that, never comes. See [`Session::settled`].
+    pub(crate) async fn list_settled(&self, directory: &str) -> Result<Vec<String>, Error> {
+        let client = self.client()?;
+        let (own, sent) = (self.own_node(), self.clock().now());
+        let (written, listed) = (client.set_data(&own, b"", None), client.list_children(directory));
+        let (settled, listed) = tokio::join!(self.settled(sent, written), self.timed(Request::Touch, sent, listed));
+        settled.and(listed)
+    }
+
+    /// The answer to a write to the session's own node that is sent just before a read, so that the read shows how
+    /// everything ended that the session asked for earlier, on whatever connection.
+    ///
+    /// A `sync` does not do that. It waits for no majority: a leader that is asked itself answers it at once, with a
+    /// create of this session still waiting to be committed, or after it was deposed. (The simulator found that: the
+    /// create was taken for lost and made anew, and the contender waited behind its own first node for ever.) A write
+    /// takes its place in the leader's one order after all that arrived before it. What arrives after it comes from a
+    /// connection that the session has left, and is refused; and a session's read waits for its own write.
+    async fn settled(
+        &self,
+        sent: BootInstant,
+        written: impl Future<Output = Result<Stat, Error>>,
+    ) -> Result<(), Error> {
+        match self.timed(Request::Write, sent, written).await {
+            // A refusal, as that the node is not there yet, takes its place in the same order.
+            Err(error) if outcome(&error) != Outcome::Refused => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// What a node holds, and who owns it.
     pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, Stat), Error> {
         let client = self.client()?;
@@ -187,6 +217,15 @@ impl Session {
         let (synced, read) =
             tokio::join!(self.timed(Request::Touch, sent, synced), self.timed(Request::Touch, sent, read));
         synced.and(read)
+    }
+
+    /// What a node holds and who owns it, when all is settled that this session asked for: see [`Session::settled`].
+    pub(crate) async fn read_settled(&self, path: &str) -> Result<(Vec<u8>, Stat), Error> {
+        let client = self.client()?;
+        let (own, sent) = (self.own_node(), self.clock().now());
+        let (written, read) = (client.set_data(&own, b"", None), client.get_data(path));
+        let (settled, read) = tokio::join!(self.settled(sent, written), self.timed(Request::Touch, sent, read));
+        settled.and(read)
     }
 
     /// Watches a node's data, once. A data watch leaves nothing on the server when the node is not there.

@@ -255,6 +255,7 @@ impl World<'_> {
         let (bare, published) = (heartbeat.deadline(), heartbeat.deadline());
         this.session = Some(Session { id, heartbeat, bare, published, beating: false, last_beat: now });
         self.check_deadline(client);
+        self.is_unlucky(client);
         for slot in 0..self.clients[client].slots.len() {
             self.session_is_there(client, slot);
         }

@@ -62,6 +62,11 @@ impl World<'_> {
         !self.servers[from].mute && !self.servers[to].deaf
     }
 
+    /// Whether a server follows the present leader: one that has slept through an election follows an earlier one.
+    pub(super) fn follows(&self, server: usize) -> bool {
+        self.servers[server].role == Role::Following && self.servers[server].link.epoch == self.epoch
+    }
+
     fn is_connected(&self, one: usize, other: usize) -> bool {
         self.is_heard(one, other) && self.is_heard(other, one)
     }
@@ -168,7 +173,7 @@ impl World<'_> {
         let holds = |server: usize| {
             let link = &self.servers[server].link;
             server != leader
-                && self.servers[server].role == Role::Following
+                && self.follows(server)
                 && !link.up_broken
                 && !link.down_broken
                 && self.servers[server].paused_until <= self.agenda.now()
@@ -182,7 +187,7 @@ impl World<'_> {
         self.committed_now(upto);
         self.apply(leader, upto.max(self.servers[leader].applied));
         for server in 0..self.servers.len() {
-            if server != leader && self.servers[server].role == Role::Following {
+            if server != leader && self.follows(server) {
                 self.send_down(server, Follow::Commit { upto });
             }
         }
@@ -201,7 +206,7 @@ impl World<'_> {
             return self.follower_hears(server, message);
         }
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
-        if !self.is_heard(leader, server) {
+        if !self.follows(server) || !self.is_heard(leader, server) {
             self.servers[server].link.down_broken = true;
         }
         if self.servers[server].link.down_broken {
@@ -269,7 +274,7 @@ impl World<'_> {
     pub(super) fn leader_tick(&mut self) {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
         for server in 0..self.servers.len() {
-            if server != leader && self.servers[server].role == Role::Following {
+            if server != leader && self.follows(server) {
                 self.send_down(server, Follow::Ping);
                 if self.now() - self.servers[server].link.answered < self.settings.sync_limit {
                     self.servers[leader].heard = self.now();
@@ -297,9 +302,9 @@ impl World<'_> {
                 self.resign(server);
             }
             Role::Following => {
-                let leader = self.leader.as_ref().map(|leader| leader.server);
                 // A leader that is gone closes its connections.
-                if silent || (!cut && leader.is_none()) {
+                let gone = self.leader.is_none() || !self.follows(server);
+                if silent || (!cut && gone) {
                     self.resign(server);
                 }
             }
@@ -342,7 +347,7 @@ impl World<'_> {
         let now = self.now();
         let this = &mut self.servers[server];
         this.role = Role::Following;
-        this.link = Link { number: self.links, answered: now, ..Link::default() };
+        this.link = Link { number: self.links, epoch: self.epoch, answered: now, ..Link::default() };
         (this.tree, this.applied, this.zxid, this.heard) = (tree, applied, zxid, now);
         self.note(format_args!("server {server}"), format_args!("follows server {leader}"));
     }

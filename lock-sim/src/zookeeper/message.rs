@@ -204,6 +204,10 @@ pub(super) enum Event {
         chore: u32,
     },
     Weather,
+    /// A server is cut off.
+    Cut {
+        server: usize,
+    },
     /// A cut-off server or client is heard again, or a server that was down starts.
     Heal {
         server: usize,

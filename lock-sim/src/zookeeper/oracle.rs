@@ -85,7 +85,11 @@ impl World<'_> {
     fn is_robbed(&self, place: Place) -> bool {
         let slot = &self.clients[place.client].slots[place.slot];
         let Some(hold) = &slot.hold else { return false };
-        self.oracle.removed.iter().any(|(name, zxid)| *name == slot.name && *zxid > hold.evidence)
+        let stands_by = |name: &String| match &slot.phase {
+            Phase::Exchanging { reader } => name == reader || *name == slot.name,
+            _ => *name == slot.name,
+        };
+        self.oracle.removed.iter().any(|(name, zxid)| stands_by(name) && *zxid > hold.evidence)
     }
 
     fn places(&self) -> impl Iterator<Item = Place> + use<> {

@@ -49,6 +49,8 @@ pub(super) struct Server {
 #[derive(Debug, Default)]
 pub(super) struct Link {
     pub(super) number: u32,
+    /// Of the leader at the other end.
+    pub(super) epoch: u32,
     pub(super) up: Pipe,
     pub(super) down: Pipe,
     /// How far the follower is with its work.
@@ -169,7 +171,7 @@ impl World<'_> {
 
     fn send_up(&mut self, server: usize, message: Forward) {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
-        if !self.is_heard(server, leader) {
+        if !self.follows(server) || !self.is_heard(server, leader) {
             self.servers[server].link.up_broken = true;
         }
         if self.servers[server].link.up_broken {
@@ -185,15 +187,16 @@ impl World<'_> {
     pub(super) fn follower_hears(&mut self, server: usize, message: Follow) {
         match message {
             Follow::Commit { upto } => {
-                let lag = if self.chance.percent(self.weather.lag) {
-                    self.chance.mostly_short(self.settings.tick)
-                } else {
-                    self.chance.below(100_000)
-                };
+                let lags = self.chance.percent(self.weather.lag);
+                let lag = if lags { self.chance.mostly_short(self.settings.tick) } else { 0 };
                 let now = self.now();
                 let link = &mut self.servers[server].link;
                 let (at, link) = (link.work.arrival(now, lag), link.number);
-                self.agenda.at(at, Event::Apply { server, link, upto });
+                if at > now {
+                    self.agenda.at(at, Event::Apply { server, link, upto });
+                } else {
+                    self.apply(server, upto);
+                }
             }
             Follow::Ping => {
                 self.servers[server].heard = self.now();
@@ -241,7 +244,8 @@ impl World<'_> {
             }
         }
         for place in 0..self.servers[server].conns.len() {
-            if let Some(id) = self.servers[server].conns.get(place).map(|conn| conn.id) {
+            let waiting = self.servers[server].conns.get(place).filter(|conn| !conn.pending.is_empty());
+            if let Some(id) = waiting.map(|conn| conn.id) {
                 self.pump(server, id);
             }
         }

@@ -54,8 +54,14 @@ impl World<'_> {
         match self.chance.below(16) {
             0 => self.crash_server(),
             1 | 2 => self.pause_server(),
-            3 | 4 => self.cut_server(),
-            5 | 6 => self.cut_client(),
+            3 | 4 => {
+                let server = self.unlucky_server();
+                self.cut_server(server);
+            }
+            5 | 6 => {
+                let client = self.chance.place(self.clients.len());
+                self.cut_client(client);
+            }
             7..=9 => self.reset_connection(),
             10 | 11 => self.pause_client(),
             12 => self.take_session_over(),
@@ -93,14 +99,21 @@ impl World<'_> {
         let most = self.chance.one_of(&[self.settings.tick, self.settings.sync_limit, self.settings.timeout * 2]);
         let until = self.now() + self.chance.below(most);
         self.note(format_args!("server {server}"), format_args!("stops for a while"));
+        // The worst moment for somebody to be cut off is that in which a leader wakes.
+        if self.chance.one_in(3) {
+            let (other, moment) = (self.chance.place(self.servers.len()), until + self.chance.below(4 * MS));
+            self.agenda.at(moment, Event::Cut { server: other });
+        }
         let deaf = if self.chance.one_in(2) { 0 } else { self.chance.below(2 * MS) };
         let this = &mut self.servers[server];
         this.paused_until = this.paused_until.max(until);
         this.deaf_until = this.deaf_until.max(until + deaf);
     }
 
-    fn cut_server(&mut self) {
-        let server = self.unlucky_server();
+    pub(super) fn cut_server(&mut self, server: usize) {
+        if self.is_calm() {
+            return;
+        }
         self.counts.add(Seen::ServerCut as usize);
         let both = self.chance.below(3);
         self.note(format_args!("server {server}"), format_args!("is cut off ({both})"));
@@ -120,8 +133,14 @@ impl World<'_> {
         self.note(format_args!("server {server}"), format_args!("is all right again"));
     }
 
-    fn cut_client(&mut self) {
-        let client = self.chance.place(self.clients.len());
+    /// A client is cut off in the very moment in which it has a session, now and then.
+    pub(super) fn is_unlucky(&mut self, client: usize) {
+        if !self.is_calm() && self.chance.one_in(10) {
+            self.cut_client(client);
+        }
+    }
+
+    fn cut_client(&mut self, client: usize) {
         self.counts.add(Seen::ClientCut as usize);
         let both = self.chance.below(3);
         self.note(format_args!("client {client}"), format_args!("is cut off ({both})"));

@@ -171,7 +171,7 @@ impl<'a> World<'a> {
         }
         self.agenda.after(self.settings.tick, Event::Weather);
         self.agenda.after(self.settings.timeout, Event::Reap);
-        let active = self.settings.timeout * 3 + self.chance.below(self.settings.timeout * 4);
+        let active = self.settings.timeout * 2 + self.chance.below(self.settings.timeout * 3);
         self.agenda.after(active, Event::Stage);
     }
 
@@ -194,7 +194,7 @@ impl<'a> World<'a> {
             | Event::Connect { client, .. }
             | Event::Timer { client, .. }
             | Event::Chore { client, .. } => self.clients[*client].paused_until,
-            Event::Weather | Event::Heal { .. } | Event::HealClient { .. } | Event::Stage => 0,
+            Event::Weather | Event::Cut { .. } | Event::Heal { .. } | Event::HealClient { .. } | Event::Stage => 0,
         };
         if until > now {
             return Some((until, event));
@@ -208,7 +208,7 @@ impl<'a> World<'a> {
             Event::Arrive { server, conn, message } => self.arrive(server, conn, message),
             Event::Deliver { client, conn, message } => self.deliver(client, conn, message),
             Event::HungUp { client, conn } => self.hung_up(client, conn),
-            Event::ToLeader { from, link, message } if self.is_linked(from, link) && self.leader.is_some() => {
+            Event::ToLeader { from, link, message } if self.is_linked(from, link) && self.follows(from) => {
                 self.leader_hears(from, message);
             }
             Event::ToFollower { server, link, message } if self.is_linked(server, link) => {
@@ -225,6 +225,7 @@ impl<'a> World<'a> {
             Event::Timer { client, slot, timer } => self.timer(client, slot, timer),
             Event::Chore { client, chore } => self.do_chore(client, chore),
             Event::Weather => self.change_weather(),
+            Event::Cut { server } => self.cut_server(server),
             Event::Heal { server } => self.heal(server),
             Event::HealClient { client } => self.heal_client(client),
             Event::Stage => self.next_stage(),
