@@ -13,6 +13,8 @@ mod contender;
 mod ensemble;
 mod fact;
 mod guard;
+mod holding;
+mod line;
 mod message;
 mod oracle;
 mod server;

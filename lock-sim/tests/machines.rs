@@ -1,7 +1,7 @@
 //! Every machine, on as many schedules as a test run has time for; `cargo xtask simulate` plays them by the million.
 
 use lock_sim::{
-    Machine, Sort, Trace,
+    Sort, Trace,
     campaign::without,
     machine::ENOUGH,
     machines,

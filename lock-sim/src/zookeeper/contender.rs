@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use lock_zk::queue::{Kind, Standing, downgraded, is_followed, is_news, made_by, marks, prefix, standing};
+use lock_zk::queue::{Kind, made_by, prefix};
 
 use super::{
     chore::Task,
@@ -11,9 +11,7 @@ use super::{
     fact::Seen,
     guard::Guard,
     message::{Answer, Event, Op, Refusal, Reply},
-    oracle::Place,
     tree::{News, SessionId},
-    view::View,
     world::World,
 };
 use crate::{MS, Time};
@@ -88,27 +86,27 @@ pub(super) struct Hold {
 pub(super) struct Slot {
     pub(super) kind: Kind,
     pub(super) attempt: u32,
-    timer: u32,
-    stop: u32,
+    pub(super) timer: u32,
+    pub(super) stop: u32,
     pub(super) phase: Phase,
     pub(super) session: SessionId,
     pub(super) unique: String,
     pub(super) name: String,
     pub(super) token: u64,
-    waits: bool,
-    own: OwnWatch,
-    heard: (String, i32),
-    created: Option<Reply>,
-    listed: Option<Reply>,
-    synced: Option<Reply>,
-    found: Vec<String>,
-    watched: Option<Reply>,
-    mine: Option<Reply>,
-    ahead_news: Option<(News, u64)>,
+    pub(super) waits: bool,
+    pub(super) own: OwnWatch,
+    pub(super) heard: (String, i32),
+    pub(super) created: Option<Reply>,
+    pub(super) listed: Option<Reply>,
+    pub(super) synced: Option<Reply>,
+    pub(super) found: Vec<String>,
+    pub(super) watched: Option<Reply>,
+    pub(super) mine: Option<Reply>,
+    pub(super) ahead_news: Option<(News, u64)>,
     pub(super) hold: Option<Hold>,
     /// It goes on as a reader before it releases.
-    downgrades: bool,
-    entered_before: bool,
+    pub(super) downgrades: bool,
+    pub(super) entered_before: bool,
 }
 
 impl Slot {
@@ -145,20 +143,20 @@ impl Slot {
 }
 
 impl World<'_> {
-    fn slot(&mut self, client: usize, slot: usize) -> &mut Slot {
+    pub(super) fn slot(&mut self, client: usize, slot: usize) -> &mut Slot {
         &mut self.clients[client].slots[slot]
     }
 
-    fn say_of(&mut self, client: usize, slot: usize, what: std::fmt::Arguments<'_>) {
+    pub(super) fn say_of(&mut self, client: usize, slot: usize, what: std::fmt::Arguments<'_>) {
         self.trace.note(self.agenda.now(), format_args!("client {client}.{slot}"), what);
     }
 
-    fn ask_for(&mut self, client: usize, slot: usize, op: Op, what: What) {
+    pub(super) fn ask_for(&mut self, client: usize, slot: usize, op: Op, what: What) {
         let attempt = self.clients[client].slots[slot].attempt;
         self.ask(client, op, Waiter::Slot { slot, attempt, what });
     }
 
-    fn arm(&mut self, client: usize, slot: usize, delay: Time) {
+    pub(super) fn arm(&mut self, client: usize, slot: usize, delay: Time) {
         self.timers += 1;
         let timer = self.timers;
         self.slot(client, slot).timer = timer;
@@ -166,7 +164,7 @@ impl World<'_> {
     }
 
     /// A program wants the lock.
-    fn begin(&mut self, client: usize, slot: usize) {
+    pub(super) fn begin(&mut self, client: usize, slot: usize) {
         let kind = self.draw_kind();
         let (waits, stops) = (!self.chance.one_in(8), self.chance.one_in(5));
         let limit = self.chance.below(self.settings.timeout * 2);
@@ -182,7 +180,7 @@ impl World<'_> {
     }
 
     /// Starts an attempt under a new unique id.
-    fn start(&mut self, client: usize, slot: usize) {
+    pub(super) fn start(&mut self, client: usize, slot: usize) {
         self.uniques += 1;
         let unique = format!("u{:x}", self.uniques);
         let this = self.slot(client, slot);
@@ -196,7 +194,7 @@ impl World<'_> {
     }
 
     /// Its place is gone for sure, or ended with its session: from the beginning.
-    fn again(&mut self, client: usize, slot: usize) {
+    pub(super) fn again(&mut self, client: usize, slot: usize) {
         self.say_of(client, slot, format_args!("starts over"));
         self.start(client, slot);
     }
@@ -234,7 +232,7 @@ impl World<'_> {
         }
     }
 
-    fn enter(&mut self, client: usize, slot: usize) {
+    pub(super) fn enter(&mut self, client: usize, slot: usize) {
         let this = self.slot(client, slot);
         let prefix = prefix(&this.unique, this.session.into(), this.kind);
         (this.created, this.listed, this.phase) = (None, None, Phase::Entering);
@@ -274,7 +272,7 @@ impl World<'_> {
         }
     }
 
-    fn entered(&mut self, client: usize, slot: usize, zxid: u64) {
+    pub(super) fn entered(&mut self, client: usize, slot: usize, zxid: u64) {
         let this = self.slot(client, slot);
         let (created, listed) = (this.created.take(), this.listed.take());
         match created {
@@ -297,14 +295,14 @@ impl World<'_> {
         }
     }
 
-    fn back_off(&mut self, client: usize, slot: usize) {
+    pub(super) fn back_off(&mut self, client: usize, slot: usize) {
         self.slot(client, slot).phase = Phase::BackingOff;
         let pause = 2 * MS + self.chance.below(20 * MS);
         self.arm(client, slot, pause);
     }
 
     /// After a create without an answer: whether it was done.
-    fn recover(&mut self, client: usize, slot: usize) {
+    pub(super) fn recover(&mut self, client: usize, slot: usize) {
         self.slot(client, slot).phase = Phase::Recovering;
         self.slot(client, slot).synced = None;
         let barrier = self.barrier();
@@ -317,7 +315,7 @@ impl World<'_> {
         if self.has(Guard::WriteBeforeSearch) { Op::Beat } else { Op::Sync }
     }
 
-    fn searched(&mut self, client: usize, slot: usize, reply: Reply) {
+    pub(super) fn searched(&mut self, client: usize, slot: usize, reply: Reply) {
         let synced = matches!(self.slot(client, slot).synced, Some(Ok(_)));
         match reply {
             Ok(Answer::List(children)) if synced => {
@@ -334,7 +332,7 @@ impl World<'_> {
         }
     }
 
-    fn not_found(&mut self, client: usize, slot: usize) {
+    pub(super) fn not_found(&mut self, client: usize, slot: usize) {
         self.counts.add(Seen::NodeNotFound as usize);
         self.say_of(client, slot, format_args!("finds that its node was not made"));
         let id = self.clients[client].session_id();
@@ -343,13 +341,13 @@ impl World<'_> {
         self.back_off(client, slot);
     }
 
-    fn check_next(&mut self, client: usize, slot: usize) {
+    pub(super) fn check_next(&mut self, client: usize, slot: usize) {
         let Some(name) = self.slot(client, slot).found.pop() else { return self.not_found(client, slot) };
         self.slot(client, slot).phase = Phase::Checking;
         self.ask_for(client, slot, Op::Read(name), What::Owner);
     }
 
-    fn checked(&mut self, client: usize, slot: usize, reply: Reply, zxid: u64) {
+    pub(super) fn checked(&mut self, client: usize, slot: usize, reply: Reply, zxid: u64) {
         let (present, own) = (self.clients[client].session_id(), self.has(Guard::OwnSession));
         match reply {
             Ok(Answer::Node { name, session, czxid, .. }) if session == present || !own => {
@@ -368,12 +366,12 @@ impl World<'_> {
         }
     }
 
-    fn look(&mut self, client: usize, slot: usize) {
+    pub(super) fn look(&mut self, client: usize, slot: usize) {
         self.slot(client, slot).phase = Phase::Looking;
         self.ask_for(client, slot, Op::List, What::Look);
     }
 
-    fn looked(&mut self, client: usize, slot: usize, reply: Reply, zxid: u64) {
+    pub(super) fn looked(&mut self, client: usize, slot: usize, reply: Reply, zxid: u64) {
         match reply {
             Ok(Answer::List(children)) => self.stand(client, slot, &children, zxid, true),
             Err(Refusal::NoNode | Refusal::SessionEnded) => self.again(client, slot),
@@ -381,330 +379,8 @@ impl World<'_> {
         }
     }
 
-    /// Where the own node stands, by the rules of the backend, less what was taken out of them.
-    fn view<'a>(&self, client: usize, slot: usize, children: &'a [String]) -> View<'a> {
-        let this = &self.clients[client].slots[slot];
-        View::new(children, &this.name, this.kind, |guard| self.has(guard))
-    }
-
-    fn stand(&mut self, client: usize, slot: usize, children: &[String], zxid: u64, waited: bool) {
-        let view = self.view(client, slot, children);
-        let stands = match standing(view.names(), view.own()) {
-            Standing::Behind(_) if !self.has(Guard::Predecessor) => Standing::Holds,
-            Standing::Behind(ahead) => Standing::Behind(view.real(ahead)),
-            other => other,
-        };
-        match stands {
-            Standing::Gone => self.again(client, slot),
-            Standing::Disagrees { .. } => {
-                self.counts.add(Seen::Disagreed as usize);
-                self.give_up(client, slot);
-            }
-            Standing::Holds => {
-                if self.grant(client, slot, zxid) {
-                    if waited {
-                        self.counts.add(Seen::GrantedByLook as usize);
-                    }
-                    self.tell(client, slot, children);
-                } else {
-                    self.slot(client, slot).phase = Phase::Admission;
-                    self.arm(client, slot, self.settings.tick / 4);
-                }
-            }
-            Standing::Behind(_) | Standing::Gate if !self.slot(client, slot).waits => self.give_up(client, slot),
-            Standing::Behind(ahead) => {
-                let ahead = ahead.to_owned();
-                self.set_watches_for(client, slot, ahead);
-            }
-            Standing::Gate => {
-                self.slot(client, slot).phase = Phase::AtGate;
-                self.ask_for(client, slot, Op::ListAndWatch, What::Gate);
-            }
-        }
-    }
-
-    fn tell(&mut self, client: usize, slot: usize, children: &[String]) {
-        let this = self.slot(client, slot);
-        let (name, permit) = (this.name.clone(), matches!(this.kind, Kind::Permit { .. }));
-        if permit && is_followed(children, &name) && self.has(Guard::GateTells) {
-            self.counts.add(Seen::GateTold as usize);
-            self.chore(client, Task::Announce(name));
-        }
-    }
-
-    fn set_watches_for(&mut self, client: usize, slot: usize, ahead: String) {
-        self.counts.add(Seen::Waited as usize);
-        self.say_of(client, slot, format_args!("waits for {ahead}"));
-        let own = self.slot(client, slot).own == OwnWatch::None && self.has(Guard::OwnNodeWatch);
-        let this = self.slot(client, slot);
-        (this.watched, this.ahead_news) = (None, None);
-        this.mine = (!own).then_some(Ok(Answer::Done));
-        this.phase = Phase::SettingWatches { ahead: ahead.clone() };
-        let name = this.name.clone();
-        self.ask_for(client, slot, Op::Watch(ahead), What::Ahead);
-        if own {
-            self.ask_for(client, slot, Op::Watch(name), What::Own);
-        }
-    }
-
-    /// One of the two watches was answered: they are looked at together.
-    fn watching(&mut self, client: usize, slot: usize) {
-        let present = self.clients[client].session_id();
-        let this = &mut self.clients[client].slots[slot];
-        let Phase::SettingWatches { ahead } = this.phase.clone() else { return };
-        // Each is registered when its answer comes: what it has to tell comes after that.
-        if let Some(Ok(Answer::Node { session, .. })) = &this.mine
-            && *session == present
-            && this.own == OwnWatch::None
-        {
-            this.own = OwnWatch::Set;
-            let name = this.name.clone();
-            self.watch(client, Some(name), slot, true);
-        } else if let Some(Ok(Answer::Node { .. })) = &this.watched
-            && this.mine.is_none()
-        {
-            self.watch(client, Some(ahead.clone()), slot, false);
-        }
-        let this = &mut self.clients[client].slots[slot];
-        let (Some(watched), Some(mine)) = (this.watched.clone(), this.mine.clone()) else { return };
-        match mine {
-            Ok(Answer::Node { session, .. }) if session != present => return self.again(client, slot),
-            Err(Refusal::NoNode) => return self.again(client, slot),
-            Err(_) => return self.look(client, slot),
-            Ok(_) => {}
-        }
-        let Ok(Answer::Node { version, .. }) = watched else { return self.look(client, slot) };
-        let now = (ahead.clone(), version);
-        let news = is_news(&now, &this.heard);
-        this.heard = now;
-        if news && self.has(Guard::GateVersions) {
-            return self.look(client, slot);
-        }
-        self.slot(client, slot).phase = Phase::Waiting { ahead: ahead.clone() };
-        let heard = self.slot(client, slot).ahead_news.take();
-        if heard.is_none() {
-            self.watch(client, Some(ahead), slot, false);
-        }
-        match self.slot(client, slot).own {
-            OwnWatch::Deleted => self.again(client, slot),
-            OwnWatch::Changed => {
-                self.slot(client, slot).own = OwnWatch::None;
-                self.look(client, slot);
-            }
-            OwnWatch::None | OwnWatch::Set => {
-                if let Some((news, zxid)) = heard {
-                    self.ahead_changed(client, slot, &news, zxid);
-                }
-            }
-        }
-    }
-
-    fn at_gate(&mut self, client: usize, slot: usize, reply: Reply) {
-        match reply {
-            Ok(Answer::List(children)) => {
-                let view = self.view(client, slot, &children);
-                if standing(view.names(), view.own()) == Standing::Gate {
-                    self.watch(client, None, slot, false);
-                } else {
-                    self.look(client, slot);
-                }
-            }
-            Err(Refusal::NoNode) => self.again(client, slot),
-            _ => self.look(client, slot),
-        }
-    }
-
-    /// A watch has fired.
-    pub(super) fn news(&mut self, client: usize, slot: usize, own: bool, news: &News, zxid: u64) {
-        let this = &mut self.clients[client].slots[slot];
-        if own {
-            this.own = if matches!(news, News::Deleted(_)) { OwnWatch::Deleted } else { OwnWatch::Changed };
-        }
-        match this.phase {
-            Phase::SettingWatches { .. } if !own => this.ahead_news = Some((news.clone(), zxid)),
-            Phase::Waiting { .. } if own => {
-                if this.own == OwnWatch::Deleted {
-                    self.again(client, slot);
-                } else {
-                    this.own = OwnWatch::None;
-                    self.look(client, slot);
-                }
-            }
-            Phase::Waiting { .. } => self.ahead_changed(client, slot, news, zxid),
-            Phase::AtGate if !own => self.look(client, slot),
-            Phase::Holding if own => self.own_changed(client, slot),
-            _ => {}
-        }
-    }
-
-    fn ahead_changed(&mut self, client: usize, slot: usize, news: &News, zxid: u64) {
-        let handed_on = match news {
-            News::Changed(name) => marks(name) || !self.has(Guard::OnlyWritersMark),
-            News::Deleted(_) => !self.has(Guard::LookAfterDeletion),
-            News::Children => false,
-        };
-        let of_lock = !matches!(self.slot(client, slot).kind, Kind::Permit { .. });
-        if handed_on && of_lock && self.grant(client, slot, zxid) {
-            self.counts.add(Seen::HandedOn as usize);
-        } else {
-            self.look(client, slot);
-        }
-    }
-
-    fn grant(&mut self, client: usize, slot: usize, evidence: u64) -> bool {
-        if !self.admits(client) {
-            self.counts.add(Seen::NotAdmitted as usize);
-            return false;
-        }
-        let (until, session) = (self.deadline(client), self.clients[client].session_id());
-        let this = self.slot(client, slot);
-        this.hold = Some(Hold { session, until, lost: false, evidence });
-        this.phase = Phase::Holding;
-        self.granted(Place { client, slot });
-        let long = if self.chance.one_in(4) { self.settings.timeout } else { self.settings.tick / 2 };
-        let hold = self.chance.mostly_short(long);
-        self.arm(client, slot, hold);
-        self.guard_node(client, slot);
-        true
-    }
-
-    /// Guards the holder's node, by the watch that is set on it or by one of its own.
-    fn guard_node(&mut self, client: usize, slot: usize) {
-        match self.slot(client, slot).own {
-            OwnWatch::Set => {}
-            OwnWatch::None => {
-                let name = self.slot(client, slot).name.clone();
-                self.ask_for(client, slot, Op::Watch(name), What::Guard);
-            }
-            OwnWatch::Changed | OwnWatch::Deleted => self.own_changed(client, slot),
-        }
-    }
-
-    fn own_changed(&mut self, client: usize, slot: usize) {
-        let this = self.slot(client, slot);
-        if this.own == OwnWatch::Deleted {
-            self.taken_away(client, slot);
-        } else {
-            this.own = OwnWatch::None;
-            self.guard_node(client, slot);
-        }
-    }
-
-    fn guarded(&mut self, client: usize, slot: usize, reply: &Reply) {
-        let this = self.slot(client, slot);
-        if this.phase != Phase::Holding {
-            return;
-        }
-        match reply {
-            Ok(Answer::Node { name, .. }) if *name == this.name => {
-                this.own = OwnWatch::Set;
-                let name = name.clone();
-                self.watch(client, Some(name), slot, true);
-            }
-            Err(Refusal::NoNode) => self.taken_away(client, slot),
-            Err(Refusal::Unknown) => self.guard_node(client, slot),
-            _ => {}
-        }
-    }
-
-    fn taken_away(&mut self, client: usize, slot: usize) {
-        if let Some(hold) = self.slot(client, slot).hold.as_mut().filter(|hold| !hold.lost) {
-            hold.lost = true;
-            self.counts.add(Seen::TakenAway as usize);
-            self.say_of(client, slot, format_args!("hears that its node was deleted"));
-        }
-    }
-
-    /// The session's deadline has moved: so do those of its guards, but for those that have passed.
-    pub(super) fn renew(&mut self, client: usize, now: Time, deadline: Time) {
-        for slot in 0..self.clients[client].slots.len() {
-            let this = &mut self.clients[client].slots[slot];
-            let Some(hold) = this.hold.as_mut().filter(|hold| !hold.lost) else { continue };
-            if now < hold.until {
-                hold.until = hold.until.max(deadline);
-                continue;
-            }
-            hold.lost = true;
-            self.counts.add(Seen::Lapsed as usize);
-            self.say_of(client, slot, format_args!("has lost its grant, which ran out"));
-            let this = self.slot(client, slot);
-            if this.phase == Phase::Holding && self.has(Guard::LapsedWithdraws) {
-                let name = self.slot(client, slot).name.clone();
-                self.chore(client, Task::Delete { name, marked: false });
-            }
-        }
-    }
-
-    /// The program is through.
-    pub(super) fn release(&mut self, client: usize, slot: usize) {
-        let present = self.clients[client].session_id();
-        let this = self.slot(client, slot);
-        let (name, exclusive) = (this.name.clone(), this.kind == Kind::Exclusive);
-        let ended = this.hold.take().is_none_or(|hold| hold.session != present);
-        self.say_of(client, slot, format_args!("releases"));
-        if ended {
-            return self.finish(client, slot);
-        }
-        self.slot(client, slot).phase = Phase::Releasing;
-        let op = if exclusive { Op::Marked(name) } else { Op::Delete(name) };
-        self.ask_for(client, slot, op, What::Release);
-    }
-
-    fn released(&mut self, client: usize, slot: usize, reply: &Reply) {
-        if matches!(reply, Err(Refusal::Unknown)) && self.has(Guard::RepeatedRemoval) {
-            let name = self.slot(client, slot).name.clone();
-            self.chore(client, Task::Delete { name, marked: false });
-        }
-        self.finish(client, slot);
-    }
-
-    fn exchange(&mut self, client: usize, slot: usize) {
-        let this = self.slot(client, slot);
-        this.downgrades = false;
-        let Some(reader) = downgraded(&this.name, this.token) else { return };
-        let writer = this.name.clone();
-        // From here on its program only reads.
-        this.kind = Kind::Read { was: Some(this.token) };
-        this.phase = Phase::Exchanging { reader: reader.clone() };
-        this.own = OwnWatch::None;
-        // The exchange deletes the guarded node.
-        self.watch_no_more(client, &writer);
-        self.counts.add(Seen::Downgraded as usize);
-        self.say_of(client, slot, format_args!("goes on as the reader {reader}"));
-        if self.has(Guard::OneExchange) {
-            self.ask_for(client, slot, Op::Replace { writer, reader }, What::Exchange);
-        } else {
-            self.ask_for(client, slot, Op::Delete(writer), What::Empty);
-            self.ask_for(client, slot, Op::CreatePlain { name: reader }, What::Exchange);
-        }
-    }
-
-    fn exchanged(&mut self, client: usize, slot: usize, reply: &Reply) {
-        let repeated = self.has(Guard::RepeatedRemoval);
-        let this = self.slot(client, slot);
-        let Phase::Exchanging { reader } = this.phase.clone() else { return };
-        let unique = this.unique.clone();
-        match reply {
-            Ok(_) => {
-                let lost = this.hold.as_ref().is_none_or(|hold| hold.lost);
-                (this.name, this.phase) = (reader.clone(), Phase::Holding);
-                if lost {
-                    self.chore(client, Task::Delete { name: reader, marked: false });
-                }
-                let hold = self.chance.mostly_short(self.settings.tick);
-                self.arm(client, slot, hold);
-                self.guard_node(client, slot);
-            }
-            Err(Refusal::Unknown) if repeated => {
-                self.chore(client, Task::Find { unique });
-                self.finish(client, slot);
-            }
-            Err(_) => self.finish(client, slot),
-        }
-    }
-
     /// The caller does not want it any more, or cannot have it.
-    fn give_up(&mut self, client: usize, slot: usize) {
+    pub(super) fn give_up(&mut self, client: usize, slot: usize) {
         self.counts.add(Seen::GaveUp as usize);
         self.say_of(client, slot, format_args!("gives up"));
         let marked = !self.has(Guard::OnlyHoldersMark);
@@ -737,7 +413,7 @@ impl World<'_> {
         self.finish(client, slot);
     }
 
-    fn finish(&mut self, client: usize, slot: usize) {
+    pub(super) fn finish(&mut self, client: usize, slot: usize) {
         let this = self.slot(client, slot);
         this.attempt += 1;
         (this.phase, this.hold) = (Phase::Idle, None);
@@ -773,7 +449,7 @@ impl World<'_> {
         }
     }
 
-    fn draw_kind(&mut self) -> Kind {
+    pub(super) fn draw_kind(&mut self) -> Kind {
         let (writers, readers, permits) = self.weather.mix;
         let drawn = self.chance.below(writers + readers + permits);
         if drawn < writers {
