@@ -68,7 +68,7 @@ pub(super) struct Session {
 pub(super) enum Waiter {
     Nobody,
     Beat,
-    Slot { slot: usize, attempt: u32, what: What },
+    Slot { slot: usize, attempt: u32, step: u32, what: What },
     Chore { chore: u32, what: What },
 }
 
@@ -357,8 +357,9 @@ impl World<'_> {
                     session.beating = false;
                 }
             }
-            Waiter::Slot { slot, attempt, what } => {
-                if self.clients[client].slots[slot].attempt == attempt {
+            Waiter::Slot { slot, attempt, step, what } => {
+                let contender = &self.clients[client].slots[slot];
+                if contender.attempt == attempt && contender.step == step {
                     self.contender_hears(client, slot, what, reply, zxid);
                 }
             }

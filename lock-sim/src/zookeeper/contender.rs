@@ -86,6 +86,8 @@ pub(super) struct Hold {
 pub(super) struct Slot {
     pub(super) kind: Kind,
     pub(super) attempt: u32,
+    /// Counts what it asks for: answers to what it asked before are of no interest.
+    pub(super) step: u32,
     pub(super) timer: u32,
     pub(super) stop: u32,
     pub(super) phase: Phase,
@@ -114,6 +116,7 @@ impl Slot {
         Self {
             kind: Kind::Exclusive,
             attempt: 0,
+            step: 0,
             timer: 0,
             stop: 0,
             phase: Phase::Idle,
@@ -152,8 +155,13 @@ impl World<'_> {
     }
 
     pub(super) fn ask_for(&mut self, client: usize, slot: usize, op: Op, what: What) {
-        let attempt = self.clients[client].slots[slot].attempt;
-        self.ask(client, op, Waiter::Slot { slot, attempt, what });
+        let this = self.slot(client, slot);
+        // These are the second one of two that are sent together.
+        if !matches!(what, What::List | What::Search | What::Own) {
+            this.step += 1;
+        }
+        let (attempt, step) = (this.attempt, this.step);
+        self.ask(client, op, Waiter::Slot { slot, attempt, step, what });
     }
 
     pub(super) fn arm(&mut self, client: usize, slot: usize, delay: Time) {
@@ -385,12 +393,12 @@ impl World<'_> {
         self.say_of(client, slot, format_args!("gives up"));
         let marked = !self.has(Guard::OnlyHoldersMark);
         let this = self.slot(client, slot);
-        let (name, unique, attempt) = (this.name.clone(), this.unique.clone(), this.attempt);
+        let (name, unique, (attempt, step)) = (this.name.clone(), this.unique.clone(), (this.attempt, this.step));
         let marked = marked && this.kind == Kind::Exclusive;
         match this.phase.clone() {
             Phase::Entering if this.created.is_none() => {
                 let chore = self.chore(client, Task::Await { unique });
-                let from = Waiter::Slot { slot, attempt, what: What::Create };
+                let from = Waiter::Slot { slot, attempt, step, what: What::Create };
                 self.hand_over(client, from, Waiter::Chore { chore, what: What::Create });
             }
             Phase::Entering => match this.created.clone() {

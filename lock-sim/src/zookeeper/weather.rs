@@ -95,6 +95,10 @@ impl World<'_> {
 
     fn pause_server(&mut self) {
         let server = self.unlucky_server();
+        // A pause is not made longer: what waits for its end would come out of order.
+        if self.servers[server].deaf_until > self.now() {
+            return;
+        }
         self.counts.add(Seen::ServerPause as usize);
         let most = self.chance.one_of(&[self.settings.tick, self.settings.sync_limit, self.settings.timeout * 2]);
         let until = self.now() + self.chance.below(most);
@@ -106,8 +110,7 @@ impl World<'_> {
         }
         let deaf = if self.chance.one_in(2) { 0 } else { self.chance.below(2 * MS) };
         let this = &mut self.servers[server];
-        this.paused_until = this.paused_until.max(until);
-        this.deaf_until = this.deaf_until.max(until + deaf);
+        (this.paused_until, this.deaf_until) = (until, until + deaf);
     }
 
     pub(super) fn cut_server(&mut self, server: usize) {
@@ -169,11 +172,13 @@ impl World<'_> {
 
     fn pause_client(&mut self) {
         let client = self.chance.place(self.clients.len());
+        if self.clients[client].paused_until > self.now() {
+            return;
+        }
         self.counts.add(Seen::ClientPause as usize);
         let until = self.now() + self.chance.mostly_short(self.settings.timeout * 2);
         self.note(format_args!("client {client}"), format_args!("is stopped for a while"));
-        let this = &mut self.clients[client];
-        this.paused_until = this.paused_until.max(until);
+        self.clients[client].paused_until = until;
     }
 
     /// Somebody connects with the session's id and password, at some server.
