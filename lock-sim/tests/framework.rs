@@ -38,10 +38,10 @@ impl Machine for Draws {
         let number = Chance::new(seed).below(1_000_000);
         trace.note(0, "draws", format_args!("{number}"));
         let mut counts = Counts::default();
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             counts.add(0);
         }
-        let caught = without.is_some() && number % 500 == 0;
+        let caught = without.is_some() && number.is_multiple_of(500);
         let violation = caught.then(|| Violation { invariant: "M", text: format!("drew {number}"), at: 0 });
         Outcome { violation, grants: 1, steps: 1, counts }
     }
