@@ -1,14 +1,16 @@
 //! Worker processes, and what they did: started, watched, struck and ended.
 
+mod holder;
 mod member;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use lock_core::{BootInstant, Clock, FencingToken};
+use lock_core::Clock;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use self::member::Member;
+pub use self::holder::Holder;
+use self::{holder::holder, member::Member};
 use super::{
     check,
     events::{Attempt, Blow, History, Lock, What, now},
@@ -58,17 +60,6 @@ impl CrewOptions {
             wait: Duration::from_secs(2),
         }
     }
-}
-
-/// Who holds a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder {
-    /// Whose hold it is.
-    pub whose: Attempt,
-    /// Its token.
-    pub token: FencingToken,
-    /// Its last deadline.
-    pub valid_until: BootInstant,
 }
 
 /// Running worker processes and the store that they write to. Dropped, they are killed.
@@ -332,31 +323,4 @@ impl Crew {
         }
         Ok(())
     }
-}
-
-fn holder(history: &History, lock: Lock) -> Option<Holder> {
-    let dead = |whose: Attempt| {
-        history.blows.iter().any(|struck| struck.process == whose.process && struck.blow == Blow::Killed)
-    };
-    let mut over = Vec::new();
-    let mut extended = Vec::new();
-    for event in history.events.iter().rev().filter(|event| event.whose.lock == lock) {
-        match event.what {
-            What::Releasing | What::Lost { .. } | What::FirstInvalid { .. } => over.push(event.whose),
-            What::Extended { valid_until } => extended.push((event.whose, valid_until)),
-            What::Granted { token, valid_until } if !over.contains(&event.whose) && !dead(event.whose) => {
-                // The latest comes first.
-                let latest = extended.iter().find(|(whose, _)| *whose == event.whose);
-                return Some(Holder {
-                    whose: event.whose,
-                    token,
-                    valid_until: latest.map_or(valid_until, |(_, until)| *until),
-                });
-            }
-            // Every earlier one has ended before this one was granted, but for one that was stopped or cut off.
-            What::Granted { .. } if over.len() > 64 => return None,
-            _ => {}
-        }
-    }
-    None
 }
