@@ -13,7 +13,7 @@ pub use self::holder::Holder;
 use self::{holder::holder, member::Member};
 use super::{
     check,
-    events::{Attempt, Blow, History, Lock, What, now},
+    events::{Blow, History, Lock, What, now},
     record::Record,
     sink::Sink,
     worker::{Order, Worker},
