@@ -162,11 +162,11 @@ fn beside(figures: &Figures) -> String {
         text.push_str(&format!("; validity was compared {compared} times with what the servers held"));
     }
     for (count, what) in [
-        (figures.refused, "late writes were refused by the fence"),
-        (figures.unknown, "requests ended without anybody knowing whether they were carried out"),
+        (figures.refused, "late writes refused by the fence"),
+        (figures.unknown, "requests of which nobody knows whether they were carried out"),
     ] {
         if count > 0 {
-            text.push_str(&format!("; {count} {what}"));
+            text.push_str(&format!("; {what}: {count}"));
         }
     }
     text + "."

@@ -144,7 +144,7 @@ fn draw_late_write(write: LateWrite, panel: &Panel, top: f64) -> Markup {
     };
     html! {
         @if panel.span.contains(write.at) {
-            path class=(class) d=(triangle(panel.x(write.at), top + 3.0)) { title { (words) " at " (millis(write.at)) } }
+            path class=(class) d=(triangle(panel.x(write.at), top + 10.0)) { title { (words) " at " (millis(write.at)) } }
         }
     }
 }
@@ -203,7 +203,7 @@ fn cross(x: f64, y: f64) -> String {
 }
 
 fn triangle(x: f64, y: f64) -> String {
-    format!("M{} {}h9l-4.5 9z", px(x - 4.5), px(y))
+    format!("M{} {}h6l-3 6z", px(x - 3.0), px(y))
 }
 
 /// A coordinate: a tenth of a pixel is all that can be seen.
@@ -238,10 +238,10 @@ pub(super) fn legend() -> Markup {
         (html! { rect.overlap x="0" y="0" width="30" height="17" {} }, "two holders are valid"),
         (html! { path.gap d="M2 9h26" {} }, "the longest time without a grant of the busy lock"),
         (
-            html! { path.late d=(triangle(15.0, 4.0)) {} },
+            html! { path.late d=(triangle(15.0, 6.0)) {} },
             "a late write that the store without a fence took, the fenced one not",
         ),
-        (html! { path.late.refused d=(triangle(15.0, 4.0)) {} }, "a late write that neither took"),
+        (html! { path.late.refused d=(triangle(15.0, 6.0)) {} }, "a late write that neither took"),
     ];
     html! {
         ul.legend {

@@ -24,6 +24,9 @@ pub(crate) struct Scenery {
 /// What is around the part that is looked at closely, in milliseconds.
 const AROUND: f64 = 150.0;
 
+/// How much of the time before the fault is shown at most, in milliseconds.
+const BEFORE: f64 = 2_500.0;
+
 impl Timeline {
     /// The timeline of a run.
     pub(crate) fn of(findings: &Findings, writes: &[Write], scenery: &Scenery) -> Self {
@@ -31,7 +34,8 @@ impl Timeline {
         let end = ms(scenery.moments.end);
         let first = findings.spans.iter().map(|span| span.granted_ms).fold(-AROUND, f64::min);
         let last = findings.spans.iter().map(|span| span.granted_ms).fold(end, f64::max);
-        let whole = Span { from: first.floor(), until: last.ceil() };
+        // A busy machine takes its time until all clients are at work.
+        let whole = Span { from: first.max(-BEFORE).floor(), until: last.ceil() };
         let both = findings.exclusion.overlaps.iter();
         let mut timeline = Self {
             whole,
@@ -52,7 +56,7 @@ impl Timeline {
         let holds = self.lanes.iter().flat_map(|lane| &lane.holds);
         let losses = holds.filter_map(|hold| hold.knew.or(hold.valid_until)).filter(|at| *at >= 0.0);
         let overlaps = self.overlaps.iter().map(|span| span.until);
-        let last = overlaps.chain(losses).chain([self.gap.until]).fold(0.0, f64::max);
+        let last = overlaps.chain(losses).max_by(f64::total_cmp).unwrap_or(self.gap.until);
         let first = self.overlaps.iter().map(|span| span.from).fold(0.0, f64::min);
         // A closer look is at less than the whole.
         let longest = self.whole.length() * 0.6;
@@ -79,6 +83,9 @@ fn lanes(findings: &Findings, writes: &[Write], moments: Moments) -> Vec<Lane> {
     let mut lanes: BTreeMap<(bool, usize, usize), Lane> = BTreeMap::new();
     for span in &findings.spans {
         let Attempt { process, client, .. } = span.whose;
+        if rounded(span.ended_ms) < -BEFORE {
+            continue;
+        }
         let new = || Lane {
             lock: if span.whose.lock == Lock::Busy { "busy" } else { "kept" }.into(),
             client: format!("process {}, client {}", process + 1, client + 1),
