@@ -1,6 +1,7 @@
 //! Time: the boot-time clock that validity is counted on, and the one place that reads a wall clock.
 
 use std::{
+    cell::Cell,
     fmt,
     sync::OnceLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -64,6 +65,12 @@ enum Source {
     #[default]
     Boot,
     Runtime,
+    Simulated,
+}
+
+thread_local! {
+    /// What the simulated clock of this thread shows, in nanoseconds.
+    static SIMULATED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Timers stand still in a suspend, so a longer sleep is cut into slices and the clock is read again after each.
@@ -86,6 +93,20 @@ impl Clock {
         Self(Source::Runtime)
     }
 
+    /// A clock that shows what this thread was told last by [`Clock::simulate`]: for simulators, which have no runtime.
+    /// Nothing can sleep on it.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn simulated() -> Self {
+        Self(Source::Simulated)
+    }
+
+    /// Sets the simulated clock of this thread.
+    #[doc(hidden)]
+    pub fn simulate(now: BootInstant) {
+        SIMULATED.set(now.0);
+    }
+
     /// The present moment.
     #[must_use]
     pub fn now(self) -> BootInstant {
@@ -96,6 +117,7 @@ impl Clock {
                 BootInstant(nanos)
             }
             Source::Runtime => runtime_now(),
+            Source::Simulated => BootInstant(SIMULATED.get()),
         }
     }
 
@@ -112,6 +134,7 @@ impl Clock {
             let slice = match self.0 {
                 Source::Boot => left.min(SLICE),
                 Source::Runtime => left,
+                Source::Simulated => return std::future::pending().await,
             };
             sleep_on_runtime(slice).await;
         }

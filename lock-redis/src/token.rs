@@ -40,7 +40,14 @@ pub fn forgotten_at(number: u64, now: u64, ttl: Duration) -> u64 {
     number.max(now).saturating_add(micros(KEPT)).saturating_add(micros(ttl))
 }
 
-/// What a client proposes: never below what it has seen, and never below its clock.
+/// What a client proposes whose clock shows `now` and that has seen `last_seen`: above that, so that what was given to it is
+/// not given again where it was forgotten, and never below its clock.
+#[must_use]
+pub fn proposal(now: u64, last_seen: u64) -> u64 {
+    now.max(last_seen.saturating_add(1))
+}
+
+/// What a client proposes: above what it has seen, and never below its clock.
 #[derive(Debug, Default)]
 pub struct Proposals {
     last_seen: AtomicU64,
@@ -50,7 +57,7 @@ impl Proposals {
     /// The proposal for the next acquisition.
     #[must_use]
     pub fn next(&self) -> u64 {
-        wall_micros().max(self.last_seen.load(Ordering::Relaxed))
+        proposal(wall_micros(), self.last_seen.load(Ordering::Relaxed))
     }
 
     /// Notes a number that was granted.
@@ -98,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn a_client_proposes_no_less_than_it_has_seen() {
+    fn a_client_proposes_more_than_it_has_seen() {
         let proposals = Proposals::default();
         proposals.seen(u64::MAX - 1);
         proposals.seen(7);
-        assert_eq!(proposals.next(), u64::MAX - 1);
+        assert_eq!(proposals.next(), u64::MAX);
     }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Resul
         let error = (!is_gone).then(|| unavailable(panel, "confirms the downgrade", failed));
         return give_up(&redlock, &writer, error).await;
     }
-    let holdings = Holdings::of_a_downgrade(panel.len(), &confirmed, writer.token);
+    let holdings = writer.holdings(|holdings| Holdings::of_a_downgrade(holdings, &confirmed, writer.token));
     let until = holdings.valid_until();
     let reader = Arc::new(become_reader(&writer, holdings));
     // The nodes began to count anew. A deadline that has passed stays passed.

@@ -40,6 +40,8 @@ pub enum Renewal {
 #[derive(Debug, Clone)]
 pub struct Holdings {
     nodes: Vec<Holding>,
+    /// What each node was asked for and has not answered, as far as is known.
+    open: Vec<Open>,
     /// Whether a renewal has begun: from then on each node may have been asked to join.
     renewed: bool,
     /// Whether they are another lease's by now: what is still answered about this one does not count.
@@ -68,6 +70,15 @@ pub enum Standing {
     Lost,
 }
 
+/// Requests that may reach a node yet, and take it for this lease.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    /// The acquisition has not been answered.
+    vote: bool,
+    /// It was asked to join; one that is not answered is asked again, so it is not known of each whether it has come.
+    join: bool,
+}
+
 /// How a node went on with a downgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Downgraded {
@@ -80,22 +91,31 @@ impl Holdings {
     /// On `nodes` nodes, of none of which anything is known.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
-        Self { nodes: vec![Holding::Absent; nodes], renewed: false, handed_over: false }
+        let open = vec![Open { vote: true, join: false }; nodes];
+        Self { nodes: vec![Holding::Absent; nodes], open, renewed: false, handed_over: false }
     }
 
     /// `node` granted, and counts for the grant.
     pub fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
         self.nodes[node] = Holding::Held(Kept { number, until });
+        self.open[node].vote = false;
+    }
+
+    /// `node` granted when the vote had been won already, and joins the lease.
+    pub fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
+        self.open[node].vote = false;
+        self.join(node, number, until);
     }
 
     /// `node` refused the acquisition, so there is nothing on it to be given back, unless it was asked to join since.
     pub fn refuse(&mut self, node: usize) {
+        self.open[node].vote = false;
         if self.nodes[node] == Holding::Absent && !self.renewed {
             self.nodes[node] = Holding::Never;
         }
     }
 
-    /// `node` has joined the lease: it granted late, or was free and was taken again.
+    /// `node` has joined the lease: it was free and was taken again.
     pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if matches!(self.nodes[node], Holding::Never | Holding::Absent) {
             self.nodes[node] = Holding::Joined(Kept { number, until });
@@ -105,17 +125,18 @@ impl Holdings {
     /// What to send to each node for a renewal.
     pub fn renew(&mut self) -> Vec<Renewal> {
         self.renewed = true;
-        let renewal = |holding: &mut Holding| match *holding {
+        let renewal = |(holding, open): (&mut Holding, &mut Open)| match *holding {
             Holding::Held(kept) | Holding::Joined(kept) => {
                 *holding = Holding::Held(kept);
                 Renewal::Extend(kept.number)
             }
             Holding::Never | Holding::Absent => {
                 *holding = Holding::Absent;
+                open.join = true;
                 Renewal::Rejoin
             }
         };
-        self.nodes.iter_mut().map(renewal).collect()
+        self.nodes.iter_mut().zip(&mut self.open).map(renewal).collect()
     }
 
     /// `node` has extended the holding of this number.
@@ -176,11 +197,13 @@ impl Holdings {
     /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. They have
     /// kept the lease without a gap. Of the others nobody knows; they are asked to join again.
     #[must_use]
-    pub fn of_a_downgrade(nodes: usize, confirmed: &[Downgraded], token: u64) -> Self {
-        let mut holdings = Self { renewed: true, ..Self::new(nodes) };
+    pub fn of_a_downgrade(writer: &Self, confirmed: &[Downgraded], token: u64) -> Self {
+        let mut holdings = Self { renewed: true, ..Self::new(writer.nodes.len()) };
         for Downgraded { node, until } in confirmed {
             holdings.grant(*node, token, *until);
         }
+        // What was on its way for the writer is on its way yet.
+        holdings.open.clone_from(&writer.open);
         holdings
     }
 
@@ -192,6 +215,12 @@ impl Holdings {
             Holding::Never | Holding::Absent => None,
         });
         largest(deadlines, majority(self.nodes.len()))
+    }
+
+    /// Whether a request may be on its way that takes `node` for this lease, also after it was given back.
+    #[must_use]
+    pub fn may_come_to(&self, node: usize) -> bool {
+        self.open[node].vote || self.open[node].join
     }
 
     /// Whether something of this lease may be on `node`.
@@ -280,10 +309,22 @@ mod tests {
         let confirmed = |nodes: &[usize]| -> Vec<Downgraded> {
             nodes.iter().map(|node| Downgraded { node: *node, until: at(200) }).collect()
         };
-        assert!(!Holdings::of_a_downgrade(5, &confirmed(&[0, 3]), 7).is_kept());
-        let mut reader = Holdings::of_a_downgrade(5, &confirmed(&[0, 1, 3]), 7);
+        assert!(!Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 3]), 7).is_kept());
+        let mut reader = Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 1, 3]), 7);
         assert!(reader.is_kept() && reader.may_be_on(2));
         assert_eq!(reader.renew()[2..], [Renewal::Rejoin, Renewal::Extend(7), Renewal::Rejoin]);
+    }
+
+    #[test]
+    fn nothing_is_on_its_way_to_a_node_that_answered_its_vote_and_was_not_asked_to_join() {
+        let mut holdings = granted(5);
+        holdings.grant_late(3, 1, at(100));
+        assert_eq!([0, 3, 4].map(|node| holdings.may_come_to(node)), [false, false, true]);
+        holdings.denied(0, 1);
+        holdings.renew();
+        holdings.join(0, 1, at(200));
+        let reader = Holdings::of_a_downgrade(&holdings, &[Downgraded { node: 0, until: at(200) }], 1);
+        assert_eq!([0, 3, 4].map(|node| reader.may_come_to(node)), [true, false, true]);
     }
 
     proptest! {

@@ -74,9 +74,9 @@ impl Held {
     pub(crate) async fn give_back(&self) -> Released {
         let panel = &self.panel;
         let calls: Vec<Option<ScriptCall>> = self.holdings(|holdings| {
-            // With a tombstone where nothing is found: a late grant or a request to join may be on its way.
-            let call = || undo(&self.attempt.keys, &self.attempt.value, true, Line::None);
-            (0..panel.len()).map(|node| holdings.may_be_on(node).then(call)).collect()
+            // With a tombstone where the acquisition or a request to join may be on its way yet.
+            let call = |node| undo(&self.attempt.keys, &self.attempt.value, holdings.may_come_to(node), Line::None);
+            (0..panel.len()).map(|node| holdings.may_be_on(node).then(|| call(node))).collect()
         });
         let mut replies = panel.ask(|node| Some(calls[node].clone()?.into()), held);
         let mut votes = Votes::new(panel.len());

@@ -289,5 +289,5 @@ async fn join(held_lock: &Held, node: usize, number: u64, until: BootInstant) {
             Some((_, Ok(Renumbered::Gone) | Err(_))) | None => return,
         }
     }
-    held_lock.holdings(|holdings| holdings.join(node, joined, until));
+    held_lock.holdings(|holdings| holdings.grant_late(node, joined, until));
 }

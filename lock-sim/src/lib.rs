@@ -20,6 +20,7 @@ pub mod chance;
 pub mod clock;
 pub mod machine;
 pub mod network;
+pub mod redlock;
 pub mod runner;
 pub mod trace;
 pub mod zookeeper;
@@ -36,5 +37,5 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock]
 }

@@ -1,5 +1,5 @@
 -- Gives back what an attempt has on this node, however it shares the lock, and wakes those whose turn it is.
--- ARGV: ..., ms to keep a tombstone when there was nothing to give back (0: none), 1 for a reader, waiter or '', its place to
+-- ARGV: ..., ms to keep a tombstone (0: none), 1 for a reader, waiter or '', its place to
 --       stay in line or '' to leave the line, ms since it came, ms to keep the waiters, ms to keep the intent of a writer
 -- Answers 1 when given back, 0 when the lock was gone or another's.
 local value, reads, waiter, place = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] or ''
@@ -18,8 +18,10 @@ if read then
 end
 if held or read then
   tell_of_change()
-elseif ARGV[5] ~= '0' then
-  -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
+end
+if ARGV[5] ~= '0' then
+  -- A request that would take the lock for this attempt may still be on its way over a connection that broke: let it find
+  -- this. Also where there was something to give back: that may have come by another request.
   redis.call('SET', tombstone, '', 'PX', ARGV[5])
 end
 

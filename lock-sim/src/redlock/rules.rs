@@ -1,0 +1,121 @@
+//! What can be taken out of the algorithm.
+
+use super::node::{self, Checks};
+use crate::Safeguard;
+
+/// What the clients and the nodes of a schedule do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) checks: Checks,
+    /// A grant takes a majority.
+    pub(super) majority: bool,
+    /// A token that no majority answered is written back.
+    pub(super) write_back: bool,
+    /// A lease is worth its ttl less a margin.
+    pub(super) margin: bool,
+    /// Validity counts from before the request is sent.
+    pub(super) from_sending: bool,
+    /// Validity ends when the first of a majority ends.
+    pub(super) majority_deadline: bool,
+    /// A grant of which too little is left is none.
+    pub(super) minimum_remainder: bool,
+    /// A lost vote is undone.
+    pub(super) undo: bool,
+    /// A node that joined during a renewal does not count in it.
+    pub(super) joined_later: bool,
+    /// Validity ends before a release is sent.
+    pub(super) end_before_release: bool,
+}
+
+impl Rules {
+    const ALL: Self = Self {
+        checks: node::ALL,
+        majority: true,
+        write_back: true,
+        margin: true,
+        from_sending: true,
+        majority_deadline: true,
+        minimum_remainder: true,
+        undo: true,
+        joined_later: true,
+        end_before_release: true,
+    };
+
+    /// All rules but the safeguard at that place.
+    pub(super) fn without(place: Option<usize>) -> Self {
+        let mut rules = Self::ALL;
+        let Some(safeguard) = place.and_then(|place| SAFEGUARDS.get(place)) else { return rules };
+        let checks = &mut rules.checks;
+        let rule = match safeguard.name {
+            "majority" => &mut rules.majority,
+            "write-back" => &mut rules.write_back,
+            "write-back-number" => &mut checks.write_back_number,
+            "renewal-number" => &mut checks.renewal_number,
+            "downgrade-number" => &mut checks.downgrade_number,
+            "quarantine" => &mut checks.quarantine,
+            "run-id" => &mut checks.admission,
+            "margin" => &mut rules.margin,
+            "minimum-remainder" => &mut rules.minimum_remainder,
+            "from-sending" => &mut rules.from_sending,
+            "majority-deadline" => &mut rules.majority_deadline,
+            "undo" => &mut rules.undo,
+            "tombstone" => &mut checks.tombstone,
+            "tombstone-always" => &mut checks.tombstone_always,
+            "own-value" => &mut checks.own_value,
+            "writer-behind-readers" => &mut checks.writer_behind_readers,
+            "reader-behind-writer" => &mut checks.reader_behind_writer,
+            "number-once" => &mut checks.number_once,
+            "rejoin-if-free" => &mut checks.rejoin_if_free,
+            "joined-later" => &mut rules.joined_later,
+            "intent" => &mut checks.intent,
+            "clock-floor" => &mut checks.clock_floor,
+            "end-before-release" => &mut rules.end_before_release,
+            other => unreachable!("{other} is no safeguard of this machine"),
+        };
+        *rule = false;
+        rules
+    }
+}
+
+const fn safeguard(name: &'static str, about: &'static str, seeds: u64) -> Safeguard {
+    Safeguard { name, about, seeds }
+}
+
+/// Every safeguard.
+pub(super) const SAFEGUARDS: &[Safeguard] = &[
+    safeguard("majority", "A grant takes a majority of all nodes.", 10_000),
+    safeguard("write-back", "A token that no majority answered is written back before the grant is reported.", 100_000),
+    safeguard("write-back-number", "A write-back is for the very holding that was counted, by its number.", 1_000_000),
+    safeguard("renewal-number", "A renewal is for the very holding that was counted, by its number.", 1_000_000),
+    safeguard("downgrade-number", "A downgrade is for the very holding that was counted, by its number.", 1_000_000),
+    safeguard("quarantine", "A node that forgot its votes gives none for as long as any lease may last.", 100_000),
+    safeguard("run-id", "Each connection begins by asking whether the node has restarted.", 100_000),
+    safeguard("margin", "A lease is worth its ttl less one per cent and 2 ms.", 100_000),
+    safeguard("minimum-remainder", "A grant of which less than a third of the ttl is left is none.", 100_000),
+    safeguard("from-sending", "Validity counts from before the request was sent.", 100_000),
+    safeguard("majority-deadline", "Validity ends when the first node of a majority may end the lease.", 100_000),
+    safeguard("undo", "A vote that was lost is undone on all nodes.", 100_000),
+    safeguard("tombstone", "An undo that comes before its acquisition leaves a tombstone.", 100_000),
+    safeguard("tombstone-always", "An undo leaves its tombstone also where it found something to give back.", 100_000),
+    safeguard("own-value", "An undo removes only its own holding.", 10_000),
+    safeguard("writer-behind-readers", "A node refuses a writer where somebody reads.", 100_000),
+    safeguard("reader-behind-writer", "A node refuses a reader where a writer holds.", 100_000),
+    safeguard("number-once", "A node gives a number to one reader only.", 100_000),
+    safeguard("rejoin-if-free", "A node is joined to a lease only where nobody else holds.", 1_000_000),
+    safeguard("joined-later", "A node that joins a lease during a renewal does not count in that renewal.", 1_000_000),
+    safeguard("intent", "A reader does not overtake a writer that waits.", 10_000),
+    safeguard("clock-floor", "A counter that was lost starts again from the clock.", 1_000_000),
+    safeguard("end-before-release", "The holder's validity ends before its release is sent.", 10_000),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_safeguard_is_a_rule() {
+        for place in 0..SAFEGUARDS.len() {
+            Rules::without(Some(place));
+        }
+    }
+}

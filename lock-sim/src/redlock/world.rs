@@ -1,0 +1,523 @@
+//! The world of a schedule: nodes, clients, what is on its way between them, and what goes wrong.
+
+use lock_core::{BootInstant, Clock};
+
+use super::{
+    client::Client,
+    grants::Grants,
+    node::{Call, Node, Said, TOMBSTONE},
+    round::Round,
+    rules::Rules,
+    weather::{Kind, Weather},
+};
+use crate::{Agenda, Chance, Counts, LocalClock, MS, Outcome, Pipe, SECOND, Time, Trace, Violation};
+
+/// What is counted, by its place.
+pub(super) mod fact {
+    use crate::{Fact, Sort};
+
+    pub(crate) const LOST: usize = 0;
+    pub(crate) const STRAY: usize = 1;
+    pub(crate) const TWICE: usize = 2;
+    pub(crate) const RESTART: usize = 3;
+    pub(crate) const FORGOT: usize = 4;
+    pub(crate) const COUNTER: usize = 5;
+    pub(crate) const JUMP: usize = 6;
+    pub(crate) const PAUSE: usize = 7;
+    pub(crate) const DEATH: usize = 8;
+    pub(crate) const APART: usize = 9;
+    pub(crate) const WRITER: usize = 10;
+    pub(crate) const READER: usize = 11;
+    pub(crate) const RENEWED: usize = 12;
+    pub(crate) const REJOINED: usize = 13;
+    pub(crate) const LATE_JOIN: usize = 14;
+    pub(crate) const DOWNGRADED: usize = 15;
+    pub(crate) const WRITTEN_BACK: usize = 16;
+    pub(crate) const RENUMBERED: usize = 17;
+    pub(crate) const LEASE_LOST: usize = 18;
+    pub(crate) const QUARANTINED: usize = 19;
+    pub(crate) const UNDONE: usize = 20;
+    pub(crate) const WOKEN: usize = 21;
+    pub(crate) const TOO_LATE: usize = 22;
+    pub(crate) const DELETED: usize = 23;
+
+    const fn fault(name: &'static str) -> Fact {
+        Fact { name, sort: Sort::Fault }
+    }
+
+    const fn situation(name: &'static str) -> Fact {
+        Fact { name, sort: Sort::Coverage }
+    }
+
+    pub(crate) const FACTS: &[Fact] = &[
+        fault("a message lost"),
+        fault("a request that arrived after its connection broke"),
+        fault("a request that arrived twice"),
+        fault("a node restarted"),
+        fault("a node without its data, or with an old state of it"),
+        fault("a counter lost"),
+        fault("a node's clock jumped"),
+        fault("a program stopped for a while"),
+        fault("a program died"),
+        fault("two held after a jump or a deletion (recorded)"),
+        situation("a writer granted"),
+        situation("a reader granted"),
+        situation("a lease renewed by a majority"),
+        situation("a node taken again"),
+        situation("a node that granted late joined"),
+        situation("a writer became a reader"),
+        situation("a token written back"),
+        situation("a reader's number proposed anew"),
+        situation("a lease lost while it was held"),
+        situation("a vote refused in quarantine"),
+        situation("an acquisition after its undo"),
+        situation("a waiter woken"),
+        situation("a vote won too late"),
+        fault("a lock deleted on a node by somebody"),
+    ];
+}
+
+/// What a request is about, within its round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Vote,
+    Settle(u8),
+    Join,
+    Renewal(u16),
+    Downgrade,
+    Undo(u16),
+}
+
+/// What a client wakes up for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Alarm {
+    /// Its next round, unless it has begun since: of that many rounds.
+    Begin(u32),
+    /// An answer that did not come is not waited for any longer.
+    Limit(Stage),
+    Renew,
+    Downgrade,
+    Release,
+    /// Nothing new is begun, and what waits stops.
+    Stop,
+}
+
+#[derive(Debug)]
+pub(super) enum Event {
+    Request { client: u8, node: u8, boot: u32, round: u16, stage: Stage, call: Call, is_answered: bool },
+    Answer { client: u8, node: u8, round: u16, stage: Stage, said: Option<Said> },
+    News { client: u8 },
+    Alarm { client: u8, round: u16, alarm: Alarm },
+    Fault,
+    Restart { node: u8, loses: Loses },
+    Pause,
+}
+
+/// What a restart costs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Loses {
+    Nothing,
+    /// All since its last snapshot.
+    Newest,
+    Everything,
+}
+
+pub(super) struct Server {
+    pub(super) node: Node,
+    pub(super) clock: LocalClock,
+    pub(super) is_up: bool,
+    /// Which process it is.
+    pub(super) boot: u32,
+    snapshot: Node,
+    pub(super) has_failed: bool,
+}
+
+pub(super) struct World<'t> {
+    pub(super) agenda: Agenda<Event>,
+    pub(super) chance: Chance,
+    pub(super) trace: &'t mut Trace,
+    pub(super) rules: Rules,
+    pub(super) weather: Weather,
+    pub(super) servers: Vec<Server>,
+    pub(super) clients: Vec<Client>,
+    pub(super) rounds: Vec<Round>,
+    pub(super) grants: Grants,
+    pub(super) violation: Option<Violation>,
+    pub(super) counts: Counts,
+    steps: u64,
+    is_calm: bool,
+}
+
+/// When wall clocks begin.
+const EPOCH: Time = 1_600_000_000 * SECOND;
+
+impl<'t> World<'t> {
+    pub(super) fn new(seed: u64, rules: Rules, trace: &'t mut Trace) -> Self {
+        let mut chance = Chance::new(seed);
+        let weather = Weather::draw(&mut chance);
+        let server = |chance: &mut Chance, boot: u32| {
+            let offset = chance.signed(-weather.offset, weather.offset) * 1_000;
+            let clock =
+                LocalClock::new(EPOCH.saturating_add_signed(offset), chance.signed(-weather.drift, weather.drift));
+            let node = Node::marked(boot);
+            Server { snapshot: node.clone(), node, clock, is_up: true, boot, has_failed: false }
+        };
+        let servers =
+            (0..weather.nodes).map(|node| server(&mut chance, 100 * (u32::try_from(node).unwrap_or(0) + 1))).collect();
+        // One more than compete: it looks in the end whether the lock can be had.
+        let clients = (0..=weather.clients).map(|client| Client::new(client, &weather, &mut chance)).collect();
+        Self {
+            agenda: Agenda::default(),
+            chance,
+            trace,
+            rules,
+            weather,
+            servers,
+            clients,
+            rounds: Vec::with_capacity(32),
+            grants: Grants::default(),
+            violation: None,
+            counts: Counts::default(),
+            steps: 0,
+            is_calm: false,
+        }
+    }
+
+    pub(super) fn play(mut self) -> Outcome {
+        let Weather { kind, nodes, ttl, max_ttl, .. } = self.weather;
+        self.note("world", |_| format!("{kind:?}, {nodes} nodes, ttl {ttl:?}, max_ttl {max_ttl} ms"));
+        self.plan();
+        self.run();
+        if self.violation.is_none() {
+            self.check_that_nothing_is_left();
+        }
+        if self.violation.is_none() {
+            self.probe();
+        }
+        let grants = self.grants.count();
+        Outcome { violation: self.violation, grants, steps: self.steps, counts: self.counts }
+    }
+
+    fn plan(&mut self) {
+        let Weather { kind, end, faults, clients, .. } = self.weather;
+        for client in 0..clients {
+            let is_late_writer = kind == Kind::Crowd && client + 1 == clients;
+            let at = if is_late_writer { 150 * MS } else { self.chance.mostly_short(end / 2) };
+            self.alarm_at(client, 0, at, Alarm::Begin(0));
+            self.alarm_at(client, 0, end, Alarm::Stop);
+        }
+        let faults = match kind {
+            Kind::Jumps => self.chance.between(1, 4),
+            Kind::Deletions => self.chance.between(4, 14),
+            _ => faults,
+        };
+        for _ in 0..faults {
+            let at = self.chance.below(end);
+            self.agenda.at(at, Event::Fault);
+        }
+        if self.weather.stops {
+            for _ in 0..self.chance.between(1, 3) {
+                let at = self.chance.below(end);
+                self.agenda.at(at, Event::Pause);
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        while self.violation.is_none() {
+            let Some(event) = self.agenda.next_event() else { return };
+            self.steps += 1;
+            self.is_calm |= self.now() >= self.weather.end;
+            // No schedule goes on for ever.
+            if self.steps > 20_000 {
+                return self.violate("P", "it does not come to an end".to_owned());
+            }
+            self.happen(event);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Request { client, node, boot, round, stage, call, is_answered } => {
+                let server = &self.servers[usize::from(node)];
+                // A restart breaks every connection.
+                if server.is_up && server.boot == boot {
+                    self.serve(client, node, round, stage, &call, is_answered);
+                }
+            }
+            Event::Answer { client, .. } | Event::News { client } | Event::Alarm { client, .. } => {
+                let it = &self.clients[usize::from(client)];
+                if it.is_dead {
+                    return;
+                }
+                // A program that is stopped finds everything when it goes on.
+                if it.stopped_until > self.now() {
+                    return self.agenda.at(it.stopped_until, event);
+                }
+                Clock::simulate(BootInstant::from_nanos(it.clock.at(self.now())));
+                match event {
+                    Event::Answer { node, round, stage, said, .. } => {
+                        self.answered(round.into(), node.into(), stage, said);
+                    }
+                    Event::News { client } => self.heard_news(client.into()),
+                    Event::Alarm { client, round, alarm } => self.rang(client.into(), round.into(), alarm),
+                    _ => {}
+                }
+            }
+            Event::Fault => self.fault(),
+            Event::Restart { node, loses } => self.restart(node.into(), loses),
+            Event::Pause => self.pause(),
+        }
+    }
+
+    fn serve(&mut self, client: u8, node: u8, round: u16, stage: Stage, call: &Call, is_answered: bool) {
+        let now = self.now();
+        let server = &mut self.servers[usize::from(node)];
+        let at = server.clock.at(now) / 1_000;
+        let connection = &mut self.clients[usize::from(client)].admitted[usize::from(node)];
+        if *connection != server.boot {
+            *connection = server.boot;
+            server.node.admit(at, server.boot, self.weather.max_ttl, self.rules.checks);
+        }
+        let said = server.node.take(at, server.boot, call, self.rules.checks);
+        let woken = server.node.woken;
+        self.note_served(node, client, call, &said);
+        self.count_said(&said);
+        for waiter in 0..self.clients.len() {
+            if woken & (1 << waiter) != 0 {
+                self.counts.add(fact::WOKEN);
+                let delay = self.weather.wire.delay(&mut self.chance);
+                self.agenda.after(delay, Event::News { client: u8::try_from(waiter).unwrap_or(0) });
+            }
+        }
+        if !is_answered {
+            return;
+        }
+        if !self.is_calm && self.chance.per_mille(self.weather.wire.lost_per_mille) {
+            return self.counts.add(fact::LOST);
+        }
+        let delay = self.delay();
+        let at = self.clients[usize::from(client)].answers[usize::from(node)].arrival(now, delay);
+        self.agenda.at(at, Event::Answer { client, node, round, stage, said: Some(said) });
+    }
+
+    fn count_said(&mut self, said: &Said) {
+        use lock_redlock::scripts::Ballot;
+        match said {
+            Said::Ballot(Ballot::Quarantined(_)) => self.counts.add(fact::QUARANTINED),
+            Said::Ballot(Ballot::Undone) => self.counts.add(fact::UNDONE),
+            _ => {}
+        }
+    }
+
+    /// Sends a request to a node.
+    pub(super) fn ask(&mut self, round: usize, node: usize, stage: Stage, call: Call) {
+        let client = self.rounds[round].client;
+        let now = self.now();
+        let (wire, stray) = (self.weather.wire, self.weather.stray_per_mille);
+        let server = &self.servers[node];
+        let (number, round) = (u8::try_from(node).unwrap_or(0), u16::try_from(round).unwrap_or(0));
+        let from = u8::try_from(client).unwrap_or(0);
+        if !server.is_up && !matches!(stage, Stage::Undo(_)) && self.chance.one_in(2) {
+            let delay = self.delay();
+            self.agenda.after(delay, Event::Answer { client: from, node: number, round, stage, said: None });
+            return;
+        }
+        let boot = server.boot;
+        let request =
+            |is_answered| Event::Request { client: from, node: number, boot, round, stage, call, is_answered };
+        if !self.is_calm && self.chance.per_mille(wire.lost_per_mille) {
+            return self.counts.add(fact::LOST);
+        }
+        if !self.is_calm && self.chance.per_mille(stray) {
+            self.counts.add(fact::STRAY);
+            // It is not on its way for longer than an undo is tried, and that is not for longer than a tombstone is kept.
+            let late = self.chance.below(self.weather.ttl().min(TOMBSTONE * MS * 4 / 5));
+            return self.agenda.after(late, request(false));
+        }
+        let delay = self.delay();
+        let at = self.clients[client].requests[node].arrival(now, delay);
+        self.agenda.at(at, request(true));
+        if !self.is_calm && self.chance.per_mille(wire.twice_per_mille) {
+            self.counts.add(fact::TWICE);
+            let late = self.chance.mostly_short(2 * self.weather.ttl());
+            self.agenda.at(at + late, request(true));
+        }
+    }
+
+    fn delay(&mut self) -> Time {
+        if self.is_calm { self.chance.between(100_000, MS) } else { self.weather.wire.delay(&mut self.chance) }
+    }
+
+    fn fault(&mut self) {
+        // A minority of the nodes fails.
+        let node = self.chance.place(self.weather.nodes / 2);
+        self.servers[node].has_failed = true;
+        if self.weather.kind == Kind::Jumps {
+            let by = self.chance.signed(0, i64::try_from(self.weather.ttl()).unwrap_or(0) * 2);
+            self.counts.add(fact::JUMP);
+            self.servers[node].clock.jump(self.agenda.now(), by);
+            return self.note("world", |_| format!("the clock of node {node} jumps by {} ms", by / 1_000_000));
+        }
+        if self.weather.kind == Kind::Deletions {
+            return self.meddle();
+        }
+        if self.weather.kind == Kind::Evictions {
+            self.counts.add(fact::COUNTER);
+            self.servers[node].node.forget_counter();
+            return self.note("world", |_| format!("node {node} loses its counter"));
+        }
+        match self.chance.below(10) {
+            0 => self.servers[node].snapshot = self.servers[node].node.clone(),
+            1..3 => {
+                self.counts.add(fact::FORGOT);
+                self.servers[node].node.forget(true);
+                self.note("world", |_| format!("node {node} is flushed"));
+            }
+            _ if self.servers[node].is_up => {
+                let loses = match self.chance.below(3) {
+                    0 => Loses::Nothing,
+                    1 => Loses::Newest,
+                    _ => Loses::Everything,
+                };
+                self.servers[node].is_up = false;
+                if self.chance.one_in(2) {
+                    self.servers[node].snapshot = self.servers[node].node.clone();
+                }
+                self.note("world", |_| format!("node {node} stops"));
+                let most = if self.chance.one_in(4) { self.weather.ttl() } else { 30 * MS };
+                let down = self.chance.below(most);
+                // In the end it is back, or it stays away.
+                if self.now() + down < self.weather.end || self.chance.one_in(2) {
+                    let node = u8::try_from(node).unwrap_or(0);
+                    self.agenda.after(down, Event::Restart { node, loses });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody deletes the lock on a node or on all of them, or a counter is ahead, as votes for other attempts leave it.
+    fn meddle(&mut self) {
+        let node = self.chance.place(self.weather.nodes);
+        if self.chance.one_in(2) {
+            let ahead = self.chance.below(SECOND / 1_000);
+            self.servers[node].node.raise_counter(wall(self.agenda.now(), 0) + ahead);
+            return;
+        }
+        self.counts.add(fact::DELETED);
+        let all = self.chance.one_in(2);
+        for (_, server) in self.servers.iter_mut().enumerate().filter(|(other, _)| all || *other == node) {
+            server.node.end_all();
+            server.has_failed = true;
+        }
+        self.note("world", |_| format!("somebody deletes the lock on node {node}, on all others: {all}"));
+    }
+
+    fn restart(&mut self, node: usize, loses: Loses) {
+        let server = &mut self.servers[node];
+        server.boot += 1;
+        server.is_up = true;
+        let listeners = server.node.listeners;
+        match loses {
+            Loses::Nothing => {}
+            Loses::Newest => server.node = server.snapshot.clone(),
+            Loses::Everything => server.node.forget(true),
+        }
+        server.node.listeners = listeners;
+        self.counts.add(fact::RESTART);
+        if !matches!(loses, Loses::Nothing) {
+            self.counts.add(fact::FORGOT);
+        }
+        self.note("world", |_| format!("node {node} starts again and has lost: {loses:?}"));
+    }
+
+    fn pause(&mut self) {
+        let client = self.chance.place(self.weather.clients);
+        if self.chance.one_in(6) {
+            self.counts.add(fact::DEATH);
+            self.grants.died(client, self.now());
+            self.clients[client].is_dead = true;
+            for server in &mut self.servers {
+                server.node.listeners &= !(1 << client);
+            }
+            return self.note("world", |_| format!("client {client} dies"));
+        }
+        self.counts.add(fact::PAUSE);
+        let length = self.chance.below(2 * self.weather.ttl());
+        self.clients[client].stopped_until = self.now() + length;
+        self.note("world", |_| format!("client {client} stops for {} ms", length / MS));
+    }
+
+    /// When all have given up what they had, and nobody was kept from doing so, nothing is left; not only after a ttl.
+    fn check_that_nothing_is_left(&mut self) {
+        let resent = self.weather.wire.twice_per_mille > 0;
+        if resent || self.clients.iter().any(|client| client.is_dead || client.stopped_until > 0) {
+            return;
+        }
+        let now = self.now();
+        let left = |server: &Server| !server.has_failed && server.node.is_held(server.clock.at(now) / MS);
+        if let Some(node) = self.servers.iter().position(left) {
+            self.violate("O", format!("node {node} still keeps the lock for somebody when all have given it back"));
+        }
+    }
+
+    /// Whatever came before, the lock can be had while a majority is up, once all leases and quarantines have ended.
+    fn probe(&mut self) {
+        let client = self.weather.clients;
+        let pause = (self.weather.max_ttl + self.weather.ttl_ms()) * MS * 11 / 10;
+        self.clients[client].is_probe = true;
+        let at = self.now() + pause;
+        self.weather.end = Time::MAX;
+        self.alarm_at(client, 0, at, Alarm::Begin(0));
+        let before = self.grants.count();
+        self.run();
+        if self.violation.is_none() && self.grants.count() == before {
+            self.violate("P", "nobody holds the lock, a majority is up, and it cannot be had".to_owned());
+        }
+    }
+
+    pub(super) fn violate(&mut self, invariant: &'static str, text: String) {
+        let at = self.now();
+        self.violation.get_or_insert(Violation { invariant, text, at });
+    }
+
+    pub(super) const fn now(&self) -> Time {
+        self.agenda.now()
+    }
+
+    /// What the clock of a client shows.
+    pub(super) fn local(&self, client: usize) -> BootInstant {
+        BootInstant::from_nanos(self.clients[client].clock.at(self.now()))
+    }
+
+    pub(super) fn alarm_at(&mut self, client: usize, round: usize, at: Time, alarm: Alarm) {
+        let (client, round) = (u8::try_from(client).unwrap_or(0), u16::try_from(round).unwrap_or(0));
+        self.agenda.at(at, Event::Alarm { client, round, alarm });
+    }
+
+    pub(super) fn alarm(&mut self, round: usize, delay: Time, alarm: Alarm) {
+        let at = self.now().saturating_add(delay);
+        self.alarm_at(self.rounds[round].client, round, at, alarm);
+    }
+
+    pub(super) fn note(&mut self, who: &str, what: impl FnOnce(&Self) -> String) {
+        if self.trace.is_kept() {
+            let text = what(self);
+            self.trace.note(self.agenda.now(), who, format_args!("{text}"));
+        }
+    }
+
+    fn note_served(&mut self, node: u8, client: u8, call: &Call, said: &Said) {
+        let now = self.agenda.now();
+        self.trace.note(now, format_args!("node {node}"), format_args!("client {client}: {call:?} -> {said:?}"));
+    }
+}
+
+/// The wall clock of somebody whose clock is wrong by `offset` microseconds, in microseconds.
+pub(super) const fn wall(now: Time, offset: i64) -> u64 {
+    ((EPOCH + now) / 1_000).saturating_add_signed(offset)
+}
+
+/// Both directions of a client's connections.
+pub(super) type Pipes = [Pipe; 5];
