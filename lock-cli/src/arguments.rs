@@ -295,7 +295,7 @@ pub(crate) struct Failover {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// As --all, several times each; takes up to forty minutes.
+    /// As --all, twice each; takes up to forty minutes.
     #[arg(long)]
     pub(crate) full: bool,
 }

@@ -4,7 +4,7 @@ use super::{arrangement::Arrangement, fault::Fault, report::LeftOut};
 use crate::LabError;
 
 /// How often the full matrix repeats each pair.
-pub const REPETITIONS: usize = 3;
+pub const REPETITIONS: usize = 2;
 
 /// The quick matrix: each arrangement with its most telling faults.
 pub const QUICK: &[(Arrangement, &[Fault])] = &[
