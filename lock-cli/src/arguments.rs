@@ -313,3 +313,35 @@ fn factor(text: &str) -> Result<f64, String> {
     let factor = text.parse().ok().filter(|factor| (0.001..=100.0).contains(factor));
     factor.ok_or_else(|| "a number from 0.001 to 100".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_has_no_contradiction() {
+        Arguments::command().debug_assert();
+    }
+
+    fn word() -> impl Strategy<Value = String> {
+        let words = Arguments::command();
+        let mut known: Vec<String> = words.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        for command in words.get_subcommands() {
+            known.extend(command.get_arguments().filter_map(|argument| Some(format!("--{}", argument.get_long()?))));
+        }
+        known.extend(
+            ["--", "-v", "--url", "memory://", "1s", "99999999999999999999y", "-1", "0", ""].map(str::to_owned),
+        );
+        prop_oneof![3 => proptest::sample::select(known), 1 => "\\PC{0,6}"]
+    }
+
+    proptest! {
+        #[test]
+        fn no_command_line_makes_it_panic(words in proptest::collection::vec(word(), 0..8)) {
+            let _ = Arguments::try_parse_from(std::iter::once("lock".to_owned()).chain(words));
+        }
+    }
+}

@@ -173,4 +173,13 @@ mod tests {
         }
         assert_eq!(Message::read("until soon"), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_makes_it_panic_and_what_is_read_reads_back(line in "(until |ending|farewell)?\\PC{0,24}") {
+            if let Some(message) = Message::read(&line) {
+                proptest::prop_assert_eq!(Message::read(message.line().trim_end()), Some(message));
+            }
+        }
+    }
 }

@@ -36,6 +36,10 @@ impl FromStr for FencingToken {
     fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             let (era, number) = text.split_once('-')?;
+            // No sign: it has one form, but for zeros in front.
+            if era.starts_with('+') || number.starts_with('+') {
+                return None;
+            }
             Some(Self { era: era.parse().ok()?, number: number.parse().ok()? })
         };
         parse().ok_or_else(|| Error::config("fencing token", text, "ERA-NUMBER, as 0000000000-00000000000000000042"))

@@ -247,6 +247,20 @@ pub(crate) fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_stands_in_a_contenders_file_is_read_or_not_and_never_panics(
+            record in proptest::prop_oneof![
+                proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60),
+                proptest::strategy::Strategy::prop_map("[wrx0-9+-]{0,12} ?[0-9a-z]{0,8} ?[0-9]{0,21}\n?.{0,4}", String::into_bytes),
+            ]
+        ) {
+            if let Some((mode, shown)) = parse(7, &record) {
+                proptest::prop_assert_eq!(shown.mode, Some(mode));
+            }
+        }
+    }
+
     #[test]
     fn nobody_takes_the_place_of_another_that_took_the_same_number() {
         let directory = tempfile::tempdir().unwrap();

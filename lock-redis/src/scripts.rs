@@ -258,7 +258,7 @@ pub fn held(answer: &Value) -> Result<bool, NodeError> {
 pub fn released(answer: &Value) -> Result<Option<u64>, NodeError> {
     match answer {
         Value::Int(0) => Ok(None),
-        Value::Int(more) => u64::try_from(more - 1).map(Some).map_err(|_| NodeError::nonsense(answer)),
+        Value::Int(more @ 1..) => Ok(Some(more.unsigned_abs() - 1)),
         other => Err(NodeError::nonsense(other)),
     }
 }

@@ -202,6 +202,15 @@ impl std::error::Error for FenceError {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_node_holds_is_a_token_with_data_or_nothing(data in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
+            if let Some((token, rest)) = unpacked(&data) {
+                proptest::prop_assert_eq!(unpacked(&packed(token, rest)), Some((token, rest)));
+            }
+        }
+    }
+
     #[test]
     fn what_is_packed_is_unpacked_and_nothing_else_is() {
         let token = FencingToken { era: u32::MAX, number: u64::MAX };

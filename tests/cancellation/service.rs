@@ -94,10 +94,12 @@ impl Service {
         !matches!(self.servers, Servers::Memory(..) | Servers::Local(_))
     }
 
-    /// How long after a cut everything must be gone: the lease, and for ZooKeeper two ticks.
+    /// How long after a cut everything must be gone: the lease; for ZooKeeper two ticks more, and in the queue on Redis the
+    /// time of a claim, should the lock be handed over to one that is cut off, too.
     pub(crate) fn bound(&self) -> Duration {
         match self.servers {
             Servers::ZooKeeper(..) => TTL + ZooKeeper::TICK * 2,
+            _ if self.settings.contains("fifo") => TTL + TTL / 3,
             _ => TTL,
         }
     }

@@ -130,6 +130,15 @@ impl fmt::Debug for Sentinels {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_sentinel_publishes_is_an_address_of_this_service_or_nothing(message in "(mymaster )?(\\PC{0,6} ){0,5}[0-9]{0,7}") {
+            if switched("mymaster", message.as_bytes()).is_some() {
+                proptest::prop_assert!(message.starts_with("mymaster "));
+            }
+        }
+    }
+
     #[test]
     fn a_switch_of_another_service_is_no_news() {
         let message = b"orders 10.0.0.1 6379 10.0.0.2 6380";

@@ -203,7 +203,31 @@ mod tests {
         assert_eq!(KINDS.map(|kind| marks(&name("abc", 9, kind, 1))), [true, false, false, false, false]);
     }
 
+    /// A name that is nearly a contender's.
+    fn nearly() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            "[0-9a-f]{16}",
+            "[+]?[0-9A-Fa-f]{0,17}",
+            "[xrp][0-9+]{0,21}",
+            "[+-]?[0-9]{9,11}",
+            "[x]",
+            "\\PC{0,3}",
+        ];
+        proptest::collection::vec(part, 1..6).prop_map(|parts| parts.join("-"))
+    }
+
     proptest! {
+        #[test]
+        fn what_is_read_from_a_name_stays_and_the_way_to_a_reader_keeps_its_place(name in nearly()) {
+            if let Some(node) = Node::parse(&name) {
+                prop_assert_eq!(node.arrival(&node), Ordering::Equal);
+                if let Some(reader) = downgraded(&name, 42) {
+                    let reader = Node::parse(&reader).map(|reader| (reader.unique.to_owned(), reader.session, reader.sequence));
+                    prop_assert_eq!(reader, Some((node.unique.to_owned(), node.session, node.sequence)));
+                }
+            }
+        }
+
         #[test]
         fn no_name_makes_it_panic(name in "\\PC*") {
             let _ = Node::parse(&name);
