@@ -206,7 +206,8 @@ mod tests {
         #[test]
         fn whatever_a_node_holds_is_a_token_with_data_or_nothing(data in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
             if let Some((token, rest)) = unpacked(&data) {
-                proptest::prop_assert_eq!(unpacked(&packed(token, rest)), Some((token, rest)));
+                let again = packed(token, rest);
+                proptest::prop_assert_eq!(unpacked(&again), Some((token, rest)));
             }
         }
     }
