@@ -465,7 +465,7 @@ impl World<'_> {
         } else if drawn < writers + readers {
             Kind::Read { was: None }
         } else {
-            let of = if self.chance.one_in(12) { 3 } else { 2 };
+            let of = if self.chance.one_in(self.weather.odd) { 3 } else { 2 };
             NonZeroU32::new(of).map_or(Kind::Exclusive, |of| Kind::Permit { of })
         }
     }

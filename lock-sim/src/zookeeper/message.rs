@@ -204,7 +204,7 @@ pub(super) enum Event {
         chore: u32,
     },
     Weather,
-    /// A server is cut off.
+    /// A server is no longer heard by the others.
     Cut {
         server: usize,
     },

@@ -2,7 +2,7 @@
 
 use super::{
     fact::Seen,
-    message::{Answer, Event},
+    message::{Answer, Event, Forward},
     server::Role,
     tree::Effect,
     world::World,
@@ -18,6 +18,8 @@ pub(super) struct Weather {
     pub(super) lag: u64,
     /// How many writers, readers and permits are asked for.
     pub(super) mix: (u64, u64, u64),
+    /// One in that many believes in another number of permits.
+    pub(super) odd: u64,
     /// Whether somebody who is no contender deletes and writes.
     pub(super) foreign: bool,
 }
@@ -27,7 +29,7 @@ impl Weather {
         let pause = chance.one_of(&[tick, 2 * tick, 5 * tick]);
         let lag = chance.one_of(&[0, 10, 40]);
         let mix = chance.one_of(&[(1, 0, 0), (1, 1, 0), (1, 3, 0), (0, 0, 1), (0, 0, 1), (1, 1, 2)]);
-        Self { pause, lag, mix, foreign: chance.one_in(2) }
+        Self { pause, lag, mix, odd: chance.one_of(&[12, 12, 2]), foreign: chance.one_in(2) }
     }
 }
 
@@ -105,7 +107,7 @@ impl World<'_> {
         self.note(format_args!("server {server}"), format_args!("stops for a while"));
         // The worst moment for somebody to be cut off is that in which a leader wakes.
         if self.chance.one_in(3) {
-            let (other, moment) = (self.chance.place(self.servers.len()), until + self.chance.below(4 * MS));
+            let (other, moment) = (self.chance.place(self.servers.len()), until + self.chance.below(2 * MS));
             self.agenda.at(moment, Event::Cut { server: other });
         }
         let deaf = if self.chance.one_in(2) { 0 } else { self.chance.below(2 * MS) };
@@ -113,12 +115,21 @@ impl World<'_> {
         (this.paused_until, this.deaf_until) = (until, until + deaf);
     }
 
-    pub(super) fn cut_server(&mut self, server: usize) {
-        if self.is_calm() {
-            return;
-        }
-        self.counts.add(Seen::ServerCut as usize);
+    fn cut_server(&mut self, server: usize) {
         let both = self.chance.below(3);
+        self.cut_server_off(server, both);
+    }
+
+    /// The others do not hear it any more: what it has to tell of its sessions is lost.
+    pub(super) fn mute_server(&mut self, server: usize) {
+        if !self.is_calm() {
+            self.cut_server_off(server, 2);
+        }
+    }
+
+    /// One way (1: it does not hear, 2: it is not heard) or both (0).
+    fn cut_server_off(&mut self, server: usize, both: u64) {
+        self.counts.add(Seen::ServerCut as usize);
         self.note(format_args!("server {server}"), format_args!("is cut off ({both})"));
         let this = &mut self.servers[server];
         (this.mute, this.deaf) = (both != 1, both != 2);
@@ -185,11 +196,15 @@ impl World<'_> {
     fn take_session_over(&mut self) {
         let (client, server) = (self.chance.place(self.clients.len()), self.chance.place(self.servers.len()));
         let id = self.clients[client].session_id();
-        if let Some(tracked) = self.session(id) {
-            tracked.owner = Some(server);
-            self.counts.add(Seen::TakeOver as usize);
-            self.note(format_args!("session {id}"), format_args!("is taken over at server {server}"));
+        let serves = matches!(self.servers[server].role, Role::Leading(_) | Role::Following);
+        if id == 0 || !serves || self.servers[server].deaf_until > self.now() {
+            return;
         }
+        self.counts.add(Seen::TakeOver as usize);
+        self.note(format_args!("session {id}"), format_args!("is taken over at server {server}"));
+        // One connection for a session, as for its own client.
+        self.servers[server].conns.retain(|conn| conn.session != id);
+        self.forward(server, Forward::Revalidate { conn: 0, session: id });
     }
 
     /// Somebody who is no contender deletes a node, or writes to one. Not to a writer's: that is the mark.

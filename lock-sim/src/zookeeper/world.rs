@@ -225,7 +225,7 @@ impl<'a> World<'a> {
             Event::Timer { client, slot, timer } => self.timer(client, slot, timer),
             Event::Chore { client, chore } => self.do_chore(client, chore),
             Event::Weather => self.change_weather(),
-            Event::Cut { server } => self.cut_server(server),
+            Event::Cut { server } => self.mute_server(server),
             Event::Heal { server } => self.heal(server),
             Event::HealClient { client } => self.heal_client(client),
             Event::Stage => self.next_stage(),
