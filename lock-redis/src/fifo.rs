@@ -10,6 +10,9 @@ mod rhythm;
 pub(crate) mod scripts;
 mod turn;
 
+#[doc(hidden)]
+pub use self::{board::Seen, claim::claimed_until, rhythm::Rhythm};
+
 use std::{fmt, sync::Arc};
 
 use lock_core::{Clock, Keeper};

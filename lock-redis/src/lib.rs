@@ -73,7 +73,8 @@ mod changes;
 mod cluster;
 mod config;
 pub mod fence;
-mod fifo;
+#[doc(hidden)]
+pub mod fifo;
 pub mod keys;
 mod kind;
 mod lease;

@@ -18,11 +18,13 @@ pub mod agenda;
 pub mod campaign;
 pub mod chance;
 pub mod clock;
+pub mod fifo;
 pub mod machine;
 pub mod network;
 pub mod redlock;
 pub mod runner;
 pub mod trace;
+pub mod validity;
 pub mod zookeeper;
 
 pub use crate::{
@@ -37,5 +39,5 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &validity::Cell]
 }

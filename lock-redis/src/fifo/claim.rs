@@ -15,7 +15,8 @@ const FIRST_RENEWAL: Duration = Duration::from_millis(20);
 
 /// Until when a lock that was handed over with this number is its new holder's; `None` when that cannot be told, or is not
 /// enough to go on with.
-fn claimed_until(seen: Seen, number: u64, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
+#[must_use]
+pub fn claimed_until(seen: Seen, number: u64, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
     // The number was not given out yet when the server worked on that request, so the lock was handed over after it, and
     // the server keeps it for longer than this.
     let came_later = number > seen.newest;
@@ -51,7 +52,10 @@ impl Redis {
             return Ok(Some(Box::new(lease)));
         }
         // Too little is left of it: it is delivered once it is renewed, and counts from that.
-        let sent = self.servers().call_relied(holding.renew()).await;
+        // By its number: an acquisition that was sent twice may have taken the lock anew, after others, and the message would
+        // give that grant the token of the first.
+        let renewal = holding.attempt.renew(holding.ttl, holding.delay, Some(number));
+        let sent = self.servers().call_relied(renewal).await;
         let renewed = sent.answer.and_then(|answer| held(&answer));
         match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {
             Ok(true) => Ok(Some(self.grant(request, granted(number, now)))),

@@ -7,18 +7,19 @@ const SLOWEST: Duration = Duration::from_secs(2);
 
 /// The times of a waiter, which follow from the ttl that it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rhythm {
+pub struct Rhythm {
     /// From one heartbeat to the next.
-    pub(crate) beat: Duration,
+    pub beat: Duration,
     /// How long a lock that was handed over is its own before its first renewal: two heartbeats, so that a grant of which
     /// the message was missed is found in time by the next one.
-    pub(crate) claim: Duration,
+    pub claim: Duration,
     /// How long it counts as alive without a heartbeat: three, so that one may fail.
-    pub(crate) alive: Duration,
+    pub alive: Duration,
 }
 
 impl Rhythm {
-    pub(crate) fn of(ttl: Duration) -> Self {
+    #[must_use]
+    pub fn of(ttl: Duration) -> Self {
         let beat = (ttl / 4).min(SLOWEST);
         Self { beat, claim: beat * 2, alive: beat * 3 }
     }

@@ -8,7 +8,8 @@ pub(super) struct Grant {
     pub(super) client: usize,
     pub(super) reads: bool,
     pub(super) token: u64,
-    /// When it was reported.
+    /// When its acquisition began, and when it was reported.
+    began: Time,
     at: Time,
     /// Until when its holder takes it for valid.
     until: Time,
@@ -22,6 +23,7 @@ pub(super) struct New {
     pub(super) client: usize,
     pub(super) reads: bool,
     pub(super) token: u64,
+    pub(super) began: Time,
 }
 
 /// All grants, in their order.
@@ -36,23 +38,24 @@ impl Grants {
     /// Notes a grant that was reported at `at`. Returns its place, and what is wrong with its token (F): it is to be above
     /// those of the grants until `after` that exclude it.
     pub(super) fn add(&mut self, new: New, until: Time, at: Time, after: Time) -> (usize, Option<String>) {
-        let New { client, reads, token } = new;
+        let New { client, reads, token, began } = new;
         let conflicts = |other: &&Grant| other.at <= after && !(reads && other.reads);
         let same = self.0.iter().find(|other| other.token == token);
         let above = self.0.iter().filter(conflicts).find(|other| other.token > token);
         let wrong = same.map(|_| format!("the token {token} was given twice")).or_else(|| {
             above.map(|other| format!("the token {token} comes after {} of an earlier grant", other.token))
         });
-        self.0.push(Grant { client, reads, token, at, until, is_over: false });
+        self.0.push(Grant { client, reads, token, began, at, until, is_over: false });
         (self.0.len() - 1, wrong)
     }
 
-    /// A grant that excludes this one and was reported between it and `sent`: a lease that lasts beyond that by a request
+    /// A grant that excludes this one, of an acquisition that began after it and won before `sent`: a lease that lasts beyond that by a request
     /// which was sent then was somebody else's in between (L).
     pub(super) fn in_between(&self, place: usize, sent: Time) -> Option<Grant> {
         let grant = self.0[place];
         let later = self.0.get(place + 1..).unwrap_or_default();
-        later.iter().find(|other| other.at <= sent && !(grant.reads && other.reads)).copied()
+        let in_between = |other: &&Grant| other.began >= grant.at && other.at <= sent;
+        later.iter().filter(in_between).find(|other| !(grant.reads && other.reads)).copied()
     }
 
     /// It is valid until then. False when that is no gain.

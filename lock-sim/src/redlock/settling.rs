@@ -175,7 +175,8 @@ impl World<'_> {
         let at = self.now();
         // Of two that may hold at the same time only one that had begun when the other was complete is promised more.
         let after = if self.weather.may_come_apart() { self.rounds[index].began } else { at };
-        let (grant, wrong) = self.grants.add(New { client, reads, token }, until_true, at, after);
+        let began = self.rounds[index].began;
+        let (grant, wrong) = self.grants.add(New { client, reads, token, began }, until_true, at, after);
         self.clients[client].seen = self.clients[client].seen.max(token);
         self.note(&format!("client {client}"), |_| {
             format!("{} with token {token}", if reads { "reads" } else { "holds" })
