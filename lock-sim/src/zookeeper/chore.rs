@@ -87,6 +87,7 @@ impl World<'_> {
                 chore.task = Task::Find { unique };
                 self.do_chore(client, number);
             }
+            (What::Create, _, Err(_)) => self.done(client, number),
             (What::Search, Task::Find { unique }, Ok(Answer::List(children))) if chore.synced => {
                 let found: Vec<String> =
                     made_by(&children, &unique, session.into()).into_iter().map(str::to_owned).collect();
