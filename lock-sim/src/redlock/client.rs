@@ -250,7 +250,7 @@ impl World<'_> {
             return self.leave(client);
         }
         self.pass(index);
-        let backoff = self.chance.below(2 * MS << rounds.min(5));
+        let backoff = self.chance.below((2 * MS) << rounds.min(5));
         let pause = match defeat {
             Defeat::Behind(limit) => {
                 let limit = u64::try_from(limit.min(LONGEST_SLEEP).as_nanos()).unwrap_or(0);

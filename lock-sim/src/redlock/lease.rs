@@ -201,14 +201,14 @@ impl World<'_> {
     }
 
     /// A node's answer to a downgrade.
-    pub(super) fn downgraded(&mut self, index: usize, node: usize, said: Option<Said>) {
+    pub(super) fn downgraded(&mut self, index: usize, node: usize, said: Option<&Said>) {
         let round = &mut self.rounds[index];
         let token = round.token;
         let Some(lease) = &mut round.lease else { return };
         let Some(downgrade) = &mut lease.downgrade else { return };
         let until = deadline_of(downgrade.sent, self.rules.margin, self.weather.ttl);
         if downgrade.is_done {
-            if said == Some(Said::Done(true)) && !lease.is_released {
+            if said == Some(&Said::Done(true)) && !lease.is_released {
                 lease.holdings.join(node, token, until);
             }
             return;

@@ -174,7 +174,7 @@ impl World<'_> {
                 Ok(_) => {}
                 Err(unknown) => self.voted(index, node, Err(unknown)),
             },
-            Stage::Settle(_) => self.settled(index, node, stage, said.ok()),
+            Stage::Settle(_) => self.settled(index, node, stage, said.ok().as_ref()),
             Stage::Join => {
                 let done = match said {
                     Ok(Said::Done(done)) => done.then_some(true),
@@ -187,7 +187,7 @@ impl World<'_> {
                 }
             }
             Stage::Renewal(number) => self.renewed(index, node, number, said.ok()),
-            Stage::Downgrade => self.downgraded(index, node, said.ok()),
+            Stage::Downgrade => self.downgraded(index, node, said.ok().as_ref()),
             Stage::Undo(_) => self.undone(index, node, said.is_ok()),
         }
     }

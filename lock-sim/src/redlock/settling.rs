@@ -61,13 +61,13 @@ impl World<'_> {
     }
 
     /// An answer to a write-back, or to a reader's proposal.
-    pub(super) fn settled(&mut self, index: usize, node: usize, stage: Stage, said: Option<Said>) {
+    pub(super) fn settled(&mut self, index: usize, node: usize, stage: Stage, said: Option<&Said>) {
         let round = &mut self.rounds[index];
         if round.phase != Phase::Settling {
             return;
         }
         if !round.reads {
-            let confirmed = said == Some(Said::Done(true));
+            let confirmed = said == Some(&Said::Done(true));
             round.confirmations.record(node, if confirmed { Voice::Granted } else { Voice::Unknown });
             let token = round.token;
             for answer in round.answers.iter_mut().filter(|answer| confirmed && answer.node == node) {
@@ -83,7 +83,7 @@ impl World<'_> {
         let Some(numbering) = round.numbering.as_mut().filter(|_| stage == Stage::Settle(proposals)) else { return };
         match said {
             Some(Said::Renumbered(Renumbered::Done)) => numbering.given(node, proposed),
-            Some(Said::Renumbered(Renumbered::Passed(counter))) => numbering.passed(counter),
+            Some(Said::Renumbered(Renumbered::Passed(counter))) => numbering.passed(*counter),
             _ => numbering.gone(node),
         }
         if numbering.agreed().is_some() || !round.is_open(stage) {

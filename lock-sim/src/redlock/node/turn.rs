@@ -157,6 +157,7 @@ impl Work<'_> {
 }
 
 /// What an undo gave up.
+#[derive(Clone, Copy)]
 struct Passed {
     held: bool,
     read: bool,
