@@ -78,8 +78,8 @@ impl<'a> Wanted<'a> {
         self.holding_by(Attempt::new(redis.keys(&self.request.name)))
     }
 
-    pub(crate) const fn holding_by(&self, attempt: Attempt) -> Holding {
-        Holding { kind: self.kind, attempt, ttl: self.ttl, delay: self.delay }
+    pub(crate) fn holding_by(&self, attempt: Attempt) -> Holding {
+        Holding::new(self.kind, attempt, self.ttl, self.delay)
     }
 }
 
@@ -106,6 +106,14 @@ impl Redis {
         stop: &CancellationToken,
     ) -> Result<Tried, NodeError> {
         Try { redis: self, holding, acquire, stop }.run().await
+    }
+
+    /// Leaves a tombstone, in the background, for an attempt that was given back although the first of its two requests may
+    /// still be on its way: it would take the lock for nobody.
+    pub(crate) fn bury(&self, holding: &Holding) {
+        if holding.is_sent_again() {
+            self.undo(holding, None);
+        }
     }
 
     /// Has the janitor undo an attempt: first down its own connection, where the undo comes after it for certain; else on
@@ -179,6 +187,7 @@ impl Try<'_> {
     /// The connection broke: sends the same attempt down the next one. If the first request was applied, it gets the
     /// same grant again, and its validity still counts from the first sending.
     async fn ask_again(&self, first: NodeError, node: &Node) -> Result<Option<Acquired>, NodeError> {
+        self.holding.note_sent_again();
         let answer = match self.lane(node).await {
             Ok(Some(lane)) => match self.ask(&lane).await {
                 Ok(Some(Acquired::Granted(number))) => self.confirm(&lane, number).await,

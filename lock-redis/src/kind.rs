@@ -1,6 +1,13 @@
 //! The ways to hold: which script does what for each of them.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use lock_core::{Error, Feature, Mode};
 
@@ -38,6 +45,7 @@ pub(crate) struct Holding {
     pub(crate) ttl: Duration,
     /// The lock delay; zero for none.
     pub(crate) delay: Duration,
+    sent_again: Arc<AtomicBool>,
 }
 
 impl Kind {
@@ -78,6 +86,20 @@ impl Family {
 }
 
 impl Holding {
+    pub(crate) fn new(kind: Kind, attempt: Attempt, ttl: Duration, delay: Duration) -> Self {
+        Self { kind, attempt, ttl, delay, sent_again: Arc::default() }
+    }
+
+    /// Notes, for all clones, that its acquisition was sent down a second connection: the first request may still come,
+    /// even after a release.
+    pub(crate) fn note_sent_again(&self) {
+        self.sent_again.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_sent_again(&self) -> bool {
+        self.sent_again.load(Ordering::Acquire)
+    }
+
     /// Takes it. `waited` is for how long it has waited so far; `intent` counts for one who would hold the lock alone.
     pub(crate) fn acquire(&self, ask: &Ask<'_>, waited: Duration, intent: Option<&Intent<'_>>) -> ScriptCall {
         match self.kind {

@@ -97,6 +97,7 @@ impl Lease for RedisLease {
         }
         match give_back(redis.servers(), &held.holding).await {
             Ok(Some(listeners)) => {
+                redis.bury(&held.holding);
                 redis.released(held.holding.kind.family(), &held.name, listeners);
                 Ok(())
             }
@@ -214,7 +215,7 @@ mod tests {
         let answer = redis.servers().call(attempt.acquire(&Ask::new(TTL, 0, b""), None)).await.unwrap();
         let Acquired::Granted(number) = scripts::acquired(&answer).unwrap() else { panic!("{answer:?}") };
         let validity = Validity::new(redis.clock(), Clock::boot().now().saturating_add(TTL));
-        let holding = Holding { kind: Kind::Alone, attempt, ttl: TTL, delay: Duration::ZERO };
+        let holding = Holding::new(Kind::Alone, attempt, TTL, Duration::ZERO);
         let writer = redis.hold(name, holding, number, validity);
         let as_writer = Arc::clone(&writer.held);
         let reader = Box::new(writer).downgrade().await.unwrap();

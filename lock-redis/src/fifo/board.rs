@@ -189,7 +189,7 @@ mod tests {
         let keys = Keys::new("lock", &LockName::new("a").unwrap());
         let attempt = Attempt::known(keys, "v".to_owned());
         let (ttl, delay) = (Duration::from_secs(1), Duration::ZERO);
-        let place = Place::new(Clock::boot(), Holding { kind: Kind::Alone, attempt, ttl, delay });
+        let place = Place::new(Clock::boot(), Holding::new(Kind::Alone, attempt, ttl, delay));
         let on_board = board.add(place);
         (board, on_board)
     }

@@ -151,6 +151,8 @@ impl Redis {
         let left = self.clock().timeout(limit, self.servers().call(place.holding.release())).await;
         if left.is_none_or(|answer| answer.and_then(|answer| held(&answer)).is_err()) {
             self.undo(&place.holding, None);
+        } else {
+            self.bury(&place.holding);
         }
     }
 

@@ -84,6 +84,19 @@ impl Server {
         left
     }
 
+    /// Waits until the server keeps nothing but the counters and so many tombstones.
+    pub(crate) async fn until_only_tombstones_are_left(&mut self, tombstones: usize) {
+        let deadline = after(LIMIT);
+        loop {
+            let left = self.left().await;
+            if left.len() == tombstones && left.iter().all(|key| key.contains(":undone:")) {
+                return;
+            }
+            assert!(Clock::boot().now() < deadline, "left on the server: {left:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Waits until the server keeps nothing but the counters.
     pub(crate) async fn until_nothing_is_left(&mut self) {
         let deadline = after(LIMIT);

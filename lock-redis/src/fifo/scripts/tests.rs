@@ -220,7 +220,7 @@ impl Bench {
 
     async fn beat(&mut self, who: usize) {
         let attempt = self.attempt(who);
-        let holding = Holding { kind: Kind::Alone, attempt: attempt.clone(), ttl: TTL, delay: Duration::ZERO };
+        let holding = Holding::new(Kind::Alone, attempt.clone(), TTL, Duration::ZERO);
         let answer = self.node.call(beat(&holding)).await.unwrap();
         match (standing(&answer).unwrap(), self.model.beat(&attempt.value)) {
             (Standing::InLine(at), Ok(place)) => assert_eq!((at.ahead, at.newest), (place as u64, self.number().await)),
