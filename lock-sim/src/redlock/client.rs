@@ -72,6 +72,7 @@ impl Client {
             left: match weather.kind {
                 Kind::Crowd if number + 1 < weather.clients => 1_000,
                 Kind::Crowd => 1,
+                Kind::Resent => 1_000,
                 _ => 1 + u32::try_from(chance.below(3)).unwrap_or(0),
             },
             is_stopping: false,
@@ -123,7 +124,9 @@ impl World<'_> {
             Kind::Crowd => client + 1 < clients,
             _ => self.chance.percent(percent),
         };
-        it.waits = it.is_probe || kind == Kind::Crowd || self.chance.percent(80);
+        // One that waits does not hear that somebody deleted what it waits for.
+        let waits = if kind == Kind::Resent { 10 } else { 80 };
+        it.waits = it.is_probe || kind == Kind::Crowd || self.chance.percent(waits);
         it.came = it.clock.at(now);
         it.rounds = 0;
         if it.waits {
@@ -310,7 +313,11 @@ impl World<'_> {
         let it = &mut self.clients[client];
         it.round = None;
         it.sleeps = false;
-        let most = if self.weather.kind == Kind::Crowd { 5 * MS } else { self.weather.ttl() };
+        let most = match self.weather.kind {
+            Kind::Crowd => 5 * MS,
+            Kind::Resent => 60 * MS,
+            _ => self.weather.ttl(),
+        };
         if !it.is_probe {
             let at = self.agenda.now() + self.chance.mostly_short(most);
             self.alarm_at(client, 0, at, Alarm::Begin(0));

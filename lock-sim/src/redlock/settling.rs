@@ -205,6 +205,7 @@ impl World<'_> {
         self.alarm(index, ttl / 3, Alarm::Renew);
         let hold = match self.weather.kind {
             Kind::Crowd => self.chance.between(40 * MS, 90 * MS),
+            Kind::Resent if self.chance.one_in(2) => self.chance.below(20 * MS),
             _ if self.chance.one_in(3) => self.chance.below(2 * ttl),
             _ => self.chance.below(ttl / 3),
         };

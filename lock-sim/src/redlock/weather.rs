@@ -15,6 +15,9 @@ pub(super) enum Kind {
     Jumps,
     /// Somebody deletes the lock on nodes, which may let two hold, too; and many requests arrive twice.
     Deletions,
+    /// The same, and so much of it that a grant finds its own holdings come again, after others. Counters are ahead of all
+    /// clocks, so that numbers follow each other closely.
+    Resent,
     /// A writer among readers that come all the time, and nothing goes wrong.
     Crowd,
 }
@@ -56,7 +59,8 @@ impl Weather {
             0..66 => Kind::Usual,
             66..76 => Kind::Evictions,
             76..82 => Kind::Jumps,
-            82..96 => Kind::Deletions,
+            82..90 => Kind::Deletions,
+            90..96 => Kind::Resent,
             _ => Kind::Crowd,
         };
         let ttl = chance.one_of(&[300, 500, 1_000, 4_000]);
@@ -110,6 +114,31 @@ impl Weather {
                     ..weather
                 }
             }
+            Kind::Resent => {
+                let wire = Wire {
+                    twice_per_mille: 500,
+                    most: 5 * MS,
+                    late: 80 * MS,
+                    late_per_mille: 100,
+                    lost_per_mille: 0,
+                    ..wire
+                };
+                let (ttl, max_ttl, end) = (Duration::from_millis(600), 700, 1_500 * MS);
+                let readers = weather.readers.min(40);
+                Self {
+                    wire,
+                    ttl,
+                    max_ttl,
+                    end,
+                    readers,
+                    limit: 100 * MS,
+                    clients: 4,
+                    stray_per_mille: 0,
+                    faults: 0,
+                    stops: false,
+                    ..weather
+                }
+            }
             // The bound: clocks differ by less than the time between two grants, and requests do not outlive it.
             Kind::Evictions => {
                 let wire = Wire { most: MS, late_per_mille: 0, ..wire };
@@ -140,7 +169,7 @@ impl Weather {
 
     /// Whether two may hold because of what went wrong.
     pub(super) fn may_come_apart(&self) -> bool {
-        matches!(self.kind, Kind::Jumps | Kind::Deletions)
+        matches!(self.kind, Kind::Jumps | Kind::Deletions | Kind::Resent)
     }
 
     pub(super) fn ttl_ms(&self) -> u64 {

@@ -209,6 +209,10 @@ impl<'t> World<'t> {
         let faults = match kind {
             Kind::Jumps => self.chance.between(1, 4),
             Kind::Deletions => self.chance.between(4, 14),
+            Kind::Resent => {
+                self.raise_counters();
+                self.chance.between(10, 60)
+            }
             _ => faults,
         };
         for _ in 0..faults {
@@ -359,7 +363,7 @@ impl<'t> World<'t> {
             self.servers[node].clock.jump(self.agenda.now(), by);
             return self.note("world", |_| format!("the clock of node {node} jumps by {} ms", by / 1_000_000));
         }
-        if self.weather.kind == Kind::Deletions {
+        if matches!(self.weather.kind, Kind::Deletions | Kind::Resent) {
             return self.meddle();
         }
         if self.weather.kind == Kind::Evictions {
@@ -397,10 +401,20 @@ impl<'t> World<'t> {
         }
     }
 
+    /// A client whose clock was fast was granted by some nodes.
+    fn raise_counters(&mut self) {
+        let number = wall(10 * SECOND, 0);
+        for server in &mut self.servers {
+            if self.chance.one_in(2) {
+                server.node.raise_counter(number);
+            }
+        }
+    }
+
     /// Somebody deletes the lock on a node or on all of them, or a counter is ahead, as votes for other attempts leave it.
     fn meddle(&mut self) {
         let node = self.chance.place(self.weather.nodes);
-        if self.chance.one_in(2) {
+        if self.weather.kind == Kind::Deletions && self.chance.one_in(2) {
             let ahead = self.chance.below(SECOND / 1_000);
             self.servers[node].node.raise_counter(wall(self.agenda.now(), 0) + ahead);
             return;
