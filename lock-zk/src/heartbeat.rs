@@ -2,10 +2,16 @@
 //!
 //! A server answers from what it knows, and a follower that is cut off from its leader knows nothing of the session's
 //! end. Even an acknowledged *write* says only that the leader had the session alive when the write came by, not when
-//! the leader last heard of it: a follower tells of its sessions' activity with its answers to the leader's pings, up to
-//! a tick later. So a write alone proves nothing about its own moment; it proves that what was sent at least a tick
-//! before it has reached the leader by then, or the leader would have counted from something older and the write could
-//! still have been just in time.
+//! the leader last heard of it: a follower tells of its sessions' activity with its answers to the leader's pings.
+//!
+//! What an acknowledged write does prove rests on two things. A leader that runs sends its pings, at least one in a tick,
+//! and one that wakes sends at once what was due. And what a follower and its leader say to each other arrives in order.
+//! So take three requests: one that was answered (the follower knows of it); then, a tick later or more, one that passed
+//! through the leader and was answered (the leader ran after the first, and has sent a ping since, ahead of that
+//! answer); and then a write, sent after that second answer had come. The follower had answered the ping before it passed
+//! the write on: when the leader handled the write it had heard of the first request. No pause and no delay, of whomever
+//! and however long, changes that. A connection to another server changes nothing, either: the leader counts anew
+//! when a session moves, before it takes a write from there.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -16,16 +22,46 @@ use lock_core::{BootInstant, validity};
 pub enum Request {
     /// A write that the ensemble committed: its leader had the session alive at that moment.
     Write,
+    /// A `sync`: it was answered by the leader, which was running.
+    Sync,
     /// Anything else that was answered: the session was active, and its leader will hear of it.
     Touch,
 }
 
 /// The tick that is counted with: the servers', but no less than a sixth of the session's time-out. A longer one is as
-/// safe, and answers may take as long without telling of a pause: on a machine that is merely slow, a session that is
-/// many ticks long is not lost for one late answer.
+/// safe, and a session that is many ticks long needs no heartbeat in each of them.
 #[must_use]
 pub fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
     tick.max(timeout / 6)
+}
+
+/// Answered requests, oldest first, thinned out to one per grain.
+#[derive(Debug, Default)]
+struct Record(VecDeque<Answered>);
+
+#[derive(Debug, Clone, Copy)]
+struct Answered {
+    sent: BootInstant,
+    received: BootInstant,
+}
+
+impl Record {
+    /// Keeps it unless one of the same grain is there already: the older one stays, which is the careful choice.
+    fn note(&mut self, answered: Answered, timeout: Duration) {
+        let grain = timeout / 64;
+        if self.0.back().is_some_and(|newest| answered.sent < newest.sent.saturating_add(grain)) {
+            return;
+        }
+        while self.0.front().is_some_and(|oldest| oldest.sent.saturating_add(timeout) < answered.sent) {
+            self.0.pop_front();
+        }
+        self.0.push_back(answered);
+    }
+
+    /// When the newest of those was sent whose answer was there by `moment`.
+    fn newest_by(&self, moment: BootInstant) -> Option<BootInstant> {
+        self.0.iter().rev().find(|answered| answered.received <= moment).map(|answered| answered.sent)
+    }
 }
 
 /// The record of one session's answered requests, and the deadline that follows.
@@ -33,10 +69,10 @@ pub fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
 pub struct Heartbeat {
     timeout: Duration,
     tick: Duration,
-    /// When the answered requests were sent, oldest first, thinned out to one per grain.
-    sent: VecDeque<BootInstant>,
-    /// Only requests sent after this count, see `answered`.
-    after: BootInstant,
+    /// All that were answered.
+    answered: Record,
+    /// Those that passed through the leader.
+    led: Record,
     deadline: BootInstant,
 }
 
@@ -44,12 +80,13 @@ impl Heartbeat {
     /// A session with the negotiated `timeout` that was asked for at `sent` and is established.
     ///
     /// Creating a session is itself a write, and the leader counts the time-out from the moment when it handles it,
-    /// which is after `sent`: this first deadline needs no older request.
+    /// which is after `sent`: this first deadline needs no older request, and the leader need not hear of it again.
     #[must_use]
     pub fn new(timeout: Duration, tick: Duration, sent: BootInstant) -> Self {
         let deadline = validity::deadline(sent, timeout);
         let tick = counted_tick(timeout, tick);
-        Self { timeout, tick, sent: VecDeque::from([sent]), after: sent, deadline }
+        let answered = Record(VecDeque::from([Answered { sent, received: sent }]));
+        Self { timeout, tick, answered, led: Record::default(), deadline }
     }
 
     /// Until when the session is certainly alive on the servers.
@@ -67,43 +104,29 @@ impl Heartbeat {
 
     /// Notes that the request sent at `sent` was answered at `received`. Returns whether the deadline moved.
     ///
-    /// `sent` may be earlier than the real moment (a request that waited in the client), never later: that only makes
-    /// the deadline earlier.
+    /// `sent` may be earlier than the real moment (a request that waited in the client), never later, and `received` later
+    /// than that, never earlier: both only make the deadline earlier.
     pub fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
-        if received.saturating_since(sent) > self.tick {
-            // Somebody on the way was paused, and it may have been the leader: it wakes with what it knew before, and
-            // may handle a write before it hears of what followers were told meanwhile. Only what is sent from now on
-            // is heard of within a tick again.
-            self.after = self.after.max(received);
-            self.sent.clear();
-            return false;
+        let answered = Answered { sent, received };
+        self.answered.note(answered, self.timeout);
+        if request != Request::Touch {
+            self.led.note(answered, self.timeout);
         }
-        if sent < self.after {
-            return false;
-        }
-        self.note(sent);
-        if request == Request::Touch {
-            return false;
-        }
-        // The newest request that the leader has heard of by the time of this write.
-        let heard = sent.saturating_sub(self.tick);
-        let Some(proven) = self.sent.iter().rev().find(|earlier| **earlier <= heard) else { return false };
-        let deadline = validity::deadline(*proven, self.timeout);
+        request == Request::Write && self.proves(sent)
+    }
+
+    /// What the acknowledged write that was sent at `sent` proves.
+    fn proves(&mut self, sent: BootInstant) -> bool {
+        // The leader ran after it, and its follower had that answer before the write. A leader that has just woken may be
+        // faster with an answer than with the ping that is due: the quarter of a tick is for that ping to overtake.
+        let Some(ran) = self.led.newest_by(sent.saturating_sub(self.tick / 4)) else { return false };
+        // The follower knew of it a tick before that, so a ping has asked for it since.
+        let heard = ran.saturating_sub(self.tick);
+        let Some(proven) = self.answered.newest_by(heard) else { return false };
+        let deadline = validity::deadline(proven, self.timeout);
         let moved = deadline > self.deadline;
         self.deadline = self.deadline.max(deadline);
         moved
-    }
-
-    /// Keeps `sent` unless one of the same grain is there already: the older one stays, which is the careful choice.
-    fn note(&mut self, sent: BootInstant) {
-        let grain = self.timeout / 64;
-        if self.sent.back().is_some_and(|newest| sent < newest.saturating_add(grain)) {
-            return;
-        }
-        while self.sent.front().is_some_and(|oldest| oldest.saturating_add(self.timeout) < sent) {
-            self.sent.pop_front();
-        }
-        self.sent.push_back(sent);
     }
 }
 
@@ -130,13 +153,25 @@ mod tests {
     }
 
     #[test]
-    fn a_write_counts_from_the_newest_request_at_least_a_tick_before_it() {
+    fn a_write_counts_from_what_was_answered_a_tick_before_an_earlier_request_to_the_leader() {
         let mut heartbeat = fresh();
-        for sent in [100, 250, 390] {
-            assert!(!heartbeat.answered(Request::Touch, at(sent), at(sent + 1)));
+        for sent in [100, 250, 298, 390] {
+            assert!(!heartbeat.answered(Request::Touch, at(sent), at(sent + 5)));
         }
-        assert!(heartbeat.answered(Request::Write, at(500), at(501)));
-        assert_eq!(heartbeat.deadline(), at(250 + 988));
+        assert!(!heartbeat.answered(Request::Sync, at(500), at(501)));
+        assert!(heartbeat.answered(Request::Write, at(560), at(561)));
+        assert_eq!(heartbeat.deadline(), at(250 + 988), "what was sent at 298 was not answered a tick before 500");
+    }
+
+    #[test]
+    fn the_request_that_shows_the_leader_running_was_answered_before_the_write_was_sent() {
+        let mut heartbeat = fresh();
+        heartbeat.answered(Request::Touch, at(100), at(101));
+        heartbeat.answered(Request::Sync, at(400), at(700));
+        assert!(!heartbeat.answered(Request::Write, at(690), at(701)), "they waited for the leader together");
+        assert!(!heartbeat.answered(Request::Write, at(749), at(750)), "the ping may be late by that much");
+        assert!(heartbeat.answered(Request::Write, at(751), at(752)));
+        assert_eq!(heartbeat.deadline(), at(100 + 988));
     }
 
     #[test]
@@ -149,15 +184,33 @@ mod tests {
     }
 
     #[test]
-    fn after_a_slow_answer_only_later_requests_count() {
+    fn a_follower_that_answers_reads_shows_no_leader_running() {
         let mut heartbeat = fresh();
-        heartbeat.answered(Request::Touch, at(300), at(301));
-        assert!(!heartbeat.answered(Request::Write, at(600), at(900)), "it took longer than a tick itself");
-        assert!(!heartbeat.answered(Request::Write, at(750), at(901)), "sent before the pause was over");
-        assert!(!heartbeat.answered(Request::Write, at(980), at(981)), "nothing sent since is a tick older");
-        assert!(!heartbeat.answered(Request::Write, at(1100), at(1101)), "nor now");
-        assert!(heartbeat.answered(Request::Write, at(1180), at(1181)));
-        assert_eq!(heartbeat.deadline(), at(980 + 988));
+        for sent in (0..900).step_by(50) {
+            heartbeat.answered(Request::Touch, at(sent), at(sent + 1));
+        }
+        assert!(!heartbeat.answered(Request::Write, at(900), at(901)));
+    }
+
+    #[test]
+    fn steady_heartbeats_give_a_session_most_of_its_timeout() {
+        for tick in [10, 200] {
+            let (tick, mut heartbeat) =
+                (Duration::from_millis(tick), Heartbeat::new(TIMEOUT, Duration::from_millis(tick), at(0)));
+            let period = TIMEOUT.min(counted_tick(TIMEOUT, tick) / 2);
+            let period = u64::try_from(period.as_millis()).unwrap();
+            let mut least = 1000;
+            for beat in 10..100 {
+                let sent = beat * period;
+                least = heartbeat.deadline().saturating_since(at(sent)).as_millis().min(if beat > 20 {
+                    least
+                } else {
+                    1000
+                });
+                heartbeat.answered(Request::Write, at(sent), at(sent + 2));
+            }
+            assert!(least >= 480, "{least} ms left of {TIMEOUT:?} just before a heartbeat");
+        }
     }
 
     #[test]
@@ -166,42 +219,47 @@ mod tests {
         for sent in 0..20_000 {
             heartbeat.answered(Request::Write, at(sent), at(sent));
         }
-        assert!(heartbeat.sent.len() < 80, "{}", heartbeat.sent.len());
+        assert!(heartbeat.answered.0.len() < 80, "{}", heartbeat.answered.0.len());
+        assert!(heartbeat.led.0.len() < 80, "{}", heartbeat.led.0.len());
     }
 
-    /// What goes wrong in the model.
-    #[derive(Debug, Clone, Copy)]
-    enum Fault {
-        /// The leader is paused from then for that long.
-        Pause(u64, u64),
-        /// The client's server is cut off from the leader right after the last answer: what the leader has not heard by
-        /// then, it never hears.
-        CutOff,
-    }
-
-    /// A model of an ensemble: the leader hears of a request up to a tick after it was sent, unless it was paused; it
-    /// counts the time-out from when it hears, and ends the session when that has passed.
+    /// A model of an ensemble: a leader that is paused once, and a follower that is the client's server and may be cut off
+    /// from it, in the very moment in which it wakes as well as in any other. The leader hears of a request when the
+    /// follower answers its next ping, counts the time-out from then, and ends the session when that has passed.
     #[derive(Debug)]
-    struct Leader {
-        heard: Vec<u64>,
+    struct Ensemble {
+        period: u64,
+        phase: u64,
         pause: (u64, u64),
+        /// From then on the leader hears nothing of the follower. What it had sent by then arrives.
+        cut: u64,
+        heard: Vec<u64>,
     }
 
-    impl Leader {
-        /// When something that would happen at `moment` happens, given the pause.
+    impl Ensemble {
+        /// When something that would happen at `moment` happens on the leader.
         fn awake(&self, moment: u64) -> u64 {
             if (self.pause.0..self.pause.1).contains(&moment) { self.pause.1 } else { moment }
         }
 
-        /// When the session ends if nothing more is sent: the first gap of a time-out between two things heard. A leader
-        /// that wakes up judges before it listens.
+        /// When the leader hears of what the follower knew at `moment`, if it does.
+        fn hears(&self, moment: u64) -> Option<u64> {
+            // What was due in the pause is sent when it ends.
+            let from = moment.min(self.pause.0).saturating_sub(self.phase) / self.period;
+            let mut pings = (from..).map(|number| self.awake(self.phase + number * self.period));
+            let asked = pings.find(|asked| *asked > moment)?;
+            (asked < self.cut).then_some(asked)
+        }
+
+        /// When the session ends if nothing more is heard: after the first gap of a time-out. A leader that wakes up judges
+        /// before it listens.
         fn end(&self) -> u64 {
             let mut heard = self.heard.clone();
             heard.sort_unstable();
             let mut last = 0;
             for next in heard {
                 if self.awake(last + 1000) <= next {
-                    return self.awake(last + 1000);
+                    break;
                 }
                 last = next;
             }
@@ -209,37 +267,41 @@ mod tests {
         }
     }
 
+    fn a_request() -> impl Strategy<Value = (u64, Request)> {
+        let gap = prop_oneof![1..=20_u64, 1..=166_u64, 1..=400_u64];
+        (gap, prop_oneof![Just(Request::Write), Just(Request::Write), Just(Request::Sync), Just(Request::Touch)])
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4000))]
         #[test]
         fn the_deadline_is_never_later_than_the_end_on_the_leader(
             tick in prop_oneof![Just(20_u64), Just(100), Just(166), Just(200)],
-            requests in proptest::collection::vec((1..=166_u64, 0..=100_u64, any::<bool>()), 1..40),
-            fault in prop_oneof![Just(Fault::CutOff), (0..4000_u64, 1..3000_u64).prop_map(|(at, long)| Fault::Pause(at, long))],
+            shares in (50..=100_u64, 0..100_u64),
+            requests in proptest::collection::vec(a_request(), 1..40),
+            pause in (0..4000_u64, prop_oneof![1..300_u64, 1..3000_u64]),
+            cut in proptest::option::of(prop_oneof![Just(None), (0..5000_u64).prop_map(Some)]),
         ) {
-            let pause = if let Fault::Pause(at, long) = fault { (at, at + long) } else { (0, 0) };
-            let mut leader = Leader { heard: vec![0], pause };
+            let period = tick * shares.0 / 100;
+            let pause = (pause.0, pause.0 + pause.1);
+            let cut = cut.map_or(u64::MAX, |cut| cut.unwrap_or(pause.1));
+            let mut ensemble = Ensemble { period, phase: period * shares.1 / 100, pause, cut, heard: vec![0] };
             let mut heartbeat = Heartbeat::new(TIMEOUT, Duration::from_millis(tick), at(0));
-            let mut answers = Vec::new();
-            let mut now = 0;
-            for (gap, percent, write) in requests {
+            let (mut now, mut answered) = (0, 0);
+            for (gap, request) in requests {
                 now += gap;
-                let lag = tick * percent / 100;
-                // Every request of this backend passes through the leader: its answer waits for the leader to wake.
-                let handled = leader.awake(now);
-                if handled > leader.end() {
-                    break;
+                if request != Request::Touch {
+                    let handled = ensemble.awake(now);
+                    if now >= cut || handled >= ensemble.end() {
+                        break;
+                    }
+                    answered = handled.max(answered);
                 }
-                leader.heard.push(leader.awake(now + lag));
-                answers.push((if write { Request::Write } else { Request::Touch }, now, handled + 1));
+                answered = answered.max(now);
+                heartbeat.answered(request, at(now), at(answered));
+                ensemble.heard.extend(ensemble.hears(now));
             }
-            if let (Fault::CutOff, Some((_, last, _))) = (fault, answers.last()) {
-                leader.heard.retain(|heard| heard <= last);
-            }
-            for (request, sent, received) in answers {
-                heartbeat.answered(request, at(sent), at(received));
-            }
-            prop_assert!(heartbeat.deadline() <= at(leader.end()), "{:?} {:?}", heartbeat, leader);
+            prop_assert!(heartbeat.deadline() <= at(ensemble.end()), "{:?} {:?}", heartbeat, ensemble);
         }
     }
 }

@@ -168,7 +168,7 @@ impl Session {
         let sent = self.clock().now();
         let (synced, listed) = (client.sync(directory), client.list_children(directory));
         let (synced, listed) =
-            tokio::join!(self.timed(Request::Touch, sent, synced), self.timed(Request::Touch, sent, listed));
+            tokio::join!(self.timed(Request::Sync, sent, synced), self.timed(Request::Touch, sent, listed));
         synced.and(listed)
     }
 
@@ -215,7 +215,7 @@ impl Session {
         let sent = self.clock().now();
         let (synced, read) = (client.sync(path), client.get_data(path));
         let (synced, read) =
-            tokio::join!(self.timed(Request::Touch, sent, synced), self.timed(Request::Touch, sent, read));
+            tokio::join!(self.timed(Request::Sync, sent, synced), self.timed(Request::Touch, sent, read));
         synced.and(read)
     }
 
@@ -349,11 +349,11 @@ impl Session {
         self.make(&client, path, &EPHEMERAL).await
     }
 
-    /// A cheap request that passes through the leader, unlike a read: a paused leader shows by a late answer.
+    /// A cheap request that passes through the leader, unlike a read: its answer shows that the leader runs.
     pub(crate) async fn touch(&self) -> Result<(), Error> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Touch, sent, client.sync("/")).await
+        self.timed(Request::Sync, sent, client.sync("/")).await
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) enum Waiter {
 struct Sent {
     number: u32,
     sent: Time,
-    write: bool,
+    request: Request,
     waiter: Waiter,
 }
 
@@ -88,6 +88,15 @@ struct Watch {
     slot: usize,
     attempt: u32,
     own: bool,
+}
+
+/// What an answer to it proves.
+const fn kind(op: &Op) -> Request {
+    match op {
+        Op::Sync => Request::Sync,
+        op if op.is_write() => Request::Write,
+        _ => Request::Touch,
+    }
 }
 
 impl Client {
@@ -148,7 +157,7 @@ impl World<'_> {
         let sent = self.local(client);
         let this = &mut self.clients[client];
         this.numbers += 1;
-        let sent = Sent { number: this.numbers, sent, write: op.is_write(), waiter };
+        let sent = Sent { number: this.numbers, sent, request: kind(&op), waiter };
         if matches!(this.link, Link::Up { .. }) {
             self.transmit(client, sent, op);
         } else {
@@ -273,7 +282,7 @@ impl World<'_> {
         let children = this.watches.iter().any(|watch| watch.node.is_none());
         let (since, number) = (this.seen, this.numbers + 1);
         this.numbers = number;
-        let sent = Sent { number, sent: 0, write: false, waiter: Waiter::Nobody };
+        let sent = Sent { number, sent: 0, request: Request::Touch, waiter: Waiter::Nobody };
         self.transmit(client, sent, Op::SetWatches { nodes, children, since });
     }
 
@@ -326,18 +335,19 @@ impl World<'_> {
     /// Counts an answer for the heartbeat, and tells the guards.
     fn answered(&mut self, client: usize, sent: &Sent, done: bool) {
         let now = self.local(client);
-        let honest = self.has(Guard::SlowAnswer);
+        let honest = self.has(Guard::AnsweredBefore);
         let timeout = Duration::from_nanos(self.settings.timeout);
         let tick = counted_tick(timeout, Duration::from_nanos(self.settings.tick));
         let Some(session) = &mut self.clients[client].session else { return };
         let at = BootInstant::from_nanos(sent.sent);
         let received = if honest { BootInstant::from_nanos(now) } else { at };
-        let write = sent.write && done;
+        // Refused, but heard.
+        let request = if done { sent.request } else { Request::Touch };
         if BootInstant::from_nanos(now).saturating_since(at) > tick {
             self.counts.add(Seen::SlowAnswer as usize);
         }
-        session.heartbeat.answered(if write { Request::Write } else { Request::Touch }, at, received);
-        if write {
+        session.heartbeat.answered(request, at, received);
+        if request == Request::Write {
             session.bare = session.bare.max(validity::deadline(at, timeout));
         }
         self.check_deadline(client);

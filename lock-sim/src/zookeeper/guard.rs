@@ -7,7 +7,7 @@ use crate::Safeguard;
 pub(super) enum Guard {
     Margin,
     TickBefore,
-    SlowAnswer,
+    AnsweredBefore,
     RunningSession,
     OwnSession,
     OwnNodeWatch,
@@ -36,11 +36,11 @@ pub(super) const SAFEGUARDS: [Safeguard; 20] = [
     safeguard("margin", "Validity ends by T/100 and 2 ms earlier than the time-out, for clocks that differ."),
     safeguard(
         "tick-before",
-        "A write proves only what was sent at least a tick before it: the leader hears of activity late.",
+        "A write proves only what was answered a tick before the leader was seen running: it hears of activity late.",
     ),
     safeguard(
-        "slow-answer",
-        "After an answer that took longer than a tick only later requests count: the leader may have been paused.",
+        "answered-before",
+        "What counts for a write was answered, not only sent, before: requests may wait for a paused leader together.",
     ),
     safeguard(
         "running-session",
