@@ -4,7 +4,7 @@ mod deployment;
 
 use std::time::Duration;
 
-use deployment::{LIMIT, command, config, connect, connect_to, count, get, marked, until, until_free};
+use deployment::{LIMIT, command, config, connect, connect_to, count, get, marked, undone, until, until_free};
 use lock_core::{Clock, Error, Loss};
 use lock_lab::{
     proxy::Proxy,
@@ -39,6 +39,25 @@ async fn a_frozen_minority_keeps_nobody_waiting() {
     let guard = locks.mutex("frozen").lock().await.unwrap();
     assert!(last < Some(guard.token()));
     guard.release().await.unwrap();
+    locks.close(LIMIT).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_keeps_an_acquisition_out_that_a_silent_node_has_not_answered() {
+    let nodes = marked(3).await;
+    let locks = connect(&nodes, &[NODE_LIMIT]).await;
+    let silent = &nodes.nodes()[1];
+    silent.stop().unwrap();
+    let guard = locks.mutex("silent").lock().await.unwrap();
+    let released = Clock::boot().timeout(LIMIT, guard.release());
+    released.await.expect("the silent node is not waited for").unwrap();
+    silent.cont().unwrap();
+    // What was asked of it may have gone over a connection that is given up by now, and may come after its undo.
+    let tombstones = |node| async move { undone(node, "silent").await };
+    until("the undo is there, with a tombstone", || async { tombstones(silent).await > 0 }).await;
+    // The others had answered, so nothing more can come to them.
+    assert_eq!(tombstones(&nodes.nodes()[0]).await + tombstones(&nodes.nodes()[2]).await, 0);
+    until_free(&[silent], "silent").await;
     locks.close(LIMIT).await.unwrap();
 }
 

@@ -118,6 +118,17 @@ async fn an_acquisition_that_comes_after_its_undo_takes_nothing() {
 }
 
 #[tokio::test]
+async fn an_acquisition_that_is_sent_twice_takes_nothing_after_the_undo_of_the_first() {
+    let server = Server::start().await;
+    server.granted("x:1", wall_micros()).await;
+    assert!(server.undo("x:1", Line::None).await);
+    assert_eq!(server.vote("x:1", wall_micros(), None).await, Ballot::Undone);
+    server.reads("r:1").await;
+    assert!(server.undo("r:1", Line::None).await);
+    assert_eq!(server.vote_for(Kind::Reader, "r:1", wall_micros(), None).await, Ballot::Undone);
+}
+
+#[tokio::test]
 async fn an_undo_leaves_the_lock_of_another_alone() {
     let server = Server::start().await;
     server.granted("x:1", wall_micros()).await;

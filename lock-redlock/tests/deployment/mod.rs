@@ -101,6 +101,13 @@ pub(crate) async fn residue(node: &Redis, name: &str) -> Vec<String> {
     keys.into_iter().filter(|key| !key.ends_with(":token") && !key.contains(":undone:")).collect()
 }
 
+/// How many attempts at `name` a server remembers as undone.
+pub(crate) async fn undone(node: &Redis, name: &str) -> usize {
+    let mut connection = node.connection().await.unwrap();
+    let pattern = format!("{{lock:{name}}}:undone:*");
+    redis::cmd("KEYS").arg(pattern).query_async::<Vec<String>>(&mut connection).await.unwrap().len()
+}
+
 /// Waits until no server keeps anything of `name`.
 pub(crate) async fn until_nothing_is_left(nodes: &[Redis], name: &str) {
     until("nothing is left", || async {
