@@ -2,7 +2,7 @@
 //!
 //! The decisions are those of `lock-redlock`: when a vote is won, what a lost one means, what is undone where, which token
 //! a grant has, until when it is valid, what a renewal sends and what its answers come to; the validity is the cell of
-//! `lock-core`. The nodes are a model of the scripts, which a test compares with the real ones.
+//! `lock-core`. The nodes are a model of the scripts, which are tested by themselves on real servers.
 //!
 //! What is checked: no two hold who exclude each other, in true time (M); the holder takes its grant for valid for no
 //! longer than a majority keeps it (T); tokens are distinct, and those of grants that exclude each other rise in the order

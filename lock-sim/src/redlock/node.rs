@@ -1,5 +1,5 @@
-//! One node: what the scripts of lock-redlock do on a Redis server, step by step. A test runs the same calls through the
-//! real scripts on a real server and compares every answer.
+//! One node: what the scripts of lock-redlock do on a Redis server, step by step, in the words of the scripts. The scripts
+//! themselves are tested on real servers, in `lock-redlock/src/scripts/tests.rs`.
 
 mod turn;
 
