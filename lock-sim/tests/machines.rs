@@ -2,7 +2,6 @@
 
 use lock_sim::{
     Sort, Trace,
-    campaign::without,
     machine::ENOUGH,
     machines,
     runner::{Until, explore, play},
@@ -25,14 +24,37 @@ fn with_all_safeguards_nothing_is_violated_and_everything_that_could_go_wrong_ca
     }
 }
 
+/// A schedule that misses a safeguard: the machine, the safeguard, the invariant that it stands for, the seed. The search
+/// for such is the command's business. A change of the weather moves the seeds: the command tells the new ones.
+const MISSED: &[(&str, &str, &str, u64)] = &[
+    ("zookeeper", "tick-before", "T", 61),
+    ("zookeeper", "answered-before", "T", 42_129),
+    ("zookeeper", "running-session", "L", 0),
+    ("zookeeper", "own-session", "M", 34),
+    ("zookeeper", "own-node-watch", "P", 17),
+    ("zookeeper", "only-writers-mark", "M", 12),
+    ("zookeeper", "only-holders-mark", "M", 9),
+    ("zookeeper", "look-after-deletion", "M", 2),
+    ("zookeeper", "predecessor", "M", 0),
+    ("zookeeper", "writer-behind-readers", "M", 2),
+    ("zookeeper", "gate-tells", "P", 0),
+    ("zookeeper", "unique-id", "O", 7),
+    ("zookeeper", "write-before-search", "O", 14),
+    ("zookeeper", "wrap-order", "M", 18),
+    ("zookeeper", "one-exchange", "M", 2),
+    ("zookeeper", "lapsed-withdraws", "O", 8),
+    ("zookeeper", "repeated-removal", "O", 2),
+];
+
 #[test]
-fn every_safeguard_that_is_taken_out_is_missed() {
-    for machine in machines() {
-        for (place, safeguard) in machine.safeguards().iter().enumerate() {
-            let removed = without(machine, place, &mut |_, _| {}, &|_| {});
-            assert!(removed.caught.is_some(), "{}: nothing misses {}", machine.name(), safeguard.name);
-            assert_eq!(removed.with_it, None, "{}: it is not for want of {}", machine.name(), safeguard.name);
-        }
+fn a_safeguard_that_is_taken_out_is_missed_in_a_schedule_that_is_clean_with_it() {
+    for (name, safeguard, invariant, seed) in MISSED {
+        let machine = machines().into_iter().find(|machine| machine.name() == *name).expect("a machine");
+        let place = machine.safeguards().iter().position(|known| known.name == *safeguard).expect("a safeguard");
+        let missed = play(machine, *seed, Some(place), &mut Trace::silent()).violation;
+        let missed = missed.map(|violation| violation.invariant);
+        assert_eq!(missed, Some(*invariant), "{name} without {safeguard}, seed {seed}");
+        assert_eq!(play(machine, *seed, None, &mut Trace::silent()).violation, None, "{name}, seed {seed}");
     }
 }
 
