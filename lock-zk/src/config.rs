@@ -158,11 +158,11 @@ impl Config {
         check(SESSION_TIMEOUT, "session_timeout", self.session_timeout)?;
         check(TICK_TIME, "tick_time", self.tick_time)?;
         check(CONNECT_TIMEOUT, "connect_timeout", self.connect_timeout)?;
-        // Validity counts from a request that is at least a tick older than the write that proves it, so a session
-        // must outlive a tick by far to be of any use. Servers refuse such sessions, too, unless told otherwise.
-        if self.tick_time * 2 > self.session_timeout {
+        // Validity counts from a request that is more than a tick older than the write that proves it, and the next such
+        // write comes half a tick later: of a session that is only two ticks long nothing would be left.
+        if self.tick_time * 3 > self.session_timeout {
             let value = format!("{:?}", self.tick_time);
-            let allowed = format!("at most half of session_timeout, which is {:?}", self.session_timeout);
+            let allowed = format!("at most a third of session_timeout, which is {:?}", self.session_timeout);
             return Err(Error::config("tick_time", value, allowed));
         }
         Ok(self)

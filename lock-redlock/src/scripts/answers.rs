@@ -43,7 +43,7 @@ pub struct Standing {
     pub quarantine: Option<Duration>,
 }
 
-/// Reads the answer to [`acquire`](super::acquire) or a rejoin.
+/// Reads the answer to an acquisition or a rejoin.
 pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     let Value::Array(parts) = answer else { return Err(nonsense()) };

@@ -13,7 +13,7 @@ use super::config;
 
 /// A quiet connection: with this tick the heartbeat sends nothing within a test.
 pub fn quiet(port: u16) -> Config {
-    config(port).with_session_timeout(Duration::from_secs(60)).with_tick_time(Duration::from_secs(30))
+    config(port).with_session_timeout(Duration::from_secs(60)).with_tick_time(Duration::from_secs(20))
 }
 
 pub async fn quiet_locks(port: u16) -> Locks {
