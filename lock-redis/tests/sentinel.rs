@@ -82,12 +82,21 @@ async fn client_of(servers: &servers::Sentinel) -> Locks {
     connect(Config::sentinel(Sentinel::new(servers::Sentinel::NAME, at)).with_ttl(TTL)).await
 }
 
+/// Waits until every server has the lock: a failover before that may lose it, as replication is asynchronous.
+async fn known_to_all(servers: &servers::Sentinel, name: &str) {
+    let lock = keys(name);
+    for node in servers.nodes() {
+        soon(async { while node.ask::<Option<String>>("GET", &[lock.lock()]).await.unwrap().is_none() {} }).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_and_those_who_wait_get_over_a_failover() {
     let servers = servers::Sentinel::start().await.unwrap();
     let (holder, waiter) = (client_of(&servers).await, client_of(&servers).await);
     let guard = holder.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
+    known_to_all(&servers, "a").await;
     let primary = servers.failover().await.unwrap();
     renewed(&guard).await;
     let token = guard.token();
@@ -106,7 +115,7 @@ async fn a_killed_primary_costs_neither_the_holder_nor_those_who_wait_for_it() {
     let guard = holder.mutex("a").lock().await.unwrap();
     renewed(&guard).await;
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
-    let _: u64 = servers.nodes()[0].ask("WAIT", &["2", "0"]).await.unwrap();
+    known_to_all(&servers, "a").await;
     servers.kill(0);
     servers.promoted(Some(0)).await.unwrap();
     renewed(&guard).await;
