@@ -153,7 +153,13 @@ impl Validity {
         loop {
             let Ok(current) = decode(seen) else { return false };
             if self.clock.now() >= current {
-                return self.read().is_ok();
+                let latest = self.cell.state.load(Ordering::Acquire);
+                if latest == seen {
+                    return self.read().is_ok();
+                }
+                // Another renewal came first: this one still counts from where that one left off.
+                seen = latest;
+                continue;
             }
             if until <= current {
                 return self.is_valid();

@@ -118,6 +118,18 @@ async fn a_limit_ends_it_by_the_clock_alone_however_often_it_is_renewed() {
     assert_eq!(validity.loss(), Some(Loss::HeldTooLong));
 }
 
+/// Two renewals under way at once: the later answer counts, although the deadline that it was sent under has passed.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_counts_although_another_came_between() {
+    let validity = Validity::new(Clock::runtime(), in_future(SECOND));
+    let (first, second) = (validity.observe().unwrap(), validity.observe().unwrap());
+    assert!(validity.advance(first, in_future(2 * SECOND)));
+    tokio::time::advance(SECOND).await;
+    let until = in_future(5 * SECOND);
+    assert!(validity.advance(second, until));
+    assert_eq!(validity.valid_until(), Some(until));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_limit_wakes_those_who_wait_for_a_later_end() {
     let validity = Validity::new(Clock::runtime(), in_future(100 * SECOND));
