@@ -181,7 +181,7 @@ async fn a_line_goes_on_where_its_lock_has_moved() {
 async fn a_server_that_is_cut_off_from_its_cluster_is_not_believed() {
     let cluster = servers::Cluster::start().await.unwrap();
     for other in 1..6 {
-        cluster.stop(other).unwrap();
+        cluster.nodes()[other].stop().unwrap();
     }
     let alone = &cluster.nodes()[0];
     until_down(alone).await;

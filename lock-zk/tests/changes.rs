@@ -169,7 +169,7 @@ async fn the_end_of_the_session_does_not_end_the_stream() {
     let guard = own.mutex("session").lock().await.unwrap();
     until(&mut changes, "the holder", held_by(guard.token().number)).await;
     let node = inspect(&zk, "session").await.holders.remove(0).id;
-    end_session(&client, port, "session", &node).await;
+    end_session(&server, &client, "session", &node).await;
     let next = within("the next grant", locks.mutex("session").lock()).await.unwrap();
     within("the next holder", async {
         while !changes.next().await.unwrap().is_ok_and(|snapshot| held_by(next.token().number)(&snapshot)) {}

@@ -147,7 +147,7 @@ async fn when_the_session_ends_every_guard_is_lost_and_the_next_acquisition_open
         async move { mutex.lock().await }
     });
     queued(&zk, "waited for", 1).await;
-    end_session(&outsider(port).await, port, "one", &id).await;
+    end_session(&server, &outsider(port).await, "one", &id).await;
     for guard in &guards {
         // The news that its node has gone, with the session, may come before the news of the session itself.
         let loss = within("the loss", guard.lost()).await;

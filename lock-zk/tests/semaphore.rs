@@ -117,7 +117,7 @@ async fn a_gate_that_gives_up_dies_or_is_removed_is_followed_by_the_next_one() {
     queued(&zk, "gates", 4).await;
     let ids = || async { inspect(&zk, "gates").await.queue.into_iter().map(|waiter| waiter.id).collect::<Vec<_>>() };
     // Its session ends: it queues again in a new one, at the end.
-    end_session(&client, port, "gates", &ids().await[0]).await;
+    end_session(&server, &client, "gates", &ids().await[0]).await;
     queued(&zk, "gates", 4).await;
     // Somebody deletes its node: as well.
     let removed = ids().await[0].clone();

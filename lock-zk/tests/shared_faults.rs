@@ -238,7 +238,7 @@ async fn when_the_session_ends_readers_and_permits_are_lost_and_those_behind_the
     let waiting = tokio::spawn(async move { semaphore.acquire().await });
     queued(&viewer, "permits", 1).await;
     let node = inspect(&viewer, "lock").await.holders.remove(0).id;
-    end_session(&client, port, "lock", &node).await;
+    end_session(&server, &client, "lock", &node).await;
     assert_eq!(within("the loss", reader.lost()).await, Loss::SessionEnded);
     assert_eq!(within("the loss", permit.lost()).await, Loss::SessionEnded);
     let writer = within("the writer", writing).await.unwrap().unwrap();

@@ -152,7 +152,10 @@ impl Fault {
             Self::HolderStopped => {
                 "The holder's process is stopped with SIGSTOP until its lease is over and others held the lock, then goes on."
             }
-            Self::HolderStarved => "All runtime threads of the holder's process are blocked until its lease is over.",
+            Self::HolderStarved => {
+                "All threads of the program's own runtime in the holder's process are blocked until its lease is over. A \
+                 session with ZooKeeper has a thread of its own, which goes on: there the lock is kept."
+            }
             Self::ServerKilled => {
                 "The ensemble's leader, the primary, or one server is killed with SIGKILL and started again when the fault \
                  is over."

@@ -152,22 +152,6 @@ impl Cluster {
         self.nodes[index].kill();
     }
 
-    /// Freezes node `index` with SIGSTOP.
-    ///
-    /// # Errors
-    /// [`LabError::Io`] when the signal could not be sent.
-    pub fn stop(&self, index: usize) -> Result<(), LabError> {
-        self.nodes[index].stop()
-    }
-
-    /// Lets node `index` go on with SIGCONT.
-    ///
-    /// # Errors
-    /// [`LabError::Io`] when the signal could not be sent.
-    pub fn cont(&self, index: usize) -> Result<(), LabError> {
-        self.nodes[index].cont()
-    }
-
     /// Kills node `index` if it runs and starts it again: the same member of the cluster, without its keys.
     ///
     /// # Errors

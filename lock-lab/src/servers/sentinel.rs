@@ -124,22 +124,6 @@ impl Sentinel {
         self.nodes[index].kill();
     }
 
-    /// Freezes data node `index` with SIGSTOP.
-    ///
-    /// # Errors
-    /// [`LabError::Io`] when the signal could not be sent.
-    pub fn stop(&self, index: usize) -> Result<(), LabError> {
-        self.nodes[index].stop()
-    }
-
-    /// Lets data node `index` go on with SIGCONT.
-    ///
-    /// # Errors
-    /// [`LabError::Io`] when the signal could not be sent.
-    pub fn cont(&self, index: usize) -> Result<(), LabError> {
-        self.nodes[index].cont()
-    }
-
     /// Kills data node `index` if it runs and starts it again, with nothing, as a replica of the present primary; as the
     /// primary when it was that and no other has taken its place.
     ///

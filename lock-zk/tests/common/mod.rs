@@ -2,7 +2,6 @@
 #![allow(dead_code, unreachable_pub, missing_docs)] // Each test file uses a part of it.
 
 pub mod count;
-mod thief;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -88,12 +87,12 @@ pub async fn empty(client: &Client, name: &str) {
 }
 
 /// Ends the session that made a contender's node, on the servers.
-pub async fn end_session(client: &Client, port: u16, name: &str, contender: &str) {
+pub async fn end_session(servers: &servers::ZooKeeper, client: &Client, name: &str, contender: &str) {
+    let session = contender.split('-').nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let session = session.expect("a contender's name").cast_signed();
     eventually("the session was ended", || async {
-        let owned = contender.to_owned();
-        // It may lose the race for the connection; the children tell.
-        let attempt = tokio::task::spawn_blocking(move || thief::end_session(port, &owned)).await;
-        drop(attempt.expect("the attempt"));
+        // Its own client may win the race for its connection; the children tell.
+        let _ = servers.end_session(session).await;
         children(client, name).await.iter().all(|child| child != contender)
     })
     .await;
