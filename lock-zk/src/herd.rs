@@ -185,11 +185,27 @@ impl Attempt<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn a_nodes_data_lead_back_to_its_maker_and_its_payload() {
-        assert_eq!(parts(&data("me", b"a\nb")), (&b"me"[..], &b"a\nb"[..]));
+    fn what_nobody_of_us_wrote_has_no_maker() {
         assert_eq!(parts(b"somebody else's"), (&b""[..], &b"somebody else's"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_nodes_data_lead_back_to_its_maker_and_its_payload(unique in "[0-9a-f-]{1,40}", payload: Vec<u8>) {
+            let data = data(&unique, &payload);
+            prop_assert_eq!(parts(&data), (unique.as_bytes(), payload.as_slice()));
+        }
+
+        #[test]
+        fn whatever_a_node_holds_is_all_shown_and_has_one_maker_at_most(data: Vec<u8>) {
+            let (unique, payload) = parts(&data);
+            prop_assert!(data.ends_with(payload) && data.starts_with(unique));
+            prop_assert!(unique.is_empty() || unique.len() + 1 + payload.len() == data.len());
+        }
     }
 }

@@ -180,6 +180,7 @@ fn missed(place: &Place, sent_at: BootInstant, error: &NodeError) {
 #[cfg(test)]
 mod tests {
     use lock_core::LockName;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::{keys::Keys, kind::Kind, scripts::Attempt};
@@ -209,6 +210,19 @@ mod tests {
         assert_eq!(news(&on_board).end, Some(End::HandedOver(7)));
         drop(on_board);
         assert!(board.open(|places| places.is_empty()));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_published_is_a_grant_of_this_place_or_nothing(
+            message in prop_oneof![proptest::collection::vec(any::<u8>(), 0..30), "v? ?[0-9+-]{0,22}".prop_map(String::into_bytes)],
+        ) {
+            let (board, on_board) = board();
+            board.granted(&message);
+            let number = message.strip_prefix(b"v ").and_then(|digits| std::str::from_utf8(digits).ok());
+            let said = number.and_then(|digits| digits.parse().ok()).map(End::HandedOver);
+            prop_assert_eq!(news(&on_board).end, said);
+        }
     }
 
     fn in_line(newest: u64) -> Standing {

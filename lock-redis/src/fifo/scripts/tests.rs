@@ -1,4 +1,7 @@
-//! The scripts of the queue on a real server, against a model of it, under random schedules.
+//! The scripts of the queue on a real server, against a model of it, under random schedules; and their readers.
+
+#[path = "../../../tests/made_up/mod.rs"]
+mod made_up;
 
 use std::sync::{Arc, Mutex};
 
@@ -347,5 +350,19 @@ async fn a_grant_that_was_handed_over_has_the_number_that_the_arithmetic_says() 
         assert!((expected(before)..=expected(after)).contains(&number), "{number} for {stored:?} and {proposal}");
         let left: u64 = redis::cmd("PTTL").arg(keys.lock()).query_async(&mut control).await.unwrap();
         assert!(left <= 4_000, "handed over for {left} ms before its first renewal");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_answer_makes_a_reader_panic_and_none_but_a_grant_is_one(
+        answer in made_up::answer(&["granted", "in line", "gone", "held", "0"]),
+    ) {
+        if let Ok(Standing::Granted(number)) = standing(&answer) {
+            let Value::Array(parts) = &answer else { panic!("{answer:?}") };
+            prop_assert_eq!(text(&parts[0]), Some("granted"));
+            prop_assert_eq!(text(&parts[1]).map(str::parse), Some(Ok(number)));
+        }
+        let _ = seen(&answer);
     }
 }
