@@ -5,10 +5,13 @@ use std::{fmt::Write, time::Duration};
 use lock_core::Clock;
 
 use crate::{
-    Fact, Machine, Sort, Trace, Violation,
+    Fact, Machine, Missed, Sort, Trace, Violation,
     machine::ENOUGH,
-    runner::{Summary, Until, explore, play},
+    runner::{Summary, Told, Until, explore, play},
 };
+
+/// With so many violations a machine is wrong: more of them would only take time.
+const TOO_MANY: u64 = 10;
 
 /// What a campaign does with one machine.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +29,7 @@ pub struct Findings {
     pub took: Duration,
     /// What never happened, although enough schedules were played.
     pub never: Vec<&'static str>,
-    /// Without each safeguard, in their order.
+    /// Without each safeguard, in their order; nothing of them when something is violated already.
     pub removed: Vec<Removed>,
 }
 
@@ -35,7 +38,10 @@ pub struct Findings {
 pub struct Removed {
     /// Its name.
     pub name: &'static str,
-    /// The lowest seed with a violation; `None` when there is none among the seeds that were given to it.
+    /// The invariant that it stands for; `None` when nobody has said which.
+    pub invariant: Option<&'static str>,
+    /// A seed with a violation of that invariant: the known one, or the lowest; `None` when there is none among the seeds
+    /// that were given to it.
     pub caught: Option<(u64, Violation)>,
     /// How many schedules were played for that.
     pub schedules: u64,
@@ -44,10 +50,10 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// Whether the safeguard's absence shows, and only its absence.
+    /// Whether the safeguard's absence shows, in what it stands for, and only its absence.
     #[must_use]
     pub const fn is_as_it_should_be(&self) -> bool {
-        self.caught.is_some() && self.with_it.is_none()
+        self.invariant.is_some() && self.caught.is_some() && self.with_it.is_none()
     }
 }
 
@@ -59,38 +65,80 @@ impl Findings {
     }
 }
 
+/// How a campaign is followed.
+pub trait Audience: Sync {
+    /// Schedules will be played, so many at most.
+    fn begins(&self, _title: &str, _seeds: u64) {}
+
+    /// Schedules are being played. Called by many threads.
+    fn told(&self, _told: &Told<'_>) {}
+
+    /// A part is over, and this is what a person reads of it.
+    fn found(&self, _text: &str) {}
+}
+
+/// Nobody follows it.
+impl Audience for () {}
+
 impl Campaign {
-    /// Plays it. `progress` is told what is played now, of how many seeds, and then how many more of these are done.
-    pub fn run(
-        &self,
-        machine: &dyn Machine,
-        begin: &mut dyn FnMut(String, u64),
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Findings {
-        begin(format!("{}: all safeguards", machine.name()), self.seeds);
+    /// Plays it: the machine as it is; and when that is as it should be, without each of its safeguards.
+    pub fn run(&self, machine: &dyn Machine, audience: &dyn Audience) -> Findings {
+        audience.begins(&format!("{}: all safeguards", machine.name()), self.seeds);
         let clock = Clock::boot();
         let started = clock.now();
-        let intact = explore(machine, 0..self.seeds, None, Until::End, progress);
+        let intact = explore(machine, 0..self.seeds, None, Until::Violations(TOO_MANY), &|told| audience.told(&told));
         let took = clock.now().saturating_since(started);
-        let removed = (0..machine.safeguards().len()).map(|place| without(machine, place, begin, progress)).collect();
         let never = never(machine.facts(), &intact);
-        Findings { intact, took, never, removed }
+        let mut findings = Findings { intact, took, never, removed: Vec::new() };
+        audience.found(&text(|text| write_intact(text, machine, &findings)));
+        if findings.intact.violations > 0 {
+            return findings;
+        }
+        for place in 0..machine.safeguards().len() {
+            let removed = known(machine, place).unwrap_or_else(|| search(machine, place, audience));
+            audience.found(&text(|text| write_removed(text, machine, place, &removed)));
+            findings.removed.push(removed);
+        }
+        findings
     }
 }
 
-/// Takes one safeguard out.
-pub fn without(
-    machine: &dyn Machine,
-    place: usize,
-    begin: &mut dyn FnMut(String, u64),
-    progress: &(dyn Fn(u64) + Sync),
-) -> Removed {
+/// What is violated in a schedule with the safeguard, once it is known to be without it.
+fn with_it(machine: &dyn Machine, seed: u64) -> Option<Violation> {
+    play(machine, seed, None, &mut Trace::silent()).violation
+}
+
+/// Takes one safeguard out of the schedule that is known to miss it; nothing when it does not, or not it alone.
+fn known(machine: &dyn Machine, place: usize) -> Option<Removed> {
+    let name = machine.safeguards()[place].name;
+    let Missed { invariant, seed } = machine.missed(name)?;
+    let violation = play(machine, seed, Some(place), &mut Trace::silent()).violation?;
+    let removed = Removed {
+        name,
+        invariant: Some(invariant),
+        caught: Some((seed, violation)).filter(|(_, violation)| violation.invariant == invariant),
+        schedules: 1,
+        with_it: with_it(machine, seed),
+    };
+    removed.is_as_it_should_be().then_some(removed)
+}
+
+/// Takes one safeguard out, and looks for the first schedule that misses it: for a violation of the invariant that it stands
+/// for, or of any when it is not known which that is.
+pub fn search(machine: &dyn Machine, place: usize, audience: &dyn Audience) -> Removed {
     let safeguard = machine.safeguards()[place];
-    begin(format!("{}: without {}", machine.name(), safeguard.name), safeguard.seeds);
-    let found = explore(machine, 0..safeguard.seeds, Some(place), Until::Violation, progress);
+    let invariant = machine.missed(safeguard.name).map(|missed| missed.invariant);
+    audience.begins(&format!("{}: without {}", machine.name(), safeguard.name), safeguard.seeds);
+    let until = invariant.map_or(Until::Violations(1), Until::Violated);
+    let found = explore(machine, 0..safeguard.seeds, Some(place), until, &|told| {
+        // A violation is what is looked for.
+        if matches!(told, Told::Played(_)) {
+            audience.told(&told);
+        }
+    });
     let caught = found.first.into_iter().next();
-    let with_it = caught.as_ref().and_then(|(seed, _)| play(machine, *seed, None, &mut Trace::silent()).violation);
-    Removed { name: safeguard.name, caught, schedules: found.schedules, with_it }
+    let with_it = caught.as_ref().and_then(|(seed, _)| with_it(machine, *seed));
+    Removed { name: safeguard.name, invariant, caught, schedules: found.schedules, with_it }
 }
 
 fn never(facts: &[Fact], summary: &Summary) -> Vec<&'static str> {
@@ -106,13 +154,10 @@ pub fn replay(machine: &dyn Machine, seed: u64, without: Option<&str>) -> String
     format!("cargo xtask simulate --machine {} --seed {seed}{without}", machine.name())
 }
 
-/// What a person reads of the findings.
-#[must_use]
-pub fn report(machine: &dyn Machine, findings: &Findings) -> String {
+fn text(write: impl FnOnce(&mut String) -> std::fmt::Result) -> String {
     let mut text = String::new();
     // A string takes everything.
-    let _ = write_intact(&mut text, machine, findings);
-    let _ = write_removed(&mut text, machine, findings);
+    let _ = write(&mut text);
     text
 }
 
@@ -137,24 +182,32 @@ fn write_intact(text: &mut String, machine: &dyn Machine, findings: &Findings) -
     for name in never {
         writeln!(text, "  NEVER HAPPENED: {name}")?;
     }
+    if intact.violations > 0 {
+        writeln!(text, "  nothing is taken out of a machine that is wrong as it is")?;
+    }
     Ok(())
 }
 
-fn write_removed(text: &mut String, machine: &dyn Machine, findings: &Findings) -> std::fmt::Result {
-    for (removed, safeguard) in findings.removed.iter().zip(machine.safeguards()) {
-        writeln!(text, "  without {}: {}", removed.name, safeguard.about)?;
-        match &removed.caught {
-            None => writeln!(text, "    NOT CAUGHT in {} schedules", removed.schedules)?,
-            Some((seed, violation)) => {
-                writeln!(text, "    seed {seed}: {}: {}", violation.invariant, violation.text)?;
-                writeln!(text, "      {}", replay(machine, *seed, Some(removed.name)))?;
-                if let Some(other) = &removed.with_it {
-                    writeln!(text, "      THE SAME SCHEDULE WITH IT: {}: {}", other.invariant, other.text)?;
-                } else {
-                    writeln!(text, "      the same schedule with it: no violation")?;
-                }
-            }
-        }
+fn write_removed(text: &mut String, machine: &dyn Machine, place: usize, removed: &Removed) -> std::fmt::Result {
+    let Removed { name, invariant, caught, schedules, with_it } = removed;
+    writeln!(text, "  without {name}: {}", machine.safeguards()[place].about)?;
+    if invariant.is_none() {
+        writeln!(text, "    NOT KNOWN which invariant it stands for")?;
     }
-    Ok(())
+    let Some((seed, violation)) = caught else {
+        return writeln!(text, "    NOT CAUGHT in {schedules} schedules: {}", invariant.unwrap_or("any invariant"));
+    };
+    let how = if *schedules == 1 { "the known schedule" } else { "the first schedule" };
+    writeln!(text, "    {how}, seed {seed}: {}: {}", violation.invariant, violation.text)?;
+    writeln!(text, "      {}", replay(machine, *seed, Some(name)))?;
+    match with_it {
+        Some(other) => writeln!(text, "      THE SAME SCHEDULE WITH IT: {}: {}", other.invariant, other.text),
+        None => writeln!(text, "      the same schedule with it: no violation"),
+    }
+}
+
+/// What a person reads of one safeguard that was taken out.
+#[must_use]
+pub fn report(machine: &dyn Machine, place: usize, removed: &Removed) -> String {
+    text(|text| write_removed(text, machine, place, removed))
 }

@@ -20,6 +20,7 @@ pub mod chance;
 pub mod clock;
 pub mod fifo;
 pub mod machine;
+pub mod missed;
 pub mod network;
 pub mod redlock;
 pub mod runner;
@@ -32,6 +33,7 @@ pub use crate::{
     chance::Chance,
     clock::LocalClock,
     machine::{Counts, Fact, Machine, Outcome, Safeguard, Sort, Violation},
+    missed::Missed,
     network::{Pipe, Wire},
     trace::Trace,
 };

@@ -1,6 +1,6 @@
 //! What a simulated algorithm has to say of itself.
 
-use crate::{Time, Trace};
+use crate::{Missed, Time, Trace, missed};
 
 /// One algorithm and the world around it.
 pub trait Machine: Sync {
@@ -12,6 +12,11 @@ pub trait Machine: Sync {
 
     /// What can be taken out of it.
     fn safeguards(&self) -> &'static [Safeguard];
+
+    /// What is violated without the safeguard of that name, and in which schedule.
+    fn missed(&self, safeguard: &str) -> Option<Missed> {
+        missed::missed(self.name(), safeguard)
+    }
 
     /// What it counts, in the order of [`Counts`].
     fn facts(&self) -> &'static [Fact];
@@ -30,7 +35,7 @@ pub struct Safeguard {
     pub name: &'static str,
     /// What it says, in one sentence.
     pub about: &'static str,
-    /// Among that many seeds one must violate an invariant when it is taken out.
+    /// Among that many seeds one must violate the invariant that it stands for when it is taken out.
     pub seeds: u64,
 }
 

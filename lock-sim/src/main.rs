@@ -1,16 +1,19 @@
 //! `cargo xtask simulate`: plays schedules by the million.
 
+mod screen;
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use indicatif::{ProgressBar, ProgressStyle};
 use lock_sim::{
     Machine, Trace,
-    campaign::{Campaign, replay, report, without},
+    campaign::{Audience, Campaign, report, search},
     machines,
     runner::play,
 };
+
+use self::screen::Screen;
 
 /// Plays the algorithms of the locks on simulated servers.
 ///
@@ -89,42 +92,16 @@ fn show(machine: &dyn Machine, seed: u64, without: Option<usize>) -> bool {
     true
 }
 
-/// Looks for the first violation without one safeguard.
+/// Looks for the first schedule that misses one safeguard, whichever is known.
 fn take_out(machine: &dyn Machine, place: usize) -> bool {
-    let bar = bar();
-    let removed = without(machine, place, &mut |title, seeds| restart(&bar, title, seeds), &|more| bar.inc(more));
-    bar.finish_and_clear();
-    let Some((seed, violation)) = &removed.caught else {
-        println!("without {}: not caught in {} schedules", removed.name, removed.schedules);
-        return false;
-    };
-    println!("without {}: seed {seed}: {}: {}", removed.name, violation.invariant, violation.text);
-    println!("  {}", replay(machine, *seed, Some(removed.name)));
-    match &removed.with_it {
-        None => println!("  the same schedule with it: no violation"),
-        Some(other) => println!("  the same schedule with it: {}: {}", other.invariant, other.text),
-    }
+    let screen = Screen::new(machine);
+    let removed = search(machine, place, &screen);
+    screen.found(&report(machine, place, &removed));
     removed.is_as_it_should_be()
 }
 
 fn campaign(machine: &dyn Machine, seeds: u64) -> bool {
-    let bar = bar();
-    let findings =
-        Campaign { seeds }.run(machine, &mut |title, seeds| restart(&bar, title, seeds), &|more| bar.inc(more));
-    bar.finish_and_clear();
-    print!("{}", report(machine, &findings));
-    let fine = findings.is_as_it_should_be();
+    let fine = Campaign { seeds }.run(machine, &Screen::new(machine)).is_as_it_should_be();
     println!("{}: {}\n", machine.name(), if fine { "as it should be" } else { "NOT AS IT SHOULD BE" });
     fine
-}
-
-fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:<44} {wide_bar} {human_pos}/{human_len} {eta:>5}");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-fn restart(bar: &ProgressBar, title: String, seeds: u64) {
-    bar.reset();
-    bar.set_length(seeds);
-    bar.set_message(title);
 }

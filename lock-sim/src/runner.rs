@@ -26,8 +26,34 @@ const KEPT: usize = 5;
 pub enum Until {
     /// When all seeds have been played.
     End,
-    /// When the lowest seed with a violation is found.
-    Violation,
+    /// When all have been played, or that many have violated anything.
+    Violations(u64),
+    /// When the lowest seed is found with a violation of that invariant. Those of others do not count.
+    Violated(&'static str),
+}
+
+/// What is told while schedules are played.
+#[derive(Debug)]
+pub enum Told<'a> {
+    /// So many more of them were.
+    Played(u64),
+    /// The schedule of that seed has violated something.
+    Violated(u64, &'a Violation),
+}
+
+impl Until {
+    fn counts(self, violation: &Violation) -> bool {
+        !matches!(self, Self::Violated(invariant) if invariant != violation.invariant)
+    }
+
+    /// Up to which seed is played after that many violations, of which that of `seed` is the last.
+    const fn limit(self, seed: u64, violations: u64) -> u64 {
+        match self {
+            Self::Violated(_) => seed + 1,
+            Self::Violations(most) if violations >= most => 0,
+            Self::Violations(_) | Self::End => u64::MAX,
+        }
+    }
 }
 
 /// What came of many schedules.
@@ -89,7 +115,8 @@ pub fn play(machine: &dyn Machine, seed: u64, without: Option<usize>, trace: &mu
     })
 }
 
-/// Plays the schedules of `seeds` on all cores. `progress` is told now and then how many more were played.
+/// Plays the schedules of `seeds` on all cores. `told` hears of each violation at once, and now and then how many more were
+/// played.
 ///
 /// # Panics
 /// When a thread cannot be started.
@@ -98,11 +125,12 @@ pub fn explore(
     seeds: Range<u64>,
     without: Option<usize>,
     until: Until,
-    progress: &(dyn Fn(u64) + Sync),
+    told: &(dyn Fn(Told<'_>) + Sync),
 ) -> Summary {
     let next = AtomicU64::new(seeds.start);
     // Nothing above this seed is of interest. All below are played, so the lowest violation is found on every machine.
     let limit = AtomicU64::new(seeds.end);
+    let violations = AtomicU64::new(0);
     let total = Mutex::new(Summary::default());
     let work = || {
         let mut part = Summary::default();
@@ -116,13 +144,16 @@ pub fn explore(
                 if seed >= limit.load(Ordering::Relaxed) {
                     break;
                 }
-                let outcome = play(machine, seed, without, &mut Trace::silent());
-                if outcome.violation.is_some() && until == Until::Violation {
-                    limit.fetch_min(seed + 1, Ordering::Relaxed);
+                let mut outcome = play(machine, seed, without, &mut Trace::silent());
+                outcome.violation = outcome.violation.filter(|violation| until.counts(violation));
+                if let Some(violation) = &outcome.violation {
+                    told(Told::Violated(seed, violation));
+                    let before = violations.fetch_add(1, Ordering::Relaxed);
+                    limit.fetch_min(until.limit(seed, before + 1), Ordering::Relaxed);
                 }
                 part.count(seed, outcome);
             }
-            progress(to.saturating_sub(from));
+            told(Told::Played(to.saturating_sub(from)));
         }
         total.lock().unwrap_or_else(PoisonError::into_inner).merge(part);
     };

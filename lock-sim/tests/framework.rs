@@ -1,13 +1,45 @@
 //! The framework by itself, on a machine that fails where it is told to.
 
+use std::sync::Mutex;
+
 use lock_sim::{
-    Chance, Counts, Fact, Machine, Outcome, Safeguard, Sort, Trace, Violation,
-    campaign::{Campaign, report},
-    runner::{Until, explore, play},
+    Chance, Counts, Fact, Machine, Missed, Outcome, Safeguard, Sort, Trace, Violation,
+    campaign::{Audience, Campaign},
+    runner::{Told, Until, explore, play},
 };
 
 /// Draws a number, which must not be divisible by 500 without the only safeguard; and panics in the schedule of seed 77,777.
-struct Draws;
+#[derive(Default)]
+struct Draws {
+    /// What is said to be violated, and where.
+    missed: Option<Missed>,
+}
+
+/// Keeps what it hears.
+#[derive(Default)]
+struct Listener(Mutex<Vec<String>>);
+
+impl Listener {
+    fn hear(&self, text: String) {
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn text(self) -> String {
+        self.0.into_inner().unwrap().concat()
+    }
+}
+
+impl Audience for Listener {
+    fn told(&self, told: &Told<'_>) {
+        if let Told::Violated(seed, violation) = told {
+            self.hear(format!("at once: seed {seed}: {}\n", violation.text));
+        }
+    }
+
+    fn found(&self, text: &str) {
+        self.hear(text.to_owned());
+    }
+}
 
 const SAFEGUARDS: &[Safeguard] =
     &[Safeguard { name: "the-only", about: "No number is divisible by 500.", seeds: 10_000 }];
@@ -27,6 +59,10 @@ impl Machine for Draws {
 
     fn safeguards(&self) -> &'static [Safeguard] {
         SAFEGUARDS
+    }
+
+    fn missed(&self, _: &str) -> Option<Missed> {
+        self.missed
     }
 
     fn facts(&self) -> &'static [Fact] {
@@ -49,37 +85,67 @@ impl Machine for Draws {
 
 #[test]
 fn the_lowest_seed_with_a_violation_is_found_whatever_the_threads_do() {
-    let lowest = (0..).find(|seed| play(&Draws, *seed, Some(0), &mut Trace::silent()).violation.is_some());
     for _ in 0..5 {
-        let found = explore(&Draws, 0..10_000, Some(0), Until::Violation, &|_| {});
-        assert_eq!(found.first.first().map(|(seed, _)| *seed), lowest);
+        let found = explore(&Draws::default(), 0..10_000, Some(0), Until::Violated("M"), &|_| {});
+        assert_eq!(found.first.first().map(|(seed, _)| *seed), Some(lowest()));
     }
 }
 
 #[test]
 fn every_seed_is_played_once_and_progress_says_so() {
     let told = std::sync::atomic::AtomicU64::new(0);
-    let progress = |more| {
-        told.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
+    let progress = |what: Told<'_>| {
+        if let Told::Played(more) = what {
+            told.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
+        }
     };
-    let found = explore(&Draws, 0..1_001, None, Until::End, &progress);
+    let found = explore(&Draws::default(), 0..1_001, None, Until::End, &progress);
     assert_eq!((found.schedules, found.grants, told.into_inner()), (1_001, 1_001, 1_001));
 }
 
 #[test]
 fn a_panic_is_a_violation_with_its_seed() {
-    let found = explore(&Draws, 77_770..77_780, None, Until::End, &|_| {});
+    let found = explore(&Draws::default(), 77_770..77_780, None, Until::End, &|_| {});
     assert_eq!((found.schedules, found.violations), (10, 1));
     let (seed, violation) = &found.first[0];
     assert!(*seed == 77_777 && violation.text.contains("seed of bad luck"), "{violation:?}");
 }
 
+fn lowest() -> u64 {
+    let missed = |seed: &u64| play(&Draws::default(), *seed, Some(0), &mut Trace::silent()).violation.is_some();
+    (0..).find(missed).unwrap()
+}
+
 #[test]
 fn a_campaign_tells_what_was_caught_what_never_happened_and_how_to_see_it_again() {
-    let findings = Campaign { seeds: 10_000 }.run(&Draws, &mut |_, _| {}, &|_| {});
+    let (machine, listener) = (Draws { missed: Some(Missed { invariant: "M", seed: 0 }) }, Listener::default());
+    let findings = Campaign { seeds: 10_000 }.run(&machine, &listener);
     assert_eq!((findings.intact.violations, findings.never.as_slice()), (0, &["a number that there is not"][..]));
     assert!(findings.removed[0].is_as_it_should_be() && !findings.is_as_it_should_be());
-    let seed = findings.removed[0].caught.as_ref().map(|(seed, _)| *seed).unwrap_or_default();
-    let text = report(&Draws, &findings);
+    let (text, seed) = (listener.text(), lowest());
     assert!(text.contains(&format!("cargo xtask simulate --machine draws --seed {seed} --without the-only")), "{text}");
+}
+
+#[test]
+fn the_schedule_that_is_known_to_miss_a_safeguard_saves_the_search() {
+    let machine = Draws { missed: Some(Missed { invariant: "M", seed: lowest() }) };
+    let findings = Campaign { seeds: 10 }.run(&machine, &());
+    assert!(findings.removed[0].is_as_it_should_be() && findings.removed[0].schedules == 1, "{findings:?}");
+}
+
+#[test]
+fn a_safeguard_that_is_missed_in_something_that_it_does_not_stand_for_is_not_caught() {
+    for missed in [Some(Missed { invariant: "F", seed: lowest() }), None] {
+        let findings = Campaign { seeds: 10 }.run(&Draws { missed }, &());
+        assert!(!findings.removed[0].is_as_it_should_be(), "{findings:?}");
+    }
+}
+
+#[test]
+fn a_violation_with_all_safeguards_is_told_at_once_and_nothing_is_taken_out_then() {
+    let listener = Listener::default();
+    let findings = Campaign { seeds: 77_800 }.run(&Draws::default(), &listener);
+    assert!(findings.intact.violations == 1 && findings.removed.is_empty() && !findings.is_as_it_should_be());
+    let text = listener.text();
+    assert!(text.starts_with("at once: seed 77777:"), "{text}");
 }

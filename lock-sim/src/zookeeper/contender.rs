@@ -465,7 +465,8 @@ impl World<'_> {
         } else if drawn < writers + readers {
             Kind::Read { was: None }
         } else {
-            let of = if self.chance.one_in(self.weather.odd) { 3 } else { 2 };
+            let (most, odd, other) = self.weather.permits;
+            let of = if self.chance.one_in(odd) { other } else { most };
             NonZeroU32::new(of).map_or(Kind::Exclusive, |of| Kind::Permit { of })
         }
     }

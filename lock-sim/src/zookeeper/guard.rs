@@ -18,6 +18,7 @@ pub(super) enum Guard {
     WriterBehindReaders,
     GateTells,
     GateVersions,
+    AllAgree,
     UniqueId,
     WriteBeforeSearch,
     WrapOrder,
@@ -31,7 +32,7 @@ const fn safeguard(name: &'static str, about: &'static str) -> Safeguard {
 }
 
 /// All of them, in the order of [`Guard`].
-pub(super) const SAFEGUARDS: [Safeguard; 19] = [
+pub(super) const SAFEGUARDS: [Safeguard; 20] = [
     safeguard("margin", "Validity ends by T/100 and 2 ms earlier than the time-out, for clocks that differ."),
     safeguard(
         "tick-before",
@@ -63,6 +64,7 @@ pub(super) const SAFEGUARDS: [Safeguard; 19] = [
         "gate-versions",
         "News of a permit that came between the look and the watch are noticed by the node's version.",
     ),
+    safeguard("all-agree", "A permit is granted only when all ahead believe in the same number of permits."),
     safeguard(
         "unique-id",
         "After a create without an answer the node is looked for by its unique id before another is made.",

@@ -21,6 +21,8 @@ impl<'a> View<'a> {
         let mut shown = Cow::Borrowed(children);
         if !has(Guard::WrapOrder) {
             shown = children.iter().map(|name| unwrapped(name)).collect();
+        } else if !has(Guard::AllAgree) && matches!(kind, Kind::Permit { .. }) {
+            shown = agreeing(children, own, kind).into();
         } else if !has(Guard::WriterBehindReaders) && kind == Kind::Exclusive {
             shown = children.iter().map(|name| if is_reader(name) { String::new() } else { name.clone() }).collect();
         }
@@ -62,4 +64,19 @@ fn unwrapped(name: &str) -> String {
         _ => sequence.saturating_add(i32::MAX - 100_000).min(-1),
     };
     format!("{unique}-{session}-{kind}-{near:010}")
+}
+
+/// The same with everybody but the oldest believing in the own number of permits.
+fn agreeing(children: &[String], own: &str, kind: Kind) -> Vec<String> {
+    let own_sequence = parts(own).map_or(0, |(_, _, _, sequence)| sequence);
+    let age = |name: &String| parts(name).map(|(_, _, _, sequence)| sequence.wrapping_sub(own_sequence));
+    let permits = children.iter().filter(|name| parts(name).is_some_and(|(_, _, kind, _)| kind.starts_with('p')));
+    let oldest = permits.min_by_key(|name| age(name));
+    let show = |name: &String| match parts(name) {
+        Some((unique, session, found, sequence)) if found.starts_with('p') && Some(name) != oldest => {
+            format!("{unique}-{session}-{kind}-{sequence:010}")
+        }
+        _ => name.clone(),
+    };
+    children.iter().map(show).collect()
 }

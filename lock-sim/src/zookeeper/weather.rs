@@ -18,8 +18,8 @@ pub(super) struct Weather {
     pub(super) lag: u64,
     /// How many writers, readers and permits are asked for.
     pub(super) mix: (u64, u64, u64),
-    /// One in that many believes in another number of permits.
-    pub(super) odd: u64,
+    /// The permits that most believe in; and one in how many believes in which other number.
+    pub(super) permits: (u32, u64, u32),
     /// Whether somebody who is no contender deletes and writes.
     pub(super) foreign: bool,
 }
@@ -29,7 +29,10 @@ impl Weather {
         let pause = chance.one_of(&[tick, 2 * tick, 5 * tick]);
         let lag = chance.one_of(&[0, 10, 40]);
         let mix = chance.one_of(&[(1, 0, 0), (1, 1, 0), (1, 3, 0), (0, 0, 1), (0, 0, 1), (1, 1, 2)]);
-        Self { pause, lag, mix, odd: chance.one_of(&[12, 12, 2]), foreign: chance.one_in(2) }
+        // One that counts on being alone, among those who count on three, is the worst that can be believed: with two and
+        // three the second one is never out of step with enough of the others.
+        let permits = chance.one_of(&[(2, 12, 3), (3, 12, 1), (3, 2, 1)]);
+        Self { pause, lag, mix, permits, foreign: chance.one_in(2) }
     }
 }
 

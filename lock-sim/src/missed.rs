@@ -1,0 +1,93 @@
+//! For each safeguard the schedule that is known to miss it.
+
+/// A schedule that misses a safeguard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed {
+    /// The invariant that the safeguard stands for, and that is violated without it.
+    pub invariant: &'static str,
+    /// The schedule, which is clean with the safeguard.
+    pub seed: u64,
+}
+
+/// The machine, the safeguard, the invariant that it stands for, the seed. A change of the weather moves the seeds: the
+/// command tells the new ones.
+const MISSED: &[(&str, &str, &str, u64)] = &[
+    ("zookeeper", "margin", "T", 7_072),
+    ("zookeeper", "tick-before", "T", 298),
+    ("zookeeper", "answered-before", "T", 42_129),
+    ("zookeeper", "running-session", "L", 0),
+    ("zookeeper", "own-session", "M", 34),
+    ("zookeeper", "own-node-watch", "P", 17),
+    ("zookeeper", "only-writers-mark", "M", 12),
+    ("zookeeper", "only-holders-mark", "M", 9),
+    ("zookeeper", "look-after-deletion", "M", 2),
+    ("zookeeper", "predecessor", "M", 0),
+    ("zookeeper", "writer-behind-readers", "M", 2),
+    ("zookeeper", "gate-tells", "P", 0),
+    ("zookeeper", "gate-versions", "P", 2_477),
+    ("zookeeper", "all-agree", "M", 968),
+    ("zookeeper", "unique-id", "O", 7),
+    ("zookeeper", "write-before-search", "O", 14),
+    ("zookeeper", "wrap-order", "M", 18),
+    ("zookeeper", "one-exchange", "M", 2),
+    ("zookeeper", "lapsed-withdraws", "O", 8),
+    ("zookeeper", "repeated-removal", "O", 2),
+    ("redlock", "majority", "T", 2),
+    ("redlock", "write-back", "F", 4),
+    ("redlock", "write-back-number", "F", 108_095),
+    ("redlock", "renewal-number", "L", 53_540),
+    ("redlock", "downgrade-number", "L", 169_157),
+    ("redlock", "quarantine", "T", 153),
+    ("redlock", "run-id", "M", 1_794),
+    ("redlock", "margin", "T", 1),
+    ("redlock", "minimum-remainder", "T", 727),
+    ("redlock", "from-sending", "T", 9),
+    ("redlock", "majority-deadline", "T", 1),
+    ("redlock", "undo", "O", 11),
+    ("redlock", "tombstone", "O", 12),
+    ("redlock", "tombstone-always", "O", 1_489),
+    ("redlock", "own-value", "M", 13),
+    ("redlock", "writer-behind-readers", "M", 1),
+    ("redlock", "reader-behind-writer", "M", 2),
+    ("redlock", "number-once", "F", 291),
+    ("redlock", "rejoin-if-free", "T", 22_909),
+    ("redlock", "joined-later", "L", 29_294),
+    ("redlock", "intent", "P", 45),
+    ("redlock", "clock-floor", "F", 2_981),
+    ("redlock", "end-before-release", "M", 1),
+    ("fifo", "from-heartbeat", "T", 3),
+    ("fifo", "newer-number", "F", 125_539),
+    ("fifo", "claim-number", "F", 33_000),
+    ("fifo", "promote-first", "P", 0),
+    ("fifo", "skip-dead", "P", 23),
+    ("fifo", "rearm", "T", 0),
+    ("fifo", "tombstone", "O", 1_652),
+    ("fifo", "margin", "T", 0),
+    ("validity", "compare-and-swap", "L", 92),
+    ("validity", "first-reason", "L", 83),
+    ("validity", "seen-is-final", "L", 2),
+    ("validity", "limit", "L", 1),
+];
+
+/// What is known of a safeguard of the machine that is called so.
+#[must_use]
+pub fn missed(machine: &str, safeguard: &str) -> Option<Missed> {
+    let mut known = MISSED.iter().filter(|(its, name, ..)| *its == machine && *name == safeguard);
+    known.next().map(|(_, _, invariant, seed)| Missed { invariant, seed: *seed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines;
+
+    #[test]
+    fn every_line_is_of_a_safeguard_that_there_is_and_no_safeguard_has_two() {
+        for (place, (machine, safeguard, ..)) in MISSED.iter().enumerate() {
+            let known = machines().into_iter().find(|known| known.name() == *machine).expect(machine);
+            assert!(known.safeguards().iter().any(|known| known.name == *safeguard), "{machine}: {safeguard}");
+            let again = MISSED[..place].iter().any(|(its, name, ..)| its == machine && name == safeguard);
+            assert!(!again, "{machine}: {safeguard} is there twice");
+        }
+    }
+}
