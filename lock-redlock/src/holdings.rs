@@ -107,6 +107,12 @@ impl Holdings {
         self.join(node, number, until);
     }
 
+    /// `node` granted when the vote had been won already, by a number that passes the token, and does not join the lease as
+    /// that. What it has stays, and keeps others out, until the next renewal asks the node to join; a release takes it back.
+    pub fn pass_by(&mut self, node: usize) {
+        self.open[node].vote = false;
+    }
+
     /// `node` refused the acquisition, so there is nothing on it to be given back, unless it was asked to join since.
     pub fn refuse(&mut self, node: usize) {
         self.open[node].vote = false;
@@ -325,6 +331,17 @@ mod tests {
         holdings.join(0, 1, at(200));
         let reader = Holdings::of_a_downgrade(&holdings, &[Downgraded { node: 0, until: at(200) }], 1);
         assert_eq!([0, 3, 4].map(|node| reader.may_come_to(node)), [true, false, true]);
+    }
+
+    #[test]
+    fn a_node_that_is_passed_by_does_not_count_is_asked_to_join_and_is_given_back() {
+        let mut holdings = granted(3);
+        holdings.pass_by(2);
+        assert!(holdings.may_be_on(2) && !holdings.may_come_to(2));
+        assert_eq!(holdings.renew()[2], Renewal::Rejoin);
+        holdings.denied(1, 1);
+        holdings.join(2, 1, at(200));
+        assert!(!holdings.is_kept());
     }
 
     proptest! {

@@ -20,7 +20,7 @@ use crate::{
     quorum::{self, Verdict, Votes},
     replies::{Answer, Replies},
     scripts::{Ballot, Line, LockKeys, Place, Renumbered, Vote, ballot, renumbered, undo},
-    token::Answer as Numbered,
+    token::{Answer as Numbered, Straggler, straggler},
     waiting::Waiter,
 };
 
@@ -278,16 +278,19 @@ pub(crate) async fn leave_line(panel: &Arc<Panel>, attempt: &Attempt, mut left: 
 /// looks sees the same on a majority of the nodes, whichever of them are there.
 async fn join(held_lock: &Held, node: usize, number: u64, until: BootInstant) {
     let Held { panel, attempt, token, .. } = held_lock;
-    let mut joined = number;
-    if number != *token {
-        let call = || attempt.kind.renumber(&attempt.keys, &attempt.value, number, *token).into();
-        let mut replies = panel.ask(|other| (other == node).then(call), renumbered);
-        match replies.next_of_all().await {
-            Some((_, Ok(Renumbered::Done))) => joined = *token,
-            Some((_, Ok(Renumbered::Passed(_)))) => {}
-            // By which number it has the lease, if it does, the next renewal finds out.
-            Some((_, Ok(Renumbered::Gone) | Err(_))) | None => return,
+    let joined = match straggler(number, *token) {
+        Straggler::Joins => number,
+        Straggler::PassedBy => return held_lock.holdings(|holdings| holdings.pass_by(node)),
+        Straggler::JoinsAs(token) => {
+            let call = || attempt.kind.renumber(&attempt.keys, &attempt.value, number, token).into();
+            let mut replies = panel.ask(|other| (other == node).then(call), renumbered);
+            match replies.next_of_all().await {
+                Some((_, Ok(Renumbered::Done))) => token,
+                Some((_, Ok(Renumbered::Passed(_)))) => number,
+                // By which number it has the lease, if it does, the next renewal finds out.
+                Some((_, Ok(Renumbered::Gone) | Err(_))) | None => return,
+            }
         }
-    }
+    };
     held_lock.holdings(|holdings| holdings.grant_late(node, joined, until));
 }

@@ -54,6 +54,36 @@ pub fn settle(answers: &[Answer], nodes: usize) -> Option<Settlement> {
     Some(Settlement { token, exact: exact.iter().map(|answer| answer.node).collect(), behind })
 }
 
+/// What becomes of a node that granted when the vote had been won already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Straggler {
+    /// It joins the lease as it is.
+    Joins,
+    /// It joins the lease, if possible with the token as its number.
+    JoinsAs(u64),
+    /// It does not join as that: others may have held since the grant, on this node, too.
+    PassedBy,
+}
+
+/// What becomes of a node that gave `number` to the holding of a grant whose token was `token` by then.
+///
+/// *Whoever was granted the lock since has left a counter above the token on each node of its majority*: on the node that
+/// its majority shares with this grant's, its number came after the token, so its own token is greater, and a majority had
+/// that one. So a node whose number does not pass the token is none of those, and a lease on a majority of such nodes is
+/// nobody else's in between. One that passes it may be, if somebody deleted the lock where this grant had it: to count it
+/// in place of a node that is gone would hide that the lock was lost. More often others have merely tried there; then the
+/// next renewal takes the node, as any other that does not have the lease.
+#[must_use]
+pub const fn straggler(number: u64, token: u64) -> Straggler {
+    if number > token {
+        Straggler::PassedBy
+    } else if number == token {
+        Straggler::Joins
+    } else {
+        Straggler::JoinsAs(token)
+    }
+}
+
 /// The numbers that the nodes gave to a reader's holding, on the way to one that a majority gave.
 #[derive(Debug, Clone)]
 pub struct Numbering {
@@ -142,6 +172,14 @@ mod tests {
     fn an_exact_majority_of_those_that_answered_is_not_enough() {
         let settlement = settle(&answers(&[7, 7, 6]), 5).unwrap();
         assert_eq!(settlement.behind, [Answer { node: 2, number: 6 }]);
+    }
+
+    #[test]
+    fn a_late_number_joins_unless_it_passes_the_token() {
+        assert_eq!(
+            [6, 7, 8].map(|number| straggler(number, 7)),
+            [Straggler::JoinsAs(7), Straggler::Joins, Straggler::PassedBy]
+        );
     }
 
     #[test]

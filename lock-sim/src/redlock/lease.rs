@@ -6,6 +6,7 @@ use lock_redlock::{
     holdings::{Downgraded, Holdings, Renewal, Renewed, Standing},
     quorum::{Verdict, Vote as Voice, Votes, majority},
     scripts::Ballot,
+    token::{Straggler, straggler},
 };
 
 use super::{
@@ -153,8 +154,16 @@ impl World<'_> {
         self.counts.add(fact::LATE_JOIN);
         let round = &self.rounds[index];
         let (reads, value, token) = (round.reads, round.value, round.token);
-        if number == token {
-            return self.joined_late(index, node, true);
+        match straggler(number, token) {
+            Straggler::Joins => return self.joined_late(index, node, true),
+            Straggler::PassedBy if self.rules.straggler => {
+                self.counts.add(fact::PASSED_BY);
+                if let Some(lease) = &mut self.rounds[index].lease {
+                    lease.holdings.pass_by(node);
+                }
+                return;
+            }
+            Straggler::PassedBy | Straggler::JoinsAs(_) => {}
         }
         self.ask_all(index, Stage::Join, |other| {
             (other == node).then_some(Call::Renumber { reads, value, number, token })

@@ -23,6 +23,8 @@ pub(super) struct Rules {
     pub(super) undo: bool,
     /// A node that joined during a renewal does not count in it.
     pub(super) joined_later: bool,
+    /// A node that granted late, by a number that passes the token, does not join as that.
+    pub(super) straggler: bool,
     /// Validity ends before a release is sent.
     pub(super) end_before_release: bool,
 }
@@ -38,6 +40,7 @@ impl Rules {
         minimum_remainder: true,
         undo: true,
         joined_later: true,
+        straggler: true,
         end_before_release: true,
     };
 
@@ -67,6 +70,7 @@ impl Rules {
             "number-once" => &mut checks.number_once,
             "rejoin-if-free" => &mut checks.rejoin_if_free,
             "joined-later" => &mut rules.joined_later,
+            "straggler" => &mut rules.straggler,
             "intent" => &mut checks.intent,
             "clock-floor" => &mut checks.clock_floor,
             "end-before-release" => &mut rules.end_before_release,
@@ -103,6 +107,11 @@ pub(super) const SAFEGUARDS: &[Safeguard] = &[
     safeguard("number-once", "A node gives a number to one reader only.", 100_000),
     safeguard("rejoin-if-free", "A node is joined to a lease only where nobody else holds.", 1_000_000),
     safeguard("joined-later", "A node that joins a lease during a renewal does not count in that renewal.", 1_000_000),
+    safeguard(
+        "straggler",
+        "A node that grants when the vote is won, by a number that passes the token, does not join as that.",
+        1_000_000,
+    ),
     safeguard("intent", "A reader does not overtake a writer that waits.", 10_000),
     safeguard("clock-floor", "A counter that was lost starts again from the clock.", 1_000_000),
     safeguard("end-before-release", "The holder's validity ends before its release is sent.", 10_000),

@@ -198,6 +198,19 @@ impl World<'_> {
         (round.phase, round.lease) = (Phase::Held, Some(lease));
         self.check_grant(index, until_true);
         self.plan_the_hold(index);
+        self.join_those_that_granted_meanwhile(index);
+    }
+
+    /// Nodes that granted while the token was settled are as late as those that do so from now on.
+    fn join_those_that_granted_meanwhile(&mut self, index: usize) {
+        for node in 0..self.weather.nodes {
+            let round = &self.rounds[index];
+            if let Some(Ok(Ballot::Granted(number))) = round.ballots[node]
+                && !round.answers.iter().any(|answer| answer.node == node)
+            {
+                self.join_late(index, node, number);
+            }
+        }
     }
 
     fn plan_the_hold(&mut self, index: usize) {

@@ -40,6 +40,7 @@ pub(super) mod fact {
     pub(crate) const WOKEN: usize = 21;
     pub(crate) const TOO_LATE: usize = 22;
     pub(crate) const DELETED: usize = 23;
+    pub(crate) const PASSED_BY: usize = 24;
 
     const fn fault(name: &'static str) -> Fact {
         Fact { name, sort: Sort::Fault }
@@ -74,6 +75,7 @@ pub(super) mod fact {
         situation("a waiter woken"),
         situation("a vote won too late"),
         fault("a lock deleted on a node by somebody"),
+        situation("a node that granted late by a number above the token"),
     ];
 }
 
