@@ -1,7 +1,9 @@
 //! One node: what the scripts of lock-redlock do on a Redis server, step by step, in the words of the scripts. The scripts
-//! themselves are tested on real servers, in `lock-redlock/src/scripts/tests.rs`.
+//! themselves are tested on real servers, in `lock-redlock/src/scripts/tests.rs`; that the two are the same,
+//! `lock-redlock/tests/simulated_node.rs` tries out.
 
 mod call;
+mod kept;
 mod turn;
 
 use std::time::Duration;
@@ -12,6 +14,7 @@ use self::call::Ms;
 pub use self::call::{
     ALL, Call, Checks, INTENT_KEPT, Line, Place, RESERVATION, Said, TOMBSTONE, Value, Vote, WAITERS_KEPT, Waiter,
 };
+pub use self::kept::Kept;
 
 #[derive(Debug, Clone, Copy)]
 struct Lock {
@@ -36,8 +39,10 @@ struct Intent {
 
 /// For whom the lock is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reserved {
+pub enum Reserved {
+    /// For the readers that were woken.
     Readers,
+    /// For this writer.
     For(Waiter),
 }
 
