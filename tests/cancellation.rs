@@ -19,8 +19,8 @@ use service::Service;
 /// How many are cancelled on each backend, unless `CANCEL_COUNT` says otherwise.
 const COUNT: usize = 400;
 
-/// What is cancelled while its servers can be reached leaves nothing there after this. Held to where it is measured, on a
-/// machine that has nothing else to do.
+/// What is cancelled while its servers can be reached leaves nothing there after this. Held to where it is measured, without
+/// the time in which the test itself was not let run.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 async fn check(backend: &str, service: Service) {
@@ -32,9 +32,9 @@ async fn check(backend: &str, service: Service) {
     print!("{backend}:\n{outcome}");
     assert!(outcome.cancelled() >= count, "CANCEL_SEED={seed}: {outcome}");
     if given.is_some() {
-        assert!(outcome.reachable.slowest <= AT_ONCE, "CANCEL_SEED={seed}: {outcome}");
+        assert!(outcome.reachable.slowest() <= AT_ONCE, "CANCEL_SEED={seed}: {outcome}");
         for half in [&outcome.cut, &outcome.stayed_cut] {
-            assert!(half.slowest <= bound + Duration::from_millis(250), "CANCEL_SEED={seed}: {outcome}");
+            assert!(half.slowest() <= bound + Duration::from_millis(250), "CANCEL_SEED={seed}: {outcome}");
         }
     }
 }

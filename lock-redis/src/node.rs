@@ -227,6 +227,15 @@ impl Node {
             Ok(connection) => return connection,
             Err(attempts) => attempts,
         };
+        // A task of its own: whoever has the turn may have other things to wait for first, or be given up, and the others wait
+        // for its end.
+        let node = self.clone();
+        let connecting = self.shared.runtime.spawn(async move { node.connect_in_turn(seen).await });
+        connecting.await.unwrap_or_else(|_| Err(NodeError::closed()))
+    }
+
+    /// Connects, unless somebody else did meanwhile. `seen` is how often connecting had ended before.
+    async fn connect_in_turn(&self, seen: u64) -> Result<Connection, NodeError> {
         let _turn = self.shared.connecting.lock().await;
         match self.present() {
             Ok(connection) => return connection,
@@ -240,7 +249,7 @@ impl Node {
         let connected = self.connect().await;
         self.slot(|slot| {
             slot.attempts += 1;
-            slot.connection = connected.as_ref().ok().cloned();
+            slot.connection = connected.as_ref().ok().filter(|_| !slot.closed).cloned();
             slot.failure = connected.as_ref().err().cloned();
         });
         match &connected {

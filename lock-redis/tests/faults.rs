@@ -5,9 +5,14 @@ mod common;
 use std::time::Duration;
 
 use common::{LIMIT, connect, server, soon};
+use futures::FutureExt;
 use lock_core::{Clock, Error, Loss};
 use lock_lab::servers;
-use lock_redis::Redis;
+use lock_redis::{
+    Redis,
+    node::{Node, NodeConfig},
+};
+use tokio::runtime::Handle;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -28,6 +33,19 @@ async fn the_scripts_are_sent_again_when_the_server_forgot_them() {
     guard.release().await.unwrap();
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     assert_eq!(server.left().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn one_that_began_to_connect_and_has_other_things_to_do_keeps_nobody_waiting() {
+    let server = server().await;
+    let mut config = NodeConfig::new("127.0.0.1", server.redis.port());
+    config.connect_timeout = LIMIT;
+    let node = Node::new(config, Clock::boot(), Handle::current());
+    // Polled once, and then not until another is connected.
+    let mut first = Box::pin(node.connection());
+    assert!((&mut first).now_or_never().is_none());
+    soon(node.connection()).await.unwrap();
+    soon(first).await.unwrap();
 }
 
 #[tokio::test]

@@ -183,18 +183,20 @@ async fn the_second_writer_of_a_client_goes_before_a_reader_that_came_after_it()
         });
         until_noted(&mut server, 1).await;
     }
-    let (other, told) = (readers.clone(), granted.clone());
-    tokio::spawn(async move {
-        let guard = other.rwlock("a").read().await.unwrap();
-        told.send(("reader", None)).ok();
-        guard.release().await.unwrap();
-    });
-    server.until_somebody_waits("a").await;
     reader.release().await.unwrap();
     for expected in ["first writer", "second writer"] {
         let (who, guard) = soon(grants.recv()).await.unwrap();
         assert_eq!(who, expected);
         assert!(readers.rwlock("a").try_read().await.unwrap().is_none());
+        if expected == "first writer" {
+            // Only now: the grant has noted the second writer, and however long requests take, this one has come after it.
+            let (other, told) = (readers.clone(), granted.clone());
+            tokio::spawn(async move {
+                let guard = other.rwlock("a").read().await.unwrap();
+                told.send(("reader", None)).ok();
+                guard.release().await.unwrap();
+            });
+        }
         guard.unwrap().release().await.unwrap();
     }
     assert_eq!(soon(grants.recv()).await.unwrap().0, "reader");

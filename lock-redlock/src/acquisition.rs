@@ -192,22 +192,23 @@ impl Acquisition {
             return;
         }
         let panel = Arc::clone(&self.redlock.panel);
-        let mut left = panel.ask(|_| Some(self.attempt.undo(false, false).into()), held);
-        left.settle_down(&panel, panel.majority()).await;
+        let leave = |node| self.attempt.may_stand(node).then(|| self.attempt.undo(node, false, false).into());
+        let mut left = panel.ask(leave, held);
+        let answers = left.settle_down(&panel, panel.majority()).await;
         let attempt = self.attempt.clone();
         // Its number may be used again when the attempt is dropped.
-        panel.janitor.clone().spawn(async move { leave_line(&panel, &attempt, left).await });
+        panel.janitor.clone().spawn(async move { leave_line(&panel, &attempt, answers, left).await });
     }
 
     fn hold(self, round: Round, won: Won) -> RedlockLease {
         let redlock = self.redlock;
         redlock.proposals.seen(won.token);
         let validity = Validity::new(redlock.panel.clock(), won.until);
-        let unanimous = round.is_unanimous();
+        let is_complete = round.is_complete();
         let attempt = Attempt { waiter: None, ..self.attempt.clone() };
         let lock = Held::new(Arc::clone(&redlock.panel), self.name, attempt, won.token, validity.clone(), won.holdings);
         let lock = Arc::new(lock);
-        if !unanimous {
+        if !is_complete {
             redlock.panel.janitor.spawn(round.finish(Arc::clone(&lock)));
         }
         redlock.leases.add(&lock);

@@ -60,6 +60,7 @@ mod lease;
 mod look;
 mod member;
 mod panel;
+mod places;
 pub mod quorum;
 mod renewal;
 mod replies;

@@ -1,7 +1,7 @@
 //! All nodes at once: what is sent to each of them.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -13,8 +13,9 @@ use tokio::runtime::Handle;
 use crate::{
     cleaning::Cleaning,
     config::{Config, address},
+    places::Coming,
     quorum::majority,
-    replies::{Answer, Replies, Sent, Silence},
+    replies::{Answer, Replies, Sending, Silence},
     scripts::admit,
 };
 
@@ -41,6 +42,8 @@ pub(crate) struct Ask {
     /// Down which connection; the present one if that does not matter.
     pub(crate) connection: Option<Connection>,
     pub(crate) probe: Turn,
+    /// Of a request that may put a waiter in line there.
+    pub(crate) coming: Option<Coming>,
 }
 
 /// Whose turn it is to find out whether a node works again.
@@ -126,27 +129,42 @@ impl Panel {
         call: impl Fn(usize) -> Option<Ask>,
         read: Read<T>,
     ) -> Replies<Answer<T>> {
-        self.replies(|node, sent| {
-            let Ask { call, connection, probe } = call(node)?;
+        self.replies(|node, sending| {
+            let Ask { call, connection, probe, coming } = call(node)?;
             let panel = Arc::clone(self);
             Some(async move {
-                let _probe = match probe {
-                    Turn::Other => return Err(Silence::NotSent("it has not answered of late".to_owned())),
-                    Turn::Own(probe) => Some(probe),
-                    Turn::None => None,
-                };
-                let connection = match connection {
-                    Some(connection) => connection,
-                    None => panel.reach(node).await?,
-                };
-                let sent = sent[node].get_or_init(|| Sent { at: panel.clock().now(), connection });
-                let answer = sent.connection.call(call).await;
-                if answer.is_ok() {
-                    panel.has_answered(node);
+                let answer = panel.ask_one(node, &sending, call, connection, probe).await;
+                if let Some(coming) = coming {
+                    coming.answered(answer.as_ref().err());
                 }
-                answer.and_then(|answer| read(&answer)).map_err(Silence::Failed)
+                answer.and_then(|answer| read(&answer).map_err(Silence::Failed))
             })
         })
+    }
+
+    async fn ask_one(
+        &self,
+        node: usize,
+        sending: &Sending,
+        call: ScriptCall,
+        connection: Option<Connection>,
+        probe: Turn,
+    ) -> Answer<Value> {
+        let _probe = match probe {
+            Turn::Other => return Err(Silence::NotSent("it has not answered of late".to_owned())),
+            Turn::Own(probe) => Some(probe),
+            Turn::None => None,
+        };
+        let connection = match connection {
+            Some(connection) => connection,
+            None => self.reach(node).await?,
+        };
+        let sent = sending.begin(node, connection, self.clock().now())?;
+        let answer = sent.connection.call(call).await;
+        if answer.is_ok() {
+            self.has_answered(node);
+        }
+        answer.map_err(Silence::Failed)
     }
 
     /// Asks each node its calls in one burst.
@@ -154,12 +172,12 @@ impl Panel {
         self: &Arc<Self>,
         calls: impl Fn(usize) -> Vec<ScriptCall>,
     ) -> Replies<Answer<Vec<Result<Value, NodeError>>>> {
-        self.replies(|node, sent| {
+        self.replies(|node, sending| {
             let calls = calls(node);
             let panel = Arc::clone(self);
             Some(async move {
                 let connection = panel.reach(node).await?;
-                let sent = sent[node].get_or_init(|| Sent { at: panel.clock().now(), connection });
+                let sent = sending.begin(node, connection, panel.clock().now())?;
                 let answers = sent.connection.run(&calls).await;
                 if answers.iter().any(Result::is_ok) {
                     panel.has_answered(node);
@@ -189,27 +207,27 @@ impl Panel {
         }
     }
 
-    fn replies<T, F>(&self, ask: impl Fn(usize, Arc<[OnceLock<Sent>]>) -> Option<F>) -> Replies<T>
+    fn replies<T, F>(&self, ask: impl Fn(usize, Arc<Sending>) -> Option<F>) -> Replies<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let sent: Arc<[OnceLock<Sent>]> = self.nodes.iter().map(|_| OnceLock::new()).collect();
+        let sending = Arc::new(Sending::new(self.len()));
         let mut open = vec![false; self.len()];
         let pending = FuturesUnordered::new();
         for (node, open) in open.iter_mut().enumerate() {
-            if let Some(asked) = ask(node, Arc::clone(&sent)) {
+            if let Some(asked) = ask(node, Arc::clone(&sending)) {
                 *open = true;
                 pending.push(asked.map(move |answer| (node, answer)).boxed());
             }
         }
-        Replies::new(pending, open, sent)
+        Replies::new(pending, open, sending)
     }
 }
 
 impl From<ScriptCall> for Ask {
     fn from(call: ScriptCall) -> Self {
-        Self { call, connection: None, probe: Turn::None }
+        Self { call, connection: None, probe: Turn::None, coming: None }
     }
 }
 

@@ -1,7 +1,10 @@
 //! The answers of the nodes to one question, in the order in which they come.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -39,16 +42,40 @@ pub(crate) struct Replies<T> {
     pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
     /// The nodes that have not answered yet.
     open: Vec<bool>,
-    sent: Arc<[OnceLock<Sent>]>,
+    sending: Arc<Sending>,
+}
+
+/// What is sent of one question.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) nodes: Box<[OnceLock<Sent>]>,
+    is_over: AtomicBool,
+}
+
+impl Sending {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { nodes: (0..nodes).map(|_| OnceLock::new()).collect(), is_over: AtomicBool::new(false) }
+    }
+
+    /// Notes that it is sent to `node` now, down this connection.
+    ///
+    /// # Errors
+    /// [`Silence::NotSent`] when nobody asks any more.
+    pub(crate) fn begin(&self, node: usize, connection: Connection, at: BootInstant) -> Result<&Sent, Silence> {
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(Silence::NotSent("nobody asks any more".to_owned()));
+        }
+        Ok(self.nodes[node].get_or_init(|| Sent { connection, at }))
+    }
 }
 
 impl<T: Send + 'static> Replies<T> {
     pub(crate) const fn new(
         pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
         open: Vec<bool>,
-        sent: Arc<[OnceLock<Sent>]>,
+        sending: Arc<Sending>,
     ) -> Self {
-        Self { pending, open, sent }
+        Self { pending, open, sending }
     }
 
     /// The next answer; `None` when no more is to be waited for: all have answered, or only nodes are left that have not
@@ -117,7 +144,12 @@ impl<T: Send + 'static> Replies<T> {
 
     /// How it was sent to `node`; `None` when it was not.
     pub(crate) fn sent(&self, node: usize) -> Option<&Sent> {
-        self.sent[node].get()
+        self.sending.nodes[node].get()
+    }
+
+    /// Leaves it unsent where there is no connection yet: it would go out after whatever takes it back.
+    pub(crate) fn send_no_more(&self) {
+        self.sending.is_over.store(true, Ordering::Release);
     }
 
     fn answered(&mut self, next: Option<(usize, T)>) -> Option<(usize, T)> {

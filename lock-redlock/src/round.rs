@@ -17,6 +17,7 @@ use crate::{
     kind::Kind,
     lease::Held,
     panel::{Ask, Panel},
+    places::Coming,
     quorum::{self, Verdict, Votes},
     replies::{Answer, Replies},
     scripts::{Ballot, Line, LockKeys, Place, Renumbered, Vote, ballot, renumbered, undo},
@@ -60,29 +61,53 @@ impl Attempt {
         self.waiter.as_ref().map(|waiter| waiter.place(self.ttl))
     }
 
-    /// Gives back what it has on a node, and goes out of the line unless it stays.
-    pub(crate) fn undo(&self, stay: bool, tombstone: bool) -> ScriptCall {
+    /// Gives back what it has on `node`, and goes out of the line unless it stays.
+    pub(crate) fn undo(&self, node: usize, stay: bool, tombstone: bool) -> ScriptCall {
         let place = self.place();
         let line = match &place {
             None => Line::None,
             Some(place) if stay => Line::Stay(self.kind, place),
-            Some(place) => Line::Leave(self.kind, place),
+            Some(place) => self.leaving(node, place),
         };
         undo(&self.keys, &self.value, tombstone, line)
     }
 
-    fn undo_as(&self, stay: bool, undoing: Undoing) -> Option<ScriptCall> {
+    fn undo_as(&self, node: usize, stay: bool, undoing: Undoing) -> Option<ScriptCall> {
         match undoing {
             Undoing::Nothing => None,
-            Undoing::Plain => Some(self.undo(stay, false)),
-            Undoing::WithTombstone => Some(self.undo(stay, true)),
+            Undoing::Plain => Some(self.undo(node, stay, false)),
+            Undoing::WithTombstone => Some(self.undo(node, stay, true)),
         }
     }
 
-    /// Goes out of the line and leaves everything else alone.
-    pub(crate) fn leave(&self) -> Option<ScriptCall> {
+    /// Goes out of the line on `node` and leaves everything else alone.
+    pub(crate) fn leave(&self, node: usize) -> Option<ScriptCall> {
         // No attempt has this value.
-        self.place().map(|place| undo(&self.keys, "", false, Line::Leave(self.kind, &place)))
+        self.place().map(|place| undo(&self.keys, "", false, self.leaving(node, &place)))
+    }
+
+    /// What lines it up and has not been answered may come after this, if its connection broke meanwhile: a vote of an
+    /// earlier round, or its undo. Nothing would take such a place away before its end, so the node keeps a note.
+    fn leaving<'a>(&self, node: usize, place: &'a Place) -> Line<'a> {
+        if self.may_come(node) {
+            return Line::LeaveForGood(self.kind, place);
+        }
+        Line::Leave(self.kind, place)
+    }
+
+    /// Whether it stands in line on `node`, or may yet.
+    pub(crate) fn may_stand(&self, node: usize) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| waiter.places.may_stand(node))
+    }
+
+    /// Whether it may yet be put in line on `node`.
+    pub(crate) fn may_come(&self, node: usize) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| waiter.places.may_come(node))
+    }
+
+    /// To be kept with a request that lines it up on `node`.
+    fn coming(&self, node: usize) -> Option<Coming> {
+        self.waiter.as_ref().map(|waiter| Coming::new(waiter, node))
     }
 }
 
@@ -100,7 +125,8 @@ impl Round {
             place: place.as_ref(),
             quarantine: config.restart_quarantine.then_some(config.max_ttl),
         };
-        let replies = panel.ask(|node| Some(Ask { probe: panel.turn(node), ..vote.call().into() }), ballot);
+        let ask = |node| Ask { probe: panel.turn(node), coming: attempt.coming(node), ..vote.call().into() };
+        let replies = panel.ask(|node| Some(ask(node)), ballot);
         Self {
             panel: Arc::clone(panel),
             votes: Votes::new(panel.len()),
@@ -199,8 +225,11 @@ impl Round {
     /// when this returns; the rest goes on in the background, and what fails there is the janitor's.
     #[must_use]
     pub(crate) fn undo(self) -> Undo {
-        let is_in_line = self.attempt.waiter.is_some();
-        let call = |node: usize| self.attempt.undo_as(false, self.known(node).undoing(is_in_line));
+        self.replies.send_no_more();
+        let call = |node: usize| {
+            let undoing = self.known(node).undoing(self.attempt.may_stand(node));
+            self.attempt.undo_as(node, false, undoing)
+        };
         let calls = (0..self.panel.len()).map(call).collect();
         Undo::send(self, calls, true)
     }
@@ -208,7 +237,10 @@ impl Round {
     /// Gives back what this round has, so that it does not stand in the way of others while it pauses, and stays in
     /// line. A node that has not answered yet is waited for in the background: most often there will be nothing to undo.
     pub(crate) fn pass(self) {
-        let call = |node: usize| self.attempt.undo_as(true, self.known(node).passing());
+        // The next round asks anew. This one's vote would come behind whatever is sent meanwhile, also behind the undo of
+        // the whole attempt.
+        self.replies.send_no_more();
+        let call = |node: usize| self.attempt.undo_as(node, true, self.known(node).passing());
         let calls: Vec<_> = (0..self.panel.len()).map(call).collect();
         if self.replies.open().next().is_none() && calls.iter().all(Option::is_none) {
             return;
@@ -222,15 +254,14 @@ impl Round {
     /// been granted since.
     fn clean(&self, node: usize, leaves: bool) {
         let (call, waiter) = match leaves {
-            true => (self.attempt.undo(false, true), self.attempt.waiter.clone()),
+            true => (self.attempt.undo(node, false, true), self.attempt.waiter.clone()),
             false => (undo(&self.attempt.keys, &self.attempt.value, true, Line::None), None),
         };
         let until = self.panel.clock().now().saturating_add(self.attempt.ttl);
         self.panel.clean(node, Rest { what: "undo", call, until, waiter });
     }
 
-    /// Goes on after a grant, in the background: nodes that grant late join the lease, those that refused forget that
-    /// this one waits.
+    /// Goes on after a grant, in the background: nodes that grant late join the lease, and all forget that this one waits.
     pub(crate) async fn finish(mut self, held_lock: Arc<Held>) {
         while let Some((node, answer)) = self.replies.next_of_all().await {
             match &answer {
@@ -244,14 +275,14 @@ impl Round {
             }
             self.ballots[node] = Some(answer);
         }
-        let ballots = &self.ballots;
-        let in_line = |node: usize| {
-            let answer = ballots[node].as_ref().and_then(|answer| answer.as_ref().ok());
-            matches!(answer, Some(Ballot::Held { .. } | Ballot::Read(_) | Ballot::Behind(_) | Ballot::Reserved(_)))
+        // A grant takes the place away, but what comes after it would bring it back.
+        let stands = |node: usize| match &self.ballots[node] {
+            Some(Ok(Ballot::Granted(_))) => self.attempt.may_come(node),
+            _ => self.attempt.may_stand(node),
         };
-        let leave = |node| if in_line(node) { Some(self.attempt.leave()?.into()) } else { None };
+        let leave = |node| if stands(node) { Some(self.attempt.leave(node)?.into()) } else { None };
         let left = self.panel.ask(leave, held);
-        leave_line(&self.panel, &self.attempt, left).await;
+        leave_line(&self.panel, &self.attempt, Vec::new(), left).await;
     }
 
     /// Whether a vote was won and came too late.
@@ -259,18 +290,29 @@ impl Round {
         self.late
     }
 
-    pub(crate) fn is_unanimous(&self) -> bool {
-        self.granted().count() == self.panel.len()
+    /// Whether nothing is left to be done after a grant: all nodes have given it, and none may yet put it in line.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.granted().count() == self.panel.len() && !(0..self.panel.len()).any(|node| self.attempt.may_come(node))
     }
 }
 
-/// Waits until the line was left on all nodes, and leaves the rest to the janitor.
-pub(crate) async fn leave_line(panel: &Arc<Panel>, attempt: &Attempt, mut left: Replies<Answer<bool>>) {
-    while let Some((node, answer)) = left.next_of_all().await {
-        if let (Err(_), Some(call)) = (answer, attempt.leave()) {
-            let until = panel.clock().now().saturating_add(attempt.ttl);
-            panel.clean(node, Rest { what: "leaving the line", call, until, waiter: attempt.waiter.clone() });
+/// Waits until the line was left on all nodes, and leaves the rest to the janitor, also where it is known already that it was
+/// not left.
+pub(crate) async fn leave_line(
+    panel: &Arc<Panel>,
+    attempt: &Attempt,
+    mut answers: Vec<(usize, Answer<bool>)>,
+    mut left: Replies<Answer<bool>>,
+) {
+    loop {
+        for (node, answer) in answers.drain(..) {
+            if let (Err(_), Some(call)) = (answer, attempt.leave(node)) {
+                let until = panel.clock().now().saturating_add(attempt.ttl);
+                panel.clean(node, Rest { what: "leaving the line", call, until, waiter: attempt.waiter.clone() });
+            }
         }
+        let Some(answer) = left.next_of_all().await else { return };
+        answers.push(answer);
     }
 }
 

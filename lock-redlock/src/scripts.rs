@@ -88,8 +88,10 @@ pub enum Line<'a> {
     None,
     /// It goes on waiting.
     Stay(Kind, &'a Place),
-    /// It leaves.
+    /// It leaves, and nothing that it has sent before may come yet.
     Leave(Kind, &'a Place),
+    /// It leaves, and what it has sent before and may come yet does not line it up again.
+    LeaveForGood(Kind, &'a Place),
 }
 
 impl LockKeys {
@@ -127,6 +129,11 @@ impl LockKeys {
         self.call(script, value).arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
     }
 
+    /// The note that a waiter is gone. Names of waiters are used again, so the time at which it came belongs to it.
+    fn gone(&self, place: &Place) -> String {
+        self.0.tombstone(&format!("{}@{}", place.waiter, place.since))
+    }
+
     fn channels(&self) -> String {
         format!("{}:", self.0.channel())
     }
@@ -141,6 +148,8 @@ impl Vote<'_> {
         let call = self
             .keys
             .call(self.kind.acquire(), self.value)
+            // One that does not wait has nothing but its own tombstone to look for.
+            .key(self.place.map_or_else(|| self.keys.0.tombstone(self.value), |place| self.keys.gone(place)))
             .key(MEMBER)
             .key(QUARANTINE)
             .arg(self.value)
@@ -169,7 +178,11 @@ pub(crate) fn intent_kept(ttl: Duration) -> Duration {
 /// Gives back what the attempt with this value has on a node, however it shares the lock. May be sent again.
 pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> ScriptCall {
     let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
-    let call = keys.turn(&UNDO, value).number(tombstone.as_millis());
+    let gone = match line {
+        Line::None => keys.0.tombstone(value),
+        Line::Stay(_, place) | Line::Leave(_, place) | Line::LeaveForGood(_, place) => keys.gone(place),
+    };
+    let call = keys.turn(&UNDO, value).key(gone).number(tombstone.as_millis());
     match line {
         Line::None => call.number(0_u8).arg(""),
         Line::Stay(kind, place) => call
@@ -179,8 +192,14 @@ pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> Sc
             .number(place.waited.as_millis())
             .number(WAITERS_KEPT.min(place.ttl).as_millis())
             .number(intent_kept(place.ttl).as_millis()),
-        Line::Leave(kind, place) => call.number(u8::from(kind == Kind::Reader)).arg(place.waiter.as_str()).arg(""),
+        Line::Leave(kind, place) => leaves(call, kind, place, Duration::ZERO),
+        Line::LeaveForGood(kind, place) => leaves(call, kind, place, TOMBSTONE),
     }
+}
+
+fn leaves(call: ScriptCall, kind: Kind, place: &Place, noted: Duration) -> ScriptCall {
+    let call = call.number(u8::from(kind == Kind::Reader)).arg(place.waiter.as_str()).arg("");
+    call.number(noted.as_millis())
 }
 
 /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.

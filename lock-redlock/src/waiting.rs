@@ -11,6 +11,7 @@ use lock_redis::node::Subscription;
 
 use crate::{
     panel::Panel,
+    places::Places,
     scripts::{LockKeys, Place},
 };
 
@@ -54,6 +55,8 @@ pub(crate) struct Waiter {
     since: u64,
     came: BootInstant,
     lock: String,
+    /// Where it stands.
+    pub(crate) places: Places,
     /// What it listens with, between two rounds.
     ear: Mutex<Option<Ear>>,
     waiters: Arc<Waiters>,
@@ -75,6 +78,7 @@ impl Waiters {
             since: wall_micros(),
             came: now,
             lock: lock.to_owned(),
+            places: Places::default(),
             ear: Mutex::new(ear),
             waiters: Arc::clone(self),
         }

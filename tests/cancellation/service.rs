@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use lock::{Feature, LockName, Locks};
+use lock::{Error, Feature, LockName, Locks};
 use lock_lab::{
     proxy::Proxy,
     servers::{Redis, RedisNodes, ZooKeeper},
@@ -146,7 +146,14 @@ impl Service {
                 format!("{scheme}://{hosts}/?ttl={ttl}ms&{key}={limit}ms{settings}")
             }
         };
-        Locks::connect(&url).await.expect("a connection")
+        // Connecting is not what is on trial: on a busy machine it may take more than one limit.
+        loop {
+            match Locks::connect(&url).await {
+                Ok(locks) => return locks,
+                Err(Error::Unavailable { reason, .. }) => println!("connecting again: {reason}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     /// What the servers have of `names`, holders and waiters alike.

@@ -23,9 +23,18 @@ pub(crate) struct Undo {
 
 impl Undo {
     pub(super) fn send(round: Round, calls: Vec<Option<ScriptCall>>, leaves: bool) -> Self {
-        // Down the connection of its acquisition, where nothing overtakes.
-        let connection = |node| round.replies.sent(node).map(|sent| sent.connection.clone());
-        let ask = |node: usize| Some(Ask { connection: connection(node), ..calls[node].clone()?.into() });
+        // Down the connection of its acquisition, where nothing overtakes. One that was given up answers nothing any more, and
+        // its limit would pass in vain: what it may yet deliver finds the tombstone, which is asked for where the vote was not
+        // answered.
+        let connection = |node| {
+            let connection = round.replies.sent(node).map(|sent| &sent.connection)?;
+            (!connection.is_broken()).then(|| connection.clone())
+        };
+        let coming = |node: usize| if leaves { None } else { round.attempt.coming(node) };
+        let ask = |node: usize| {
+            let call = calls[node].clone()?;
+            Some(Ask { connection: connection(node), coming: coming(node), ..call.into() })
+        };
         let mut undone = round.panel.ask(ask, held);
         let answers = undone.send();
         Self { round, calls, leaves, undone, answers }

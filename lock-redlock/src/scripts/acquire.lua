@@ -34,11 +34,6 @@ if readers_here() > 0 then
   return {'read', last_end(readers) - ms}
 end
 
--- The undo of this attempt was here before it: it must not come back.
-if redis.call('EXISTS', tombstone) == 1 then
-  return {'undone'}
-end
-
 -- For a moment after a release the lock is kept for those who were woken.
 local reserved = redis.call('GET', reservation)
 if reserved and reserved ~= waiter then

@@ -25,11 +25,6 @@ if known then
   return {'granted', known}
 end
 
--- The undo of this attempt was here before it: it must not come back.
-if redis.call('EXISTS', tombstone) == 1 then
-  return {'undone'}
-end
-
 -- For a moment after a release the lock is kept for those who were woken. Readers do not stand in each other's way, and
 -- those that were woken go in: they had come before the writers that wait.
 local reserved = redis.call('GET', reservation)

@@ -1,8 +1,8 @@
 -- Whether this node votes, and the number that it gives to a grant.
--- KEYS: ..., member, quarantine
+-- KEYS: ..., note that this waiter is gone, member, quarantine
 -- ARGV: value, ttl in ms, proposed token number, payload, channel of changes, ms of a quarantine or 0 for none; of one that
 --       waits, else '': waiter, its place, ms since it came, ms to keep the waiters, ms to keep the intent of a writer
-local member, quarantine = KEYS[11], KEYS[12]
+local member, quarantine = KEYS[12], KEYS[13]
 local value, ttl, payload, waiter, place, waited = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[7], ARGV[8], ARGV[9]
 
 if ARGV[6] ~= '0' then
@@ -16,6 +16,13 @@ if ARGV[6] ~= '0' then
   if state[2] then
     return {'quarantined', redis.call('PTTL', quarantine)}
   end
+end
+
+-- The undo of this attempt was here before it: it must not come back. Nor must it line up, before anything else that it
+-- may be told: nobody would ever take that place, and nobody would clear it away. The undo of the whole attempt says so of
+-- all its rounds, this one and those before.
+if redis.call('EXISTS', tombstone, KEYS[11]) > 0 then
+  return {'undone'}
 end
 
 -- max(stored + 1, proposal), so that nodes that nothing disturbed agree.

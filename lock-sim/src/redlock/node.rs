@@ -231,6 +231,9 @@ impl Work<'_> {
                 return Ballot::Quarantined(self.left(ends));
             }
         }
+        if self.is_buried(vote.value) {
+            return Ballot::Undone;
+        }
         if vote.reads { self.acquire_read(vote) } else { self.acquire(vote) }
     }
 
@@ -251,9 +254,6 @@ impl Work<'_> {
         {
             self.writer_lines_up(vote);
             return Ballot::Read(self.left(last));
-        }
-        if self.is_buried(vote.value) {
-            return Ballot::Undone;
         }
         let waiter = vote.place.map(|place| place.waiter);
         if let Some((reserved, ends)) = self.node.reservation
@@ -283,9 +283,6 @@ impl Work<'_> {
         }
         if let Some(reader) = self.reader(vote.value) {
             return Ballot::Granted(reader.number);
-        }
-        if self.is_buried(vote.value) {
-            return Ballot::Undone;
         }
         let reservation = self.node.reservation;
         if let Some((Reserved::For(_), ends)) = reservation {
