@@ -214,9 +214,14 @@ async fn left_in_redis(mut node: MultiplexedConnection, names: &[LockName]) -> r
     // All names of a batch begin alike and have nothing in them that a pattern would take for more than itself.
     let batch = names[0].as_str().split('.').next().unwrap_or_default();
     let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{{lock:{batch}.*")).query_async(&mut node).await?;
+    let mut looks = redis::pipe();
+    for key in &keys {
+        looks.cmd("PTTL").arg(key);
+    }
+    // In one burst: a look that takes long says little about when it was true.
+    let ttls: Vec<i64> = if keys.is_empty() { Vec::new() } else { looks.query_async(&mut node).await? };
     let mut left = Vec::new();
-    for key in keys {
-        let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut node).await?;
+    for (key, ttl) in keys.into_iter().zip(ttls) {
         let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
         let part = key.rsplit_once('}').map_or("", |(_, part)| part);
         // The counter behind the token goes when the clock has passed it; the note of an undone attempt goes soon; what is
