@@ -186,8 +186,8 @@ impl Attempt {
         self.give_back(delay, Duration::ZERO)
     }
 
-    /// Gives the lock back, if this attempt holds it; if it does not, keeps it from taking the lock should its
-    /// acquisition arrive later. For acquisitions of unknown outcome, on another connection than theirs: on the same one
+    /// Gives the lock back, if this attempt holds it, and keeps it from taking the lock should its acquisition arrive later,
+    /// or for the second time. For acquisitions of unknown outcome, on another connection than theirs: on the same one
     /// [`Attempt::release`] will do, because nothing overtakes there.
     #[must_use]
     pub fn undo(&self, delay: Duration) -> ScriptCall {

@@ -53,6 +53,17 @@ async fn an_attempt_that_was_undone_before_it_arrived_is_not_granted() {
 }
 
 #[tokio::test]
+async fn an_acquisition_that_was_sent_twice_takes_nothing_after_its_undo() {
+    let mut server = server().await;
+    let node = node(server.redis.port());
+    let attempt = Attempt::new(keys("a"));
+    assert!(matches!(acquire(&node, &attempt, 0).await, Acquired::Granted(_)), "by the second request");
+    assert!(held(&node, attempt.undo(Duration::ZERO)).await);
+    assert_eq!(acquire(&node, &attempt, 0).await, Acquired::Undone, "by the first one, which is late");
+    assert_eq!(server.holder("a").await, None);
+}
+
+#[tokio::test]
 async fn another_holding_of_the_same_value_is_not_renewed_for_the_first_one() {
     let server = server().await;
     let node = node(server.redis.port());

@@ -180,6 +180,18 @@ async fn a_reader_or_a_permit_that_was_undone_before_it_arrived_is_not_granted()
 }
 
 #[tokio::test]
+async fn a_reader_or_a_permit_that_was_sent_twice_takes_nothing_after_its_undo() {
+    let bench = Bench::new().await;
+    let (reader, permit) = (attempt(), attempt());
+    number(&bench.read(&reader).await);
+    assert!(bench.held(reader.undo_member(Members::Readers, NONE)).await);
+    assert_eq!(bench.read(&reader).await, Acquired::Undone);
+    number(&bench.permit(&permit, 2).await);
+    assert!(bench.held(permit.undo_member(Members::Permits, NONE)).await);
+    assert_eq!(bench.permit(&permit, 2).await, Acquired::Undone);
+}
+
+#[tokio::test]
 async fn a_counter_does_not_expire_under_a_reader_that_stays_for_days() {
     let mut bench = Bench::new().await;
     let reader = attempt();

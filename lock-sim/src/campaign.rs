@@ -108,7 +108,7 @@ fn with_it(machine: &dyn Machine, seed: u64) -> Option<Violation> {
     play(machine, seed, None, &mut Trace::silent()).violation
 }
 
-/// Takes one safeguard out of the schedule that is known to miss it; nothing when it does not, or not it alone.
+/// Takes one safeguard out of the schedule that is known to miss it; nothing when it does not any more.
 fn known(machine: &dyn Machine, place: usize) -> Option<Removed> {
     let name = machine.safeguards()[place].name;
     let Missed { invariant, seed } = machine.missed(name)?;
@@ -120,7 +120,7 @@ fn known(machine: &dyn Machine, place: usize) -> Option<Removed> {
         schedules: 1,
         with_it: with_it(machine, seed),
     };
-    removed.is_as_it_should_be().then_some(removed)
+    removed.caught.is_some().then_some(removed)
 }
 
 /// Takes one safeguard out, and looks for the first schedule that misses it: for a violation of the invariant that it stands
@@ -197,7 +197,8 @@ fn write_removed(text: &mut String, machine: &dyn Machine, place: usize, removed
     let Some((seed, violation)) = caught else {
         return writeln!(text, "    NOT CAUGHT in {schedules} schedules: {}", invariant.unwrap_or("any invariant"));
     };
-    let how = if *schedules == 1 { "the known schedule" } else { "the first schedule" };
+    let known = machine.missed(name).is_some_and(|missed| missed.seed == *seed);
+    let how = if known { "the known schedule" } else { "the first schedule" };
     writeln!(text, "    {how}, seed {seed}: {}: {}", violation.invariant, violation.text)?;
     writeln!(text, "      {}", replay(machine, *seed, Some(name)))?;
     match with_it {

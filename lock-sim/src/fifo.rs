@@ -25,6 +25,7 @@ struct Rules {
     from_heartbeat: bool,
     newer_number: bool,
     claim_number: bool,
+    bury: bool,
     margin: bool,
 }
 
@@ -46,6 +47,8 @@ const SAFEGUARDS: &[Safeguard] = &[
     safeguard("skip-dead", "Whoever has not been heard of for three heartbeats is passed over."),
     safeguard("rearm", "A heartbeat that finds the lock its own arms the whole ttl."),
     safeguard("tombstone", "An undo that comes before its acquisition leaves a tombstone."),
+    safeguard("tombstone-always", "An undo leaves its tombstone also where it found something to give back."),
+    safeguard("bury", "After the release of an attempt that was sent twice its undo leaves a tombstone."),
     safeguard("margin", "A lease is worth its ttl less one per cent and 2 ms."),
 ];
 
@@ -63,6 +66,7 @@ mod fact {
     pub(super) const RENEWED: usize = 10;
     pub(super) const LOST_LEASE: usize = 11;
     pub(super) const UNDONE: usize = 12;
+    pub(super) const BURIED: usize = 13;
 }
 
 const fn fact(name: &'static str, sort: Sort) -> Fact {
@@ -83,12 +87,15 @@ const FACTS: &[Fact] = &[
     fact("a lease renewed", Sort::Coverage),
     fact("a lease lost while it was held", Sort::Coverage),
     fact("an acquisition after its undo", Sort::Coverage),
+    fact("a release of what was sent twice", Sort::Coverage),
 ];
 
 impl Rules {
     fn without(place: Option<usize>) -> Self {
-        let checks = Checks { promote_first: true, skip_dead: true, rearm: true, tombstone: true };
-        let mut rules = Self { checks, from_heartbeat: true, newer_number: true, claim_number: true, margin: true };
+        let checks =
+            Checks { promote_first: true, skip_dead: true, rearm: true, tombstone: true, tombstone_always: true };
+        let mut rules =
+            Self { checks, from_heartbeat: true, newer_number: true, claim_number: true, bury: true, margin: true };
         let Some(safeguard) = place.and_then(|place| SAFEGUARDS.get(place)) else { return rules };
         let rule = match safeguard.name {
             "from-heartbeat" => &mut rules.from_heartbeat,
@@ -98,6 +105,8 @@ impl Rules {
             "skip-dead" => &mut rules.checks.skip_dead,
             "rearm" => &mut rules.checks.rearm,
             "tombstone" => &mut rules.checks.tombstone,
+            "tombstone-always" => &mut rules.checks.tombstone_always,
+            "bury" => &mut rules.bury,
             "margin" => &mut rules.margin,
             other => unreachable!("{other} is no safeguard of this machine"),
         };

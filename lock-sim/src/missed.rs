@@ -63,6 +63,8 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("fifo", "skip-dead", "P", 23),
     ("fifo", "rearm", "T", 0),
     ("fifo", "tombstone", "O", 1_652),
+    ("fifo", "tombstone-always", "O", 1_610),
+    ("fifo", "bury", "O", 11_648),
     ("fifo", "margin", "T", 0),
     ("validity", "compare-and-swap", "L", 92),
     ("validity", "first-reason", "L", 83),

@@ -1,14 +1,22 @@
 -- Gives the lock back, if it is still this holder's, and wakes those who wait for it.
 -- KEYS: lock, token, delay if it is looked at, tombstone of this attempt if it may be left
--- ARGV: value, channel, ms to keep a tombstone when there was nothing to give back (0: none), channel of changes, whether
+-- ARGV: value, channel, ms to keep a tombstone (0: none), channel of changes, whether
 --       the attempt asked for a lock delay (1 or 0)
 -- Answers 0 when the lock was gone or another's, else 1 + the number of those who heard of it.
 local is_undo = ARGV[3] ~= '0'
--- pcall: a key of another type is another's lock.
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
-  -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
+
+-- The acquisition that this undoes may still be on its way over a connection that broke: let it find this. Also where
+-- something was given back: what was sent twice may come twice.
+local function bury()
   if is_undo then
     redis.call('SET', KEYS[4], '', 'PX', ARGV[3])
+  end
+end
+
+-- pcall: a key of another type is another's lock.
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+  if is_undo then
+    bury()
     -- Nobody was told of this grant, so nobody is at work under it.
     if ARGV[5] == '1' and redis.call('GET', KEYS[3]) == ARGV[1] then
       redis.call('DEL', KEYS[3])
@@ -16,7 +24,9 @@ if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   end
   return 0
 end
+-- The first write: a server without memory for a tombstone still takes the lock away.
 redis.call('DEL', KEYS[1])
+bury()
 -- In order, so the lock opens at once. After any other end the delay stays.
 if ARGV[5] == '1' and redis.call('GET', KEYS[3]) == ARGV[1] then
   redis.call('DEL', KEYS[3])

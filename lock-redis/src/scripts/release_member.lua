@@ -1,25 +1,29 @@
 -- Gives back the place of a reader or a permit, if it is still there, and wakes those who wait.
 -- KEYS: members, notes, tombstone of this attempt if it may be left
--- ARGV: value, channel of releases, ms to keep a tombstone when there was nothing to give back (0: none), channel of
+-- ARGV: value, channel of releases, ms to keep a tombstone (0: none), channel of
 --       changes, whom to tell: 'each' release or only that of the 'last' member, ms of lock delay
 -- Answers 0 when it was gone, else 1 + the number of those who heard of it.
 local members, notes, value = KEYS[1], KEYS[2], ARGV[1]
 local is_undo = ARGV[3] ~= '0'
+
+-- As in release.lua.
+local function bury()
+  if is_undo then
+    redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
+  end
+end
+
 local _, ms = clock()
 local ends = tonumber(redis.call('ZSCORE', members, value) or '')
 -- One whose lease has ended is lost, and its place stays for its lock delay; but nobody is at work under a grant that
 -- nobody was told of.
 local is_held = ends and ends - tonumber(ARGV[6]) >= ms
-if not is_held then
-  if is_undo then
-    -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
-    redis.call('SET', KEYS[3], '', 'PX', ARGV[3])
-  end
-  if not (is_undo and ends) then
-    return 0
-  end
+if not (is_held or is_undo and ends) then
+  bury()
+  return 0
 end
 redis.call('ZREM', members, value)
+bury()
 redis.call('HDEL', notes, value)
 remove_ended(members, notes, ms)
 redis.pcall('PUBLISH', ARGV[4], '')

@@ -15,8 +15,10 @@ pub(super) struct Checks {
     pub(super) skip_dead: bool,
     /// A heartbeat that finds the lock held by its sender arms the whole ttl.
     pub(super) rearm: bool,
-    /// An undo that finds nothing leaves a tombstone.
+    /// An undo leaves a tombstone.
     pub(super) tombstone: bool,
+    /// Also where it has found something.
+    pub(super) tombstone_always: bool,
 }
 
 /// A request to the server.
@@ -40,9 +42,10 @@ pub(super) enum Call {
         ttl: Ms,
         number: Option<u64>,
     },
+    /// A release, or an undo.
     Leave {
         value: Value,
-        tombstone: bool,
+        is_undo: bool,
     },
 }
 
@@ -131,7 +134,7 @@ impl Server {
                 }
                 Said::Done(holds)
             }
-            Call::Leave { value, tombstone } => {
+            Call::Leave { value, is_undo } => {
                 let (held, before) = (self.holds(value), self.line.len());
                 if held {
                     self.lock = None;
@@ -139,7 +142,7 @@ impl Server {
                     self.line.retain(|waiter| waiter.value != value);
                 }
                 let had = held || self.line.len() < before;
-                if !had && tombstone && checks.tombstone {
+                if is_undo && checks.tombstone && (checks.tombstone_always || !had) {
                     self.tombstones.push((value, ms + 5_000));
                 }
                 // A release hands over in any case.

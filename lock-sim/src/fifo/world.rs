@@ -65,6 +65,8 @@ struct Client {
     told: Pipe,
     undo_until: Time,
     looks_at: Time,
+    /// Its acquisition was sent once more: the first request may still come, even after a release.
+    is_sent_again: bool,
 }
 
 /// A grant as everybody can see it who knows the true time.
@@ -94,8 +96,6 @@ pub(super) struct World<'t> {
     end: Time,
     values: Value,
     may_crowd: bool,
-    /// An acquisition was sent once more.
-    is_resent: bool,
     /// Since when nobody holds who is alive, while one who is alive stands in line.
     idle_since: Option<Time>,
 }
@@ -134,6 +134,7 @@ impl<'t> World<'t> {
             told: Pipe::default(),
             undo_until: 0,
             looks_at: 0,
+            is_sent_again: false,
         };
         Self {
             clock: LocalClock::new(1_600_000_000 * SECOND, chance.signed(-drift, drift)),
@@ -154,7 +155,6 @@ impl<'t> World<'t> {
             wire,
             values: 0,
             may_crowd,
-            is_resent: false,
             idle_since: None,
         }
     }
@@ -178,10 +178,9 @@ impl<'t> World<'t> {
             }
             self.happen(event);
         }
-        let resent = self.is_resent
-            || self.wire.twice_per_mille > 0
-            || self.clients.iter().any(|it| it.is_dead || it.stopped_until > 0);
-        if self.violation.is_none() && !resent && self.server.is_in_use(self.clock.at(self.now()) / MS) {
+        // Of these, nobody knows or is there to clean up.
+        let excused = self.wire.twice_per_mille > 0 || self.clients.iter().any(|it| it.is_dead || it.stopped_until > 0);
+        if self.violation.is_none() && !excused && self.server.is_in_use(self.clock.at(self.now()) / MS) {
             self.violate("O", "the server still keeps something for somebody when all have given it back".to_owned());
         }
         Outcome { violation: self.violation, grants: self.grants.len() as u64, steps: self.steps, counts: self.counts }
@@ -223,7 +222,7 @@ impl<'t> World<'t> {
             }
             (Alarm::Beat, State::Entering) if self.chance.one_in(2) => self.give_up(client),
             (Alarm::Beat, State::Entering) => {
-                self.is_resent = true;
+                self.clients[client].is_sent_again = true;
                 self.enter_again(client);
             }
             (Alarm::Look, State::InLine) => {
@@ -248,7 +247,7 @@ impl<'t> World<'t> {
                 if self.now() > it.undo_until {
                     return self.idle(client);
                 }
-                self.ask(client, Call::Leave { value, tombstone: true });
+                self.ask(client, Call::Leave { value, is_undo: true });
                 self.alarm(client, self.ttl() / 8, Alarm::Undo);
             }
             _ => {}
@@ -261,6 +260,7 @@ impl<'t> World<'t> {
         let (value, sent) = (self.values * 16 + u32::try_from(client).unwrap_or(0), self.local(client));
         let it = &mut self.clients[client];
         (it.value, it.state, it.seen, it.sent_first) = (value, State::Entering, None, sent);
+        it.is_sent_again = false;
         self.enter_again(client);
     }
 
@@ -301,7 +301,13 @@ impl<'t> World<'t> {
                 State::Holding => self.renewed(client, sent, done),
                 _ => {}
             },
-            (Call::Leave { value, .. }, _) if value == it.value && it.state == State::Leaving => self.idle(client),
+            (Call::Leave { value, is_undo }, _) if value == it.value && it.state == State::Leaving => {
+                if it.is_sent_again && !is_undo && self.rules.bury {
+                    self.counts.add(fact::BURIED);
+                    return self.leave(client, true);
+                }
+                self.idle(client);
+            }
             _ => {}
         }
     }
@@ -423,15 +429,19 @@ impl<'t> World<'t> {
             validity.end(lock_core::Loss::Released);
             self.grants[grant].is_over = true;
         }
-        self.give_up(client);
+        self.leave(client, false);
     }
 
     fn give_up(&mut self, client: usize) {
+        self.leave(client, true);
+    }
+
+    fn leave(&mut self, client: usize, is_undo: bool) {
         let until = self.now() + self.ttl();
         let it = &mut self.clients[client];
         (it.state, it.undo_until) = (State::Leaving, until);
         let value = it.value;
-        self.ask(client, Call::Leave { value, tombstone: true });
+        self.ask(client, Call::Leave { value, is_undo });
         self.alarm(client, self.ttl() / 8, Alarm::Undo);
     }
 

@@ -1,5 +1,5 @@
 -- Gives back what this attempt has: the lock, which goes to the first in line, or its place.
--- ARGV: value, channel of changes, channel of releases, ms to keep a tombstone when it had nothing (0: none)
+-- ARGV: value, channel of changes, channel of releases, ms to keep a tombstone (0: none)
 -- Answers 1 when it had something, else 0.
 local is_undo = ARGV[4] ~= '0'
 local held, waited = is_holder(), redis.call('ZSCORE', queue, value)
@@ -7,8 +7,10 @@ if held then
   redis.call('DEL', lock)
 elseif waited then
   step_out(value)
-elseif is_undo then
-  -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this.
+end
+-- The acquisition that this undoes may still be on its way over a connection that broke: let it find this. Also where
+-- something was found: what was sent twice may come twice.
+if is_undo then
   redis.call('SET', tombstone, '', 'PX', ARGV[4])
 end
 -- In order, or nobody was told of this grant: nobody is at work under it. After any other end the delay stays.

@@ -128,7 +128,8 @@ impl Model {
             self.holder = None;
         } else if let Some(at) = place {
             self.line.remove(at);
-        } else if tombstone {
+        }
+        if tombstone {
             self.undone.push(value.to_owned());
         }
         self.promote();
