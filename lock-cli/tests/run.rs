@@ -150,7 +150,7 @@ async fn signals_are_passed_on() {
 #[tokio::test]
 async fn signals_reach_what_the_command_started() {
     let script =
-        "(trap 'echo inner; exit' TERM; echo ready; while :; do sleep 1; done) & trap 'wait; exit 7' TERM; wait";
+        "trap 'wait; exit 7' TERM; (trap 'echo inner; exit' TERM; echo ready; while :; do sleep 1; done) & wait";
     let mut running = Running::start(MEMORY, &["run", "a", "--", "sh", "-c", script]);
     running.expect("ready").await;
     running.signal("TERM");

@@ -38,8 +38,9 @@ pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Resul
                 Vote::Unknown
             }
         };
-        votes.record(node, vote);
         confirmed.extend(downgraded(&writer, &replies, node).filter(|_| vote == Vote::Granted));
+        // Of a node that does not count it is a refusal from the start.
+        votes.record(node, vote);
     }
     if votes.verdict() != Verdict::Granted {
         let is_gone = votes.count(Vote::Refused) >= panel.majority();
@@ -53,7 +54,7 @@ pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Resul
     if !until.is_some_and(|until| reader.validity.advance(observed, until)) {
         return give_up(&redlock, &reader, None).await;
     }
-    panel.janitor.spawn(join_the_rest(Arc::clone(&reader), replies));
+    panel.janitor.spawn(join_the_rest(Arc::clone(&writer), Arc::clone(&reader), replies));
     redlock.leases.add(&reader);
     // Closed meanwhile: then the writer was given back, by the same value, and nothing is to be kept.
     if reader.validity.loss().is_some() {
@@ -63,7 +64,7 @@ pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Resul
     Ok(RedlockLease::new(reader, kept, redlock))
 }
 
-/// Asks each node that keeps the writer. The others count as refusing.
+/// Asks each node that keeps the writer. Those that do not count for it count as refusing.
 fn ask(writer: &Held) -> (Replies<Answer<bool>>, Votes) {
     let plan = writer.holdings(Holdings::hand_over);
     let Attempt { keys, value, ttl, payload, .. } = &writer.attempt;
@@ -74,7 +75,8 @@ fn ask(writer: &Held) -> (Replies<Answer<bool>>, Votes) {
     };
     let replies = writer.panel.ask(call, is_held);
     let mut votes = Votes::new(writer.panel.len());
-    for node in (0..writer.panel.len()).filter(|node| !replies.is_open(*node)) {
+    let counts = |node: usize| writer.holdings(|holdings| holdings.counts(node));
+    for node in (0..writer.panel.len()).filter(|node| !counts(*node)) {
         votes.record(node, Vote::Refused);
     }
     (replies, votes)
@@ -85,7 +87,8 @@ fn downgraded<'a>(
     replies: &'a Replies<Answer<bool>>,
     node: usize,
 ) -> impl Iterator<Item = Downgraded> + use<'a> {
-    replies.sent(node).map(|sent| Downgraded { node, until: deadline(sent.at, held.ttl()) }).into_iter()
+    let counts = held.holdings(|holdings| holdings.counts(node));
+    replies.sent(node).map(|sent| Downgraded { node, counts, until: deadline(sent.at, held.ttl()) }).into_iter()
 }
 
 fn become_reader(writer: &Held, holdings: Holdings) -> Held {
@@ -94,11 +97,11 @@ fn become_reader(writer: &Held, holdings: Holdings) -> Held {
     Held::new(panel, name, attempt, writer.token, validity, holdings)
 }
 
-async fn join_the_rest(reader: Arc<Held>, mut replies: Replies<Answer<bool>>) {
+async fn join_the_rest(writer: Arc<Held>, reader: Arc<Held>, mut replies: Replies<Answer<bool>>) {
     while let Some((node, answer)) = replies.next_of_all().await {
         if matches!(answer, Ok(true)) {
-            for Downgraded { node, until } in downgraded(&reader, &replies, node) {
-                reader.holdings(|holdings| holdings.join(node, reader.token, until));
+            for confirmed in downgraded(&writer, &replies, node) {
+                reader.holdings(|holdings| holdings.downgraded(confirmed, reader.token));
             }
         }
     }

@@ -14,7 +14,9 @@ enum Holding {
     Absent,
     /// It was joined to the lease since the last renewal began.
     Joined(Kept),
-    /// It has kept the lease without a gap.
+    /// It was joined to the lease before the last renewal began, and does not count yet.
+    Proposed(Kept),
+    /// It has kept the lease without a gap, or others have since it was joined.
     Held(Kept),
 }
 
@@ -42,6 +44,9 @@ pub struct Holdings {
     nodes: Vec<Holding>,
     /// What each node was asked for and has not answered, as far as is known.
     open: Vec<Open>,
+    /// Which nodes that count have extended it at the last renewal, and what an answer to that is worth at least.
+    extended: Vec<bool>,
+    worth: BootInstant,
     /// Whether a renewal has begun: from then on each node may have been asked to join.
     renewed: bool,
     /// Whether they are another lease's by now: what is still answered about this one does not count.
@@ -83,6 +88,8 @@ struct Open {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Downgraded {
     pub node: usize,
+    /// Whether it counted for the writer.
+    pub counts: bool,
     /// Until when it certainly keeps the reader.
     pub until: BootInstant,
 }
@@ -92,7 +99,14 @@ impl Holdings {
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         let open = vec![Open { vote: true, join: false }; nodes];
-        Self { nodes: vec![Holding::Absent; nodes], open, renewed: false, handed_over: false }
+        Self {
+            nodes: vec![Holding::Absent; nodes],
+            open,
+            extended: vec![false; nodes],
+            worth: BootInstant::from_nanos(0),
+            renewed: false,
+            handed_over: false,
+        }
     }
 
     /// `node` granted, and counts for the grant.
@@ -101,10 +115,13 @@ impl Holdings {
         self.open[node].vote = false;
     }
 
-    /// `node` granted when the vote had been won already, and joins the lease.
+    /// `node` granted when the vote had been won already, by a number that does not pass the token, and counts at once:
+    /// nobody else's majority can have had it since the grant.
     pub fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
         self.open[node].vote = false;
-        self.join(node, number, until);
+        if matches!(self.nodes[node], Holding::Never | Holding::Absent) {
+            self.nodes[node] = Holding::Held(Kept { number, until });
+        }
     }
 
     /// `node` granted when the vote had been won already, by a number that passes the token, and does not join the lease as
@@ -121,19 +138,25 @@ impl Holdings {
         }
     }
 
-    /// `node` has joined the lease: it was free and was taken again.
+    /// `node` has joined the lease: it was free and was taken again. It may have been another's before, while nodes that count
+    /// were, too, so it does not count until a majority of all nodes, of those that do, has been heard to keep the lease in a
+    /// renewal that begins later.
     pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if matches!(self.nodes[node], Holding::Never | Holding::Absent) {
             self.nodes[node] = Holding::Joined(Kept { number, until });
         }
     }
 
-    /// What to send to each node for a renewal.
-    pub fn renew(&mut self) -> Vec<Renewal> {
+    /// What to send to each node for a renewal that begins now. `worth` is what an acknowledgement of a request that is sent now
+    /// is worth.
+    pub fn renew(&mut self, worth: BootInstant) -> Vec<Renewal> {
         self.renewed = true;
+        self.worth = worth;
+        self.extended.fill(false);
         let renewal = |(holding, open): (&mut Holding, &mut Open)| match *holding {
-            Holding::Held(kept) | Holding::Joined(kept) => {
-                *holding = Holding::Held(kept);
+            Holding::Held(kept) => Renewal::Extend(kept.number),
+            Holding::Joined(kept) | Holding::Proposed(kept) => {
+                *holding = Holding::Proposed(kept);
                 Renewal::Extend(kept.number)
             }
             Holding::Never | Holding::Absent => {
@@ -147,19 +170,38 @@ impl Holdings {
 
     /// `node` has extended the holding of this number.
     pub fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
-        if let Holding::Held(kept) | Holding::Joined(kept) = &mut self.nodes[node]
+        if let Holding::Held(kept) | Holding::Joined(kept) | Holding::Proposed(kept) = &mut self.nodes[node]
             && kept.number == number
         {
             kept.until = kept.until.max(until);
+        }
+        self.note_extended(node, number, until);
+    }
+
+    /// Those that joined before the renewal began count when a majority that counted has extended its holdings since: what such a
+    /// majority has kept without a gap beyond the moment in which they joined, nobody else can have held before it.
+    fn note_extended(&mut self, node: usize, number: u64, until: BootInstant) {
+        // A late answer to an earlier renewal says nothing of the time since.
+        let is_of_this_renewal = until >= self.worth;
+        self.extended[node] |=
+            is_of_this_renewal && matches!(self.nodes[node], Holding::Held(kept) if kept.number == number);
+        if self.extended.iter().filter(|extended| **extended).count() < majority(self.nodes.len()) {
+            return;
+        }
+        for holding in &mut self.nodes {
+            if let Holding::Proposed(kept) = *holding {
+                *holding = Holding::Held(kept);
+            }
         }
     }
 
     /// `node` does not have the holding of this number (any more).
     pub fn denied(&mut self, node: usize, denied: u64) {
-        if let Holding::Held(kept) | Holding::Joined(kept) = self.nodes[node]
+        if let Holding::Held(kept) | Holding::Joined(kept) | Holding::Proposed(kept) = self.nodes[node]
             && kept.number == denied
         {
             self.nodes[node] = Holding::Absent;
+            self.extended[node] = false;
         }
     }
 
@@ -180,18 +222,24 @@ impl Holdings {
         Some(standing.unwrap_or(Standing::Lost))
     }
 
-    /// Whether a majority has kept the lease without a gap, as far as is known. A node that joined during the present
-    /// renewal does not count: it may have been another's while the nodes that are gone by now were another's, too.
+    /// Whether a majority has kept the lease without a gap, as far as is known.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.nodes.iter().filter(|holding| matches!(holding, Holding::Held(_))).count() >= majority(self.nodes.len())
+        (0..self.nodes.len()).filter(|node| self.counts(*node)).count() >= majority(self.nodes.len())
+    }
+
+    /// Whether `node` counts for the lease.
+    #[must_use]
+    pub fn counts(&self, node: usize) -> bool {
+        matches!(self.nodes[node], Holding::Held(_))
     }
 
     /// Ends what is kept here, for a downgrade: gives what each node is to be sent, as for a renewal. Nothing that is
     /// answered to an earlier request counts any more: a node that the writer does not hold by then is the reader's.
     pub fn hand_over(&mut self) -> Vec<Renewal> {
         self.handed_over = true;
-        self.renew()
+        // Nothing is answered to it as to a renewal.
+        self.renew(BootInstant::from_nanos(u64::MAX))
     }
 
     /// Whether they were handed over to another lease.
@@ -200,25 +248,35 @@ impl Holdings {
         self.handed_over
     }
 
-    /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. They have
-    /// kept the lease without a gap. Of the others nobody knows; they are asked to join again.
+    /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. Those that
+    /// counted for the writer count for the reader. Of the others nobody knows; they are asked to join again.
     #[must_use]
     pub fn of_a_downgrade(writer: &Self, confirmed: &[Downgraded], token: u64) -> Self {
         let mut holdings = Self { renewed: true, ..Self::new(writer.nodes.len()) };
-        for Downgraded { node, until } in confirmed {
-            holdings.grant(*node, token, *until);
+        for one in confirmed {
+            holdings.downgraded(*one, token);
         }
         // What was on its way for the writer is on its way yet.
         holdings.open.clone_from(&writer.open);
         holdings
     }
 
-    /// Until when a majority certainly keeps the lease: the majority-th largest of the nodes' own deadlines.
+    /// A node has confirmed the downgrade, by the number `token`.
+    pub fn downgraded(&mut self, Downgraded { node, counts, until }: Downgraded, token: u64) {
+        match self.nodes[node] {
+            Holding::Never | Holding::Absent if counts => {
+                self.nodes[node] = Holding::Held(Kept { number: token, until });
+            }
+            _ => self.join(node, token, until),
+        }
+    }
+
+    /// Until when a majority certainly keeps the lease: the majority-th largest of the deadlines of the nodes that count.
     #[must_use]
     pub fn valid_until(&self) -> Option<BootInstant> {
         let deadlines = self.nodes.iter().filter_map(|holding| match holding {
-            Holding::Held(kept) | Holding::Joined(kept) => Some(kept.until),
-            Holding::Never | Holding::Absent => None,
+            Holding::Held(kept) => Some(kept.until),
+            Holding::Never | Holding::Absent | Holding::Joined(_) | Holding::Proposed(_) => None,
         });
         largest(deadlines, majority(self.nodes.len()))
     }
@@ -262,27 +320,60 @@ mod tests {
         }
         assert_eq!(holdings.valid_until(), Some(at(10)));
         holdings.join(4, 2, at(40));
+        assert_eq!(holdings.valid_until(), Some(at(10)));
+        holdings.grant_late(1, 1, at(40));
         assert_eq!(holdings.valid_until(), Some(at(30)));
     }
 
+    /// Renews it at `worth`; these nodes answer, by their number 1.
+    fn renew(holdings: &mut Holdings, worth: u64, extended: &[usize]) {
+        holdings.renew(at(worth));
+        for node in extended {
+            holdings.extended(*node, 1, at(worth));
+        }
+    }
+
     #[test]
-    fn a_node_that_restarted_is_taken_again_and_then_counts() {
+    fn a_node_that_restarted_is_taken_again_and_counts_when_the_others_were_heard_to_keep_the_lease_since() {
         let mut holdings = granted(3);
-        holdings.join(2, 1, at(100));
-        holdings.renew();
-        holdings.denied(0, 1);
-        assert!(holdings.is_kept());
-        assert_eq!(holdings.renew(), [Renewal::Rejoin, Renewal::Extend(1), Renewal::Extend(1)]);
-        holdings.join(0, 9, at(200));
-        holdings.renew();
+        holdings.join(2, 1, at(200));
+        // One of two that count, and the one that is to count.
+        renew(&mut holdings, 200, &[0, 2]);
+        assert!(!holdings.counts(2));
+        assert_eq!(holdings.valid_until(), Some(at(100)), "as long as the silent one promised");
+        renew(&mut holdings, 300, &[0, 1]);
+        assert!(holdings.counts(2));
+        assert_eq!(holdings.renew(at(400)), [Renewal::Extend(1); 3]);
         holdings.denied(1, 1);
         assert!(holdings.is_kept());
     }
 
     #[test]
+    fn an_answer_to_an_earlier_renewal_does_not_let_a_node_count() {
+        let mut holdings = granted(3);
+        holdings.renew(at(200));
+        holdings.join(2, 1, at(200));
+        renew(&mut holdings, 300, &[0]);
+        holdings.extended(1, 1, at(200));
+        assert!(!holdings.counts(2));
+        holdings.extended(1, 1, at(300));
+        assert!(holdings.counts(2));
+    }
+
+    #[test]
+    fn a_node_that_extended_and_then_denied_speaks_for_nobody() {
+        let mut holdings = granted(3);
+        holdings.join(2, 1, at(200));
+        renew(&mut holdings, 300, &[0]);
+        holdings.denied(0, 1);
+        holdings.extended(1, 1, at(300));
+        assert!(!holdings.counts(2) && !holdings.is_kept());
+    }
+
+    #[test]
     fn nodes_that_join_do_not_stand_in_for_those_that_are_gone_in_the_same_renewal() {
         let mut holdings = granted(5);
-        holdings.renew();
+        holdings.renew(at(200));
         holdings.join(3, 2, at(200));
         holdings.join(4, 2, at(200));
         holdings.denied(0, 1);
@@ -301,7 +392,7 @@ mod tests {
         let mut holdings = granted(3);
         holdings.refuse(2);
         assert!(!holdings.may_be_on(2) && holdings.may_be_on(1));
-        holdings.renew();
+        holdings.renew(at(200));
         assert!(holdings.may_be_on(2));
     }
 
@@ -313,12 +404,15 @@ mod tests {
         assert_eq!(plan[3..], [Renewal::Extend(4), Renewal::Rejoin]);
         assert!(holdings.is_handed_over());
         let confirmed = |nodes: &[usize]| -> Vec<Downgraded> {
-            nodes.iter().map(|node| Downgraded { node: *node, until: at(200) }).collect()
+            let confirmed = |node: &usize| Downgraded { node: *node, counts: holdings.counts(*node), until: at(200) };
+            nodes.iter().map(confirmed).collect()
         };
-        assert!(!Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 3]), 7).is_kept());
-        let mut reader = Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 1, 3]), 7);
-        assert!(reader.is_kept() && reader.may_be_on(2));
-        assert_eq!(reader.renew()[2..], [Renewal::Rejoin, Renewal::Extend(7), Renewal::Rejoin]);
+        assert!(!Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 1]), 7).is_kept());
+        assert!(!Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 1, 3]), 7).is_kept());
+        let mut reader = Holdings::of_a_downgrade(&holdings, &confirmed(&[0, 1, 2]), 7);
+        reader.downgraded(confirmed(&[3])[0], 7);
+        assert!(reader.is_kept() && !reader.counts(3) && reader.may_be_on(4));
+        assert_eq!(reader.renew(at(300))[2..], [Renewal::Extend(7), Renewal::Extend(7), Renewal::Rejoin]);
     }
 
     #[test]
@@ -327,9 +421,10 @@ mod tests {
         holdings.grant_late(3, 1, at(100));
         assert_eq!([0, 3, 4].map(|node| holdings.may_come_to(node)), [false, false, true]);
         holdings.denied(0, 1);
-        holdings.renew();
+        holdings.renew(at(200));
         holdings.join(0, 1, at(200));
-        let reader = Holdings::of_a_downgrade(&holdings, &[Downgraded { node: 0, until: at(200) }], 1);
+        let confirmed = Downgraded { node: 0, counts: false, until: at(200) };
+        let reader = Holdings::of_a_downgrade(&holdings, &[confirmed], 1);
         assert_eq!([0, 3, 4].map(|node| reader.may_come_to(node)), [true, false, true]);
     }
 
@@ -338,7 +433,7 @@ mod tests {
         let mut holdings = granted(3);
         holdings.pass_by(2);
         assert!(holdings.may_be_on(2) && !holdings.may_come_to(2));
-        assert_eq!(holdings.renew()[2], Renewal::Rejoin);
+        assert_eq!(holdings.renew(at(200))[2], Renewal::Rejoin);
         holdings.denied(1, 1);
         holdings.join(2, 1, at(200));
         assert!(!holdings.is_kept());

@@ -63,7 +63,8 @@ impl Burst {
     fn new(panel: &Arc<Panel>, batch: &[Arc<Held>]) -> Self {
         let item = |held: &Arc<Held>| {
             let observed = held.validity.observe()?;
-            let plan = held.holdings(|holdings| (!holdings.is_handed_over()).then(|| holdings.renew()))?;
+            let worth = deadline(panel.clock().now(), held.ttl());
+            let plan = held.holdings(|holdings| (!holdings.is_handed_over()).then(|| holdings.renew(worth)))?;
             Some(Item { held: Arc::clone(held), observed, plan, extended: 0 })
         };
         let items: Vec<Item> = batch.iter().filter_map(item).collect();

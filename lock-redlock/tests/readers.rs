@@ -199,13 +199,13 @@ async fn readers_that_come_together_on_nodes_whose_counters_differ_have_tokens_o
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_outlive_many_times_a_short_ttl_while_they_are_renewed() {
     let nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "300ms")]).await;
+    let locks = connect(&nodes, &[("ttl", "1s")]).await;
     let mut guards = Vec::new();
     for _ in 0..3 {
         guards.push(locks.rwlock("short").read().await.unwrap());
     }
-    let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(2));
-    until("all were renewed for two seconds", || async {
+    let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(4));
+    until("all were renewed for four seconds", || async {
         guards.iter().all(|guard| guard.valid_until().expect("it is still held") > renewed)
     })
     .await;

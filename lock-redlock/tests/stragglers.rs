@@ -1,4 +1,4 @@
-//! Nodes that grant when the vote has been won already.
+//! Nodes that grant when the vote has been won already, or join later.
 
 mod deployment;
 
@@ -19,9 +19,13 @@ const TWO_RENEWALS: Duration = Duration::from_secs(3);
 
 /// Connected, with a proxy before the third node.
 async fn connect_with_proxy(nodes: &RedisNodes, ttl: &str) -> (Locks, Proxy) {
-    let proxy = Proxy::start(nodes.ports()[2]).await.unwrap();
+    connect_with_proxy_before(nodes, 2, ttl).await
+}
+
+async fn connect_with_proxy_before(nodes: &RedisNodes, node: usize, ttl: &str) -> (Locks, Proxy) {
+    let proxy = Proxy::start(nodes.ports()[node]).await.unwrap();
     let mut ports = nodes.ports();
-    ports[2] = proxy.port();
+    ports[node] = proxy.port();
     let locks = connect_to(&ports, &[("ttl", ttl), ("max_ttl", "1h"), NODE_LIMIT]).await;
     let warm = locks.mutex("warm").lock().await.unwrap();
     until("all nodes are connected", || async { count(nodes, "warm").await == 3 }).await;
@@ -105,4 +109,27 @@ async fn what_a_late_node_granted_that_did_not_join_is_given_back_with_the_lock(
     until("the third node grants", || async { count(&nodes, "back").await == 3 }).await;
     guard.release().await.unwrap();
     until_nothing_is_left(nodes.nodes(), "back").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_nobody_can_tell_of_its_loss_does_not_go_on_with_a_node_that_joined_since() {
+    let nodes = marked(3).await;
+    let (locks, proxy) = connect_with_proxy_before(&nodes, 1, "6s").await;
+    let other = connect(&nodes, &[]).await;
+    let third = &nodes.nodes()[2];
+    command(third, &["SET", "{lock:silent}", "somebody", "PX", "3600000"]).await;
+    // A bare majority, without the third node.
+    let guard = locks.mutex("silent").lock().await.unwrap();
+    // The second node will not be heard to have lost the lock.
+    proxy.hold_replies();
+    command(third, &["DEL", "{lock:silent}"]).await;
+    command(&nodes.nodes()[1], &["DEL", "{lock:silent}"]).await;
+    let between = other.mutex("silent").try_lock().await.unwrap().expect("two nodes are free");
+    between.release().await.unwrap();
+
+    until("the third node has joined", || async { get(third, "{lock:silent}").await.is_some() }).await;
+    assert!(Clock::boot().timeout(LIMIT, guard.lost()).await.is_some(), "another held in between");
+    drop(guard);
+    proxy.heal();
+    until_nothing_is_left(nodes.nodes(), "silent").await;
 }

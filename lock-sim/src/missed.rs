@@ -52,6 +52,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "number-once", "F", 291),
     ("redlock", "rejoin-if-free", "T", 22_909),
     ("redlock", "joined-later", "L", 34_096),
+    ("redlock", "joined-proven", "L", 598_468),
     ("redlock", "straggler", "L", 217_271),
     ("redlock", "intent", "P", 45),
     ("redlock", "clock-floor", "F", 2_981),

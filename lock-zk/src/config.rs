@@ -57,7 +57,8 @@ pub struct Config {
     pub session_timeout: Duration,
     /// The servers' `tickTime`, or anything longer. A value below theirs would overstate validity.
     pub tick_time: Duration,
-    /// How long a connection may take, and how long an outage is bridged.
+    /// How long a connection may take, how long an outage is bridged, and how long a release waits for its answer before it
+    /// goes on in the background and is reported as unavailable.
     pub connect_timeout: Duration,
     /// How contenders of one name take turns.
     pub strategy: Strategy,

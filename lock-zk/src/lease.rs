@@ -16,7 +16,7 @@ use self::guarding::{Guarding, guard};
 use crate::{
     herd,
     session::{Active, Failure, Session},
-    sweep::{Keeping, ONE_TRY, withdraw_node, withdraw_sole},
+    sweep::{Keeping, withdraw_node, withdraw_sole},
     wire::{Outcome, Spot, outcome},
 };
 
@@ -132,7 +132,7 @@ impl ZkLease {
                 Failure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
                 Failure::Outage => self.no_answer(&format!("disconnected during a {what}")),
             },
-            () = session.clock().sleep(ONE_TRY) => self.no_answer(&format!("a {what} was not answered yet")),
+            () = session.clock().sleep(session.config().connect_timeout) => self.no_answer(&format!("a {what} was not answered yet")),
         }
     }
 }

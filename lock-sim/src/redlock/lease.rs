@@ -30,9 +30,14 @@ impl World<'_> {
             self.counts.add(fact::LEASE_LOST);
             return self.release(index);
         };
-        let plan = lease.holdings.renew();
+        if !self.rules.joined_proven {
+            for (node, number, until) in std::mem::take(&mut lease.joined) {
+                lease.holdings.grant(node, number, until);
+            }
+        }
+        let plan = lease.holdings.renew(deadline_of(sent, self.rules.margin, self.weather.ttl));
         let number = u16::try_from(lease.bursts.len()).unwrap_or(u16::MAX);
-        lease.bursts.push(Burst { number, observed, plan: plan.clone(), sent, at: now, extended: 0, answered: 0 });
+        lease.bursts.push(Burst { number, observed, plan: plan.clone(), sent, at: now, extended: 0 });
         let ttl = self.weather.ttl_ms();
         let limit = self.weather.limit.min(self.weather.ttl() / 6);
         self.ask_within(index, Stage::Renewal(number), limit, |node| {
@@ -46,7 +51,7 @@ impl World<'_> {
     /// A node's answer to a renewal.
     pub(super) fn renewed(&mut self, index: usize, node: usize, number: u16, said: Option<Said>) {
         let nodes = self.weather.nodes;
-        let joined_later = self.rules.joined_later;
+        let (joined_later, joined_proven) = (self.rules.joined_later, self.rules.joined_proven);
         let round = &self.rounds[index];
         let Some(burst) =
             round.lease.as_ref().and_then(|lease| lease.bursts.iter().find(|burst| burst.number == number))
@@ -54,7 +59,6 @@ impl World<'_> {
             return;
         };
         let (plan, observed, until) = (burst.plan[node], burst.observed, self.deadline(burst.sent));
-        let is_answered = said.is_some();
         let answer = match (plan, said) {
             (Renewal::Extend(_), Some(Said::Done(true))) => Renewed::Extended,
             (Renewal::Extend(_), Some(Said::Done(false))) => Renewed::Denied,
@@ -64,7 +68,6 @@ impl World<'_> {
         let Some(lease) = &mut self.rounds[index].lease else { return };
         if let Some(burst) = lease.bursts.iter_mut().find(|burst| burst.number == number) {
             burst.extended += usize::from(answer == Renewed::Extended);
-            burst.answered += usize::from(is_answered);
             if burst.extended == majority(nodes) && answer == Renewed::Extended {
                 self.counts.add(fact::RENEWED);
             }
@@ -74,6 +77,9 @@ impl World<'_> {
             if !joined_later && !lease.holdings.is_handed_over() {
                 lease.holdings.grant(node, number, until);
             }
+            if !joined_proven {
+                lease.joined.push((node, number, until));
+            }
         }
         match lease.holdings.renewed(node, plan, answer, until) {
             None => {}
@@ -81,23 +87,20 @@ impl World<'_> {
                 let until = if self.rules.majority_deadline { kept } else { kept.max(until) };
                 if lease.validity.advance(observed, until) {
                     self.extended(index);
+                    self.check_for_gaps(index, kept);
                 }
             }
             Some(Standing::Lost) => self.end(index, Loss::TakenAway),
         }
-        self.check_for_gaps(index, number);
     }
 
-    /// When every node has answered every renewal up to one, the lease goes on only if nobody else held before that was sent.
-    fn check_for_gaps(&mut self, index: usize, number: u16) {
-        let nodes = self.weather.nodes;
+    /// A lease goes on, by requests of which the first that it takes is worth `kept`, only if nobody else held before that
+    /// was sent.
+    fn check_for_gaps(&mut self, index: usize, kept: BootInstant) {
         let round = &self.rounds[index];
-        let Some(lease) = round.lease.as_ref().filter(|lease| !lease.is_unsure && !lease.is_released) else { return };
-        if lease.holdings.is_handed_over() {
-            return;
-        }
-        let burst = lease.bursts.iter().find(|burst| burst.number == number && burst.answered == nodes);
-        let Some(at) = burst.map(|burst| burst.at).filter(|_| lease.validity.loss().is_none()) else { return };
+        let Some(lease) = round.lease.as_ref().filter(|lease| !lease.is_released) else { return };
+        let worth = |burst: &&Burst| deadline_of(burst.sent, self.rules.margin, self.weather.ttl) == kept;
+        let Some(at) = lease.bursts.iter().find(worth).map(|burst| burst.at) else { return };
         let (client, grant) = (round.client, lease.grant);
         self.check_in_between(client, grant, at);
     }
@@ -114,10 +117,8 @@ impl World<'_> {
     pub(super) fn question_closed(&mut self, index: usize, stage: Stage) {
         match stage {
             Stage::Renewal(number) => {
-                let nodes = self.weather.nodes;
-                let Some(lease) = &mut self.rounds[index].lease else { return };
+                let Some(lease) = &self.rounds[index].lease else { return };
                 let Some(burst) = lease.bursts.iter().find(|burst| burst.number == number) else { return };
-                lease.is_unsure |= burst.answered < nodes;
                 let is_renewed = burst.extended >= majority(self.weather.nodes);
                 let every = self.weather.ttl() / 3;
                 let limit = self.weather.limit.min(self.weather.ttl() / 6);
@@ -197,10 +198,12 @@ impl World<'_> {
         self.grants.became_reader(lease.grant);
         let plan = lease.holdings.hand_over();
         let mut votes = Votes::new(nodes);
-        for node in (0..nodes).filter(|node| plan[*node] == Renewal::Rejoin) {
+        let counted: Vec<bool> = (0..nodes).map(|node| lease.holdings.counts(node)).collect();
+        for node in (0..nodes).filter(|node| !counted[*node]) {
             votes.record(node, Voice::Refused);
         }
-        lease.downgrade = Some(Downgrading { observed, sent, at: now, votes, confirmed: Vec::new(), is_done: false });
+        let confirmed = Vec::new();
+        lease.downgrade = Some(Downgrading { observed, sent, at: now, votes, counted, confirmed, is_done: false });
         let ttl = self.weather.ttl_ms();
         self.ask_all(index, Stage::Downgrade, |node| match plan[node] {
             Renewal::Extend(number) => Some(Call::Downgrade { value, ttl, number, token }),
@@ -216,9 +219,10 @@ impl World<'_> {
         let Some(lease) = &mut round.lease else { return };
         let Some(downgrade) = &mut lease.downgrade else { return };
         let until = deadline_of(downgrade.sent, self.rules.margin, self.weather.ttl);
+        let confirmed = Downgraded { node, counts: downgrade.counted[node], until };
         if downgrade.is_done {
             if said == Some(&Said::Done(true)) && !lease.is_released {
-                lease.holdings.join(node, token, until);
+                lease.holdings.downgraded(confirmed, token);
             }
             return;
         }
@@ -229,7 +233,7 @@ impl World<'_> {
         };
         downgrade.votes.record(node, voice);
         if voice == Voice::Granted {
-            downgrade.confirmed.push(Downgraded { node, until });
+            downgrade.confirmed.push(confirmed);
         }
         self.downgrade_decided(index);
     }
@@ -248,9 +252,9 @@ impl World<'_> {
             Verdict::Granted => {
                 downgrade.is_done = true;
                 let (observed, at) = (downgrade.observed, downgrade.at);
-                let is_sure = !lease.is_unsure && lease.bursts.iter().all(|burst| burst.answered == self.weather.nodes);
                 let grant = lease.grant;
                 lease.holdings = Holdings::of_a_downgrade(&lease.holdings, &downgrade.confirmed, token);
+                lease.joined.clear();
                 // What is still answered about the writer does not count.
                 for burst in &mut lease.bursts {
                     burst.number = u16::MAX;
@@ -264,9 +268,7 @@ impl World<'_> {
                 self.counts.add(fact::DOWNGRADED);
                 let client = self.rounds[index].client;
                 self.note(&format!("client {client}"), |_| "reads from now on".to_owned());
-                if is_sure {
-                    self.check_in_between(client, grant, at);
-                }
+                self.check_in_between(client, grant, at);
                 self.extended(index);
                 self.alarm(index, self.weather.ttl() / 3, Alarm::Renew);
             }

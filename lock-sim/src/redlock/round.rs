@@ -61,8 +61,8 @@ pub(super) struct Lease {
     pub(super) grant: usize,
     pub(super) bursts: Vec<Burst>,
     pub(super) is_released: bool,
-    /// Some node did not answer a renewal, so nobody knows whether it has kept the lease without a gap.
-    pub(super) is_unsure: bool,
+    /// Nodes that joined during renewals: by which number, and until when.
+    pub(super) joined: Vec<(usize, u64, BootInstant)>,
     pub(super) downgrade: Option<Downgrading>,
 }
 
@@ -75,8 +75,6 @@ pub(super) struct Burst {
     /// The same in true time.
     pub(super) at: Time,
     pub(super) extended: usize,
-    /// How many nodes have answered.
-    pub(super) answered: usize,
 }
 
 /// A downgrade under way.
@@ -86,6 +84,8 @@ pub(super) struct Downgrading {
     /// The same in true time.
     pub(super) at: Time,
     pub(super) votes: Votes,
+    /// Which nodes counted for the writer.
+    pub(super) counted: Vec<bool>,
     pub(super) confirmed: Vec<Downgraded>,
     pub(super) is_done: bool,
 }

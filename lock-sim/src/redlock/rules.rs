@@ -23,6 +23,8 @@ pub(super) struct Rules {
     pub(super) undo: bool,
     /// A node that joined during a renewal does not count in it.
     pub(super) joined_later: bool,
+    /// Nor does it in later ones, until those that count were heard to keep the lease since.
+    pub(super) joined_proven: bool,
     /// A node that granted late, by a number that passes the token, does not join as that.
     pub(super) straggler: bool,
     /// Validity ends before a release is sent.
@@ -40,6 +42,7 @@ impl Rules {
         minimum_remainder: true,
         undo: true,
         joined_later: true,
+        joined_proven: true,
         straggler: true,
         end_before_release: true,
     };
@@ -70,6 +73,7 @@ impl Rules {
             "number-once" => &mut checks.number_once,
             "rejoin-if-free" => &mut checks.rejoin_if_free,
             "joined-later" => &mut rules.joined_later,
+            "joined-proven" => &mut rules.joined_proven,
             "straggler" => &mut rules.straggler,
             "intent" => &mut checks.intent,
             "clock-floor" => &mut checks.clock_floor,
@@ -107,6 +111,11 @@ pub(super) const SAFEGUARDS: &[Safeguard] = &[
     safeguard("number-once", "A node gives a number to one reader only.", 100_000),
     safeguard("rejoin-if-free", "A node is joined to a lease only where nobody else holds.", 1_000_000),
     safeguard("joined-later", "A node that joins a lease during a renewal does not count in that renewal.", 1_000_000),
+    safeguard(
+        "joined-proven",
+        "A node that joined does not count until a majority of those that do was heard to keep the lease since.",
+        1_000_000,
+    ),
     safeguard(
         "straggler",
         "A node that grants when the vote is won, by a number that passes the token, does not join as that.",

@@ -191,7 +191,7 @@ impl World<'_> {
             grant,
             bursts: Vec::with_capacity(4),
             is_released: false,
-            is_unsure: false,
+            joined: Vec::new(),
             downgrade: None,
         };
         let round = &mut self.rounds[index];
