@@ -124,15 +124,16 @@ impl ZkLease {
         Error::no_answer(self.session().config().url(), reason)
     }
 
-    /// Resolves with an error when there is no hope for an answer any more, for something that was sent.
-    async fn unanswered(&self, what: &str) -> Error {
+    /// Resolves with an error when there is no hope for an answer any more, or none has come within `limit`, for something that was
+    /// sent.
+    async fn unanswered(&self, what: &str, limit: std::time::Duration) -> Error {
         let session = self.session();
         tokio::select! {
             failure = session.failed(std::time::Duration::ZERO) => match failure {
                 Failure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
                 Failure::Outage => self.no_answer(&format!("disconnected during a {what}")),
             },
-            () = session.clock().sleep(session.config().connect_timeout) => self.no_answer(&format!("a {what} was not answered yet")),
+            () = session.clock().sleep(limit) => self.no_answer(&format!("a {what} was not answered yet")),
         }
     }
 }
@@ -154,7 +155,7 @@ impl Lease for ZkLease {
             answer = answered => {
                 answer.unwrap_or_else(|_| Err(self.no_answer("the connection was closed during a release")))
             }
-            error = self.unanswered("release") => Err(error),
+            error = self.unanswered("release", self.session().config().connect_timeout) => Err(error),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     wire::{Entered, Outcome, Spot, outcome},
 };
 
-/// How long a withdrawal waits for its one try, before it goes on in the background.
+/// How long a withdrawal or a downgrade waits for its one try, before it goes on in the background.
 pub(crate) const ONE_TRY: Duration = Duration::from_secs(1);
 
 /// What removing something needs of its connection.

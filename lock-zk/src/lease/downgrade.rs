@@ -8,7 +8,7 @@ use super::{Footing, Guarding, Hold, ZkLease, guard};
 use crate::{
     backend::NAME,
     queue,
-    sweep::withdraw_by_id,
+    sweep::{ONE_TRY, withdraw_by_id},
     wire::{Outcome, outcome},
 };
 
@@ -33,7 +33,7 @@ impl ZkLease {
         let exchanged = tokio::select! {
             biased;
             exchanged = &mut exchanging => exchanged,
-            error = self.unanswered("downgrade") => {
+            error = self.unanswered("downgrade", ONE_TRY) => {
                 // What is not received by now never is, and is undone by the task that would have sent it.
                 exchanging.close();
                 exchanging.try_recv().map_or(Ok(Err(error)), Ok)
