@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error as ClientError;
 
 pub(crate) use self::guarding::Watch;
-use self::guarding::{Guarding, guard};
+use self::guarding::{Certainty, Guarding, guard};
 use crate::{
     herd,
     session::{Active, Failure, Session},
@@ -52,13 +52,13 @@ impl Hold {
         }
     }
 
-    /// Removes the node, once. `certain`: a watch says that the node is there and is the holder's own.
-    async fn remove(&self, certain: bool) -> Result<(), ClientError> {
+    /// Removes the node, once.
+    async fn remove(&self, certainty: Certainty) -> Result<(), ClientError> {
         let session = &self.keeping.session;
         match self.footing {
             Footing::Exclusive => session.delete_marked(&self.node).await,
             Footing::Shared => session.delete_present(&self.node).await,
-            Footing::Sole => herd::remove(session, &self.spot, certain).await,
+            Footing::Sole => herd::remove(session, &self.spot, certainty.answer().await).await,
         }
     }
 }
@@ -111,9 +111,9 @@ impl ZkLease {
         let before = self.validity.loss();
         let active = self.end()?;
         let (answer, answered) = oneshot::channel();
-        let (hold, name, certain) = (self.hold.clone(), self.name.clone(), self.guarding.is_certain());
+        let (hold, name, certainty) = (self.hold.clone(), self.name.clone(), self.guarding.certainty());
         self.hold.keeping.janitor.spawn(async move {
-            let result = release(&hold, certain, name, before).await;
+            let result = release(&hold, certainty, name, before).await;
             drop(active);
             let _ = answer.send(result);
         });
@@ -173,9 +173,9 @@ impl Drop for ZkLease {
 
 /// Removes a holder's node. Where the outcome is unknown, the janitor goes on until the node is gone or its session has
 /// ended; a node that was removed twice is gone.
-async fn release(hold: &Hold, certain: bool, name: LockName, before: Option<Loss>) -> Result<(), Error> {
+async fn release(hold: &Hold, certainty: Certainty, name: LockName, before: Option<Loss>) -> Result<(), Error> {
     let lost = |loss| Error::Lost { name, loss: before.unwrap_or(loss) };
-    let Err(error) = hold.remove(certain).await else {
+    let Err(error) = hold.remove(certainty).await else {
         return before.map_or(Ok(()), |_| Err(lost(Loss::Released)));
     };
     match outcome(&error) {

@@ -66,6 +66,20 @@ async fn an_uncontended_acquisition_is_one_request() {
 }
 
 #[tokio::test]
+async fn a_release_before_the_answer_to_the_watch_costs_no_more_than_one_after_it() {
+    let server = server().await;
+    let port = server.ports()[0];
+    let proxy = Proxy::start(port).await.unwrap();
+    let (_, locks) = connect(quiet(proxy.port())).await;
+    locks.mutex("at once").lock().await.unwrap().release().await.unwrap();
+    let count = Count::start(&server).await;
+    // So that the watch is certainly under way when the release begins.
+    proxy.delay_each(Duration::ZERO, Duration::from_millis(50));
+    locks.mutex("at once").lock().await.unwrap().release().await.unwrap();
+    assert_eq!(count.requests().await, 3, "create, watch, deletion");
+}
+
+#[tokio::test]
 async fn the_two_strategies_never_hold_one_name_side_by_side_and_the_second_is_told() {
     let server = server().await;
     let port = server.ports()[0];
