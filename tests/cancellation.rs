@@ -19,8 +19,8 @@ use service::Service;
 /// How many are cancelled on each backend, unless `CANCEL_COUNT` says otherwise.
 const COUNT: usize = 400;
 
-/// What is cancelled while its servers can be reached leaves nothing there after this. Held to where it is measured, without
-/// the time in which the test itself was not let run.
+/// What is cancelled while its servers can be reached leaves nothing there after this. Held to where it is measured, on a
+/// machine that has nothing else to do.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 async fn check(backend: &str, service: Service) {

@@ -204,8 +204,8 @@ async fn readers_outlive_many_times_a_short_ttl_while_they_are_renewed() {
     for _ in 0..3 {
         guards.push(locks.rwlock("short").read().await.unwrap());
     }
-    let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(4));
-    until("all were renewed for four seconds", || async {
+    let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(7));
+    until("all were renewed for seven seconds", || async {
         guards.iter().all(|guard| guard.valid_until().expect("it is still held") > renewed)
     })
     .await;

@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -70,33 +70,18 @@ impl Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Half {
     pub(crate) tally: Tally,
-    pub(crate) emptied: Vec<Emptied>,
-}
-
-/// How long the servers had something of a batch.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Emptied {
-    took: Duration,
-    /// For how much of that this program was not let run, although it had something to do.
-    starved: Duration,
-}
-
-impl Emptied {
-    /// What the locks account for.
-    const fn own(&self) -> Duration {
-        self.took.saturating_sub(self.starved)
-    }
+    pub(crate) emptied: Vec<Duration>,
 }
 
 impl Half {
-    /// The longest that servers had something of a batch, without the time in which this program was not let run.
+    /// The longest that servers had something of a batch.
     pub(crate) fn slowest(&self) -> Duration {
-        self.emptied.iter().map(Emptied::own).max().unwrap_or_default()
+        self.emptied.iter().copied().max().unwrap_or_default()
     }
 
     /// Below which so many of a thousand were.
     fn quantile(&self, of_thousand: usize) -> Duration {
-        let mut took: Vec<Duration> = self.emptied.iter().map(|emptied| emptied.took).collect();
+        let mut took = self.emptied.clone();
         took.sort_unstable();
         took.get((took.len() * of_thousand / 1000).min(took.len().saturating_sub(1))).copied().unwrap_or_default()
     }
@@ -135,7 +120,7 @@ impl fmt::Display for Outcome {
                 f,
                 "  {what:9} {:5} cancelled: {} asking, {} behind a holder, {} with news; {} granted ({} releases \
                  cancelled), {} refused, {} failed; {} batches, the servers were empty after {:.1?} (half of them), \
-                 {:.1?} (nine of ten), {:.1?} (99 of 100), {:.1?} (all); {:.1?} at most while this program was let run",
+                 {:.1?} (nine of ten), {:.1?} (99 of 100), {:.1?} (all)",
                 tally.cancelled(),
                 tally.asking,
                 tally.behind,
@@ -148,7 +133,6 @@ impl fmt::Display for Outcome {
                 half.quantile(500),
                 half.quantile(900),
                 half.quantile(990),
-                half.quantile(1000),
                 half.slowest(),
             )?;
         }
@@ -175,19 +159,11 @@ pub(crate) fn seed() -> u64 {
 /// When a server still has something of a batch long after its last attempt was dropped.
 pub(crate) async fn cancel(service: Service, seed: u64, count: usize) -> Outcome {
     let service = Arc::new(service);
-    let starving = Starving::watch();
     let mut lanes = JoinSet::new();
     for lane in 0..LANES {
         let is_cut = service.is_remote() && lane % 2 == 1;
         let goal = count.div_ceil(LANES);
-        let lane = Lane {
-            service: Arc::clone(&service),
-            starving: starving.clone(),
-            seed,
-            lane,
-            is_cut,
-            after: JoinSet::new(),
-        };
+        let lane = Lane { service: Arc::clone(&service), seed, lane, is_cut, after: JoinSet::new() };
         lanes.spawn(lane.run(goal));
     }
     let mut all = Outcome::default();
@@ -207,12 +183,11 @@ pub(crate) async fn cancel(service: Service, seed: u64, count: usize) -> Outcome
 /// One batch after the other.
 struct Lane {
     service: Arc<Service>,
-    starving: Starving,
     seed: u64,
     lane: usize,
     is_cut: bool,
     /// Batches whose connection stays cut, whose locks end by their ttl.
-    after: JoinSet<Emptied>,
+    after: JoinSet<Duration>,
 }
 
 impl Lane {
@@ -294,8 +269,8 @@ impl Lane {
             }
         }
         let ended = Clock::boot().now();
-        let (service, starving, seed) = (Arc::clone(&self.service), self.starving.clone(), self.seed);
-        let looking = async move { until_empty(&service, &starving, &names, ended, seed).await };
+        let (service, seed) = (Arc::clone(&self.service), self.seed);
+        let looking = async move { until_empty(&service, &names, ended, seed).await };
         if kind == Kind::StaysCut {
             let cut = link.take();
             self.after.spawn(async move {
@@ -318,15 +293,8 @@ impl Lane {
 }
 
 /// Waits until the servers have nothing of these names any more.
-async fn until_empty(
-    service: &Service,
-    starving: &Starving,
-    names: &[LockName],
-    since: BootInstant,
-    seed: u64,
-) -> Emptied {
+async fn until_empty(service: &Service, names: &[LockName], since: BootInstant, seed: u64) -> Duration {
     let clock = Clock::boot();
-    let before = starving.so_far();
     let mut told = false;
     loop {
         let looks = clock.now();
@@ -334,7 +302,7 @@ async fn until_empty(
         let now = clock.now();
         let took = now.saturating_since(since);
         if left.is_empty() {
-            return Emptied { took, starved: starving.so_far().saturating_sub(before) };
+            return took;
         }
         if took > service.bound() && !told {
             println!("after {took:.1?} there still is {left:?}");
@@ -344,37 +312,6 @@ async fn until_empty(
         // A look goes through all keys of a server, which serves nobody else meanwhile: half of its time is the locks'.
         let pause = now.saturating_since(looks).clamp(Duration::from_millis(2), Duration::from_millis(20));
         clock.sleep(pause).await;
-    }
-}
-
-/// For how long this program was not let run: a task that sleeps for a moment, again and again, wakes too late by that much.
-#[derive(Debug, Clone)]
-struct Starving(Arc<AtomicU64>);
-
-impl Starving {
-    /// Watches until nobody asks any more.
-    fn watch() -> Self {
-        const MOMENT: Duration = Duration::from_millis(5);
-        // What timers are late by on a machine that has nothing else to do.
-        const USUAL: Duration = Duration::from_millis(10);
-        let total = Arc::new(AtomicU64::new(0));
-        let watched = Arc::downgrade(&total);
-        tokio::spawn(async move {
-            let clock = Clock::boot();
-            let mut last = clock.now();
-            while let Some(total) = watched.upgrade() {
-                clock.sleep(MOMENT).await;
-                let now = clock.now();
-                let late = now.saturating_since(last).saturating_sub(MOMENT + USUAL);
-                total.fetch_add(u64::try_from(late.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
-                last = now;
-            }
-        });
-        Self(total)
-    }
-
-    fn so_far(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Acquire))
     }
 }
 

@@ -44,8 +44,12 @@ async fn an_interrupted_acquisition_is_undone_and_not_renewed(service: Service) 
     let acquiring = tokio::spawn(async move { mutex.lock().await });
     let servers = service.proxies.len();
     eventually("it was granted", || async { service.things("a").await.len() == servers }).await;
+    let sent = || service.proxies.iter().map(|proxy| proxy.requests().bytes).sum::<u64>();
+    let before = sent();
     acquiring.abort();
     assert!(acquiring.await.is_err(), "nobody was told of the grant");
+    // Before any answer: one that is faster than the news of the end would be given back as a grant that nobody took.
+    eventually("it is withdrawn", async || sent() > before).await;
     service.on_the_way(Proxy::heal);
     service.until_only("a", &[]).await;
 }
