@@ -270,6 +270,17 @@ async fn the_note_of_a_writer_that_died_ends_by_itself() {
 }
 
 #[tokio::test]
+async fn the_note_of_a_writer_that_died_goes_when_another_writer_waits() {
+    let mut bench = Bench::new().await;
+    number(&bench.write(&attempt()).await);
+    bench.held(sharing::announce(&keys("a"), &Writer { id: "dead", waited: NONE }, SHORT)).await;
+    bench.pass(SHORT).await;
+    refused(&bench, "w", NONE, Noted::No).await;
+    assert_eq!(bench.server.ask::<Vec<String>>(&["ZRANGE", "{lock:a}:writers", "0", "-1"]).await, ["w"]);
+    assert_eq!(bench.server.ask::<Vec<String>>(&["HKEYS", "{lock:a}:writing"]).await, ["w"]);
+}
+
+#[tokio::test]
 async fn a_refusal_that_arrives_after_its_undo_leaves_no_note() {
     let mut bench = Bench::new().await;
     number(&bench.write(&attempt()).await);

@@ -13,7 +13,7 @@ local function held(left)
   -- Not for an attempt whose undo was here before it: nobody would take the note back.
   if writer and ARGV[10] ~= '2' and redis.call('EXISTS', tombstone) == 0 then
     local now, ms = clock()
-    announce(writers, writing, writer, now - tonumber(ARGV[8]) * 1000, ms + tonumber(ARGV[9]))
+    announce(writers, writing, writer, now - tonumber(ARGV[8]) * 1000, ms, tonumber(ARGV[9]))
   end
   return {'held', left}
 end
@@ -66,7 +66,7 @@ if writer and ARGV[10] ~= '0' then
   redis.call('HDEL', writing, writer)
 end
 if ARGV[11] then
-  announce(writers, writing, ARGV[11], now - tonumber(ARGV[12]) * 1000, ms + tonumber(ARGV[9]))
+  announce(writers, writing, ARGV[11], now - tonumber(ARGV[12]) * 1000, ms, tonumber(ARGV[9]))
 end
 -- pcall: a user who may not publish holds it all the same.
 redis.pcall('PUBLISH', ARGV[5], '')

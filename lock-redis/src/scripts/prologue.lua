@@ -65,9 +65,12 @@ local function holder_note(number, since, delay, of, payload)
   return table.concat({digits(number), digits(since), digits(delay), of, payload}, ' ')
 end
 
--- Notes that a writer waits, from when it came, so that readers who come later wait for it. A note that is there stays.
-local function announce(writers, writing, writer, came, ends)
-  redis.call('ZADD', writers, digits(ends), writer)
+-- Notes for `kept` ms that a writer waits, from when it came, so that readers who come later wait for it. A note that is there
+-- stays.
+local function announce(writers, writing, writer, came, ms, kept)
+  -- Else those of the dead would stay for as long as others go on waiting, where no reader ever comes to look.
+  remove_ended(writers, writing, ms)
+  redis.call('ZADD', writers, digits(ms + kept), writer)
   redis.call('HSETNX', writing, writer, digits(came))
   keep_until_last_end(writers, writing)
 end

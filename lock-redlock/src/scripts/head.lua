@@ -26,7 +26,7 @@ end
 
 -- A writer waits, since `waited` ms.
 local function writer_waits(waiter, waited, kept)
-  announce(writers, writing, waiter, now - tonumber(waited) * 1000, ms + tonumber(kept))
+  announce(writers, writing, waiter, now - tonumber(waited) * 1000, ms, tonumber(kept))
 end
 
 local function writer_gone(waiter)

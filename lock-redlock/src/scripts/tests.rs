@@ -440,3 +440,23 @@ async fn nothing_is_left_of_readers_and_waiters_that_are_gone() {
     let left: Vec<_> = keys.iter().filter(|key| !key.contains(":undone:") && **key != server.keys.0.token()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test]
+async fn the_note_of_a_writer_that_died_goes_when_another_writer_waits() {
+    let server = Server::start().await;
+    server.granted("x:1", wall_micros()).await;
+    let short = Duration::from_millis(20);
+    server.vote("d:1", wall_micros(), Some(&Place { ttl: short, ..place("dead", 1) })).await;
+    // Until the node's clock has passed the end of that note.
+    Clock::boot().sleep(short * 2).await;
+    server.vote("y:1", wall_micros(), Some(&place("alive", 2))).await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let lock = server.keys.0.lock();
+    let (noted, notes): (Vec<String>, Vec<String>) = redis::pipe()
+        .zrange(format!("{lock}:writers"), 0, -1)
+        .hkeys(format!("{lock}:writing"))
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!((noted, notes), (vec!["alive".to_owned()], vec!["alive".to_owned()]));
+}
