@@ -6,6 +6,7 @@
 //! * [`topology`] names the arrangements of servers that are measured;
 //! * [`compare`] runs the same load and the same faults on each of them, and [`report`] shows what came out;
 //! * [`readwrite`] has readers and writers share one lock, and judges what was granted;
+//! * [`residue`] says what of locks is left on servers where nobody should hold or wait any more;
 //! * [`failover`] strikes them under load, checks what the locks promise, and reports it;
 //! * [`demo`] has many contenders queue for one lock.
 
@@ -21,6 +22,7 @@ mod progress;
 pub mod proxy;
 pub mod readwrite;
 pub mod report;
+pub mod residue;
 pub mod servers;
 pub mod topology;
 

@@ -5,6 +5,7 @@ use std::{fs, io, path::Path, time::Duration};
 use lock::{Error, Feature, LockName, Locks};
 use lock_lab::{
     proxy::Proxy,
+    residue::{self, RedisKeys},
     servers::{Redis, RedisNodes, ZooKeeper},
 };
 use redis::aio::MultiplexedConnection;
@@ -18,12 +19,6 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 /// The limit for one request.
 const REQUEST_LIMIT: Duration = Duration::from_millis(500);
-
-/// The longest that the note of an undone attempt may stay: it ends by itself and keeps nobody out.
-const LONGEST_NOTE: Duration = Duration::from_secs(120);
-
-/// For how long after its last member has ended a set of members stays.
-const AFTER_MEMBERS: Duration = Duration::from_secs(1);
 
 /// The connection of a batch.
 pub(crate) struct Link {
@@ -169,8 +164,12 @@ impl Service {
                 left
             }
             Servers::ZooKeeper(control, _) => {
-                let herd = self.settings.contains("herd");
-                left_in_zookeeper(control, names, herd).await.expect("the server answers")
+                let left = if self.settings.contains("herd") {
+                    residue::herd_left(control, names).await
+                } else {
+                    residue::contenders_left(control, names).await
+                };
+                left.expect("the server answers")
             }
         }
     }
@@ -210,56 +209,8 @@ fn left_in_files(root: &Path, names: &[LockName]) -> io::Result<Vec<String>> {
     Ok(left.into_iter().map(|path| path.display().to_string()).collect())
 }
 
+/// What a node has of the locks of a batch, whose names begin alike.
 async fn left_in_redis(mut node: MultiplexedConnection, names: &[LockName]) -> redis::RedisResult<Vec<String>> {
-    // All names of a batch begin alike and have nothing in them that a pattern would take for more than itself.
     let batch = names[0].as_str().split('.').next().unwrap_or_default();
-    let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{{lock:{batch}.*")).query_async(&mut node).await?;
-    let mut looks = redis::pipe();
-    for key in &keys {
-        looks.cmd("PTTL").arg(key);
-    }
-    // In one burst: a look that takes long says little about when it was true.
-    let ttls: Vec<i64> = if keys.is_empty() { Vec::new() } else { looks.query_async(&mut node).await? };
-    let mut left = Vec::new();
-    for (key, ttl) in keys.into_iter().zip(ttls) {
-        let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
-        let part = key.rsplit_once('}').map_or("", |(_, part)| part);
-        // The counter behind the token goes when the clock has passed it; the note of an undone attempt goes soon; what is
-        // kept of members goes a moment after the last of them has ended.
-        let stays = match part {
-            ":token" => ttl >= 0,
-            ":readers" | ":reading" | ":permits" | ":permitted" | ":writers" | ":writing" => ends_within(AFTER_MEMBERS),
-            note => note.starts_with(":undone:") && ends_within(LONGEST_NOTE),
-        };
-        if ttl != KEY_IS_GONE && !stays {
-            left.push(format!("{key} for {ttl} ms"));
-        }
-    }
-    Ok(left)
-}
-
-/// What `PTTL` answers about a key that is not there any more.
-const KEY_IS_GONE: i64 = -2;
-
-async fn left_in_zookeeper(
-    control: &Client,
-    names: &[LockName],
-    herd: bool,
-) -> Result<Vec<String>, zookeeper_client::Error> {
-    let mut left = Vec::new();
-    let paths = names.iter().map(|name| format!("/locks/{}", name.to_component()));
-    // Requests go out when they are made: all are on their way before the first is awaited.
-    let looks: Vec<_> = paths.map(|path| (control.list_children(&path), control.check_stat(&path), path)).collect();
-    for (children, stat, path) in looks {
-        if herd {
-            left.extend(stat.await?.map(|_| path));
-            continue;
-        }
-        match children.await {
-            Ok(children) => left.extend(children.into_iter().map(|child| format!("{path}/{child}"))),
-            Err(zookeeper_client::Error::NoNode) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(left)
+    RedisKeys::beginning_with(format!("{{lock:{batch}.")).left_on(&mut node).await
 }

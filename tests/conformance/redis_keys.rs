@@ -5,9 +5,6 @@ use std::{collections::HashMap, time::Duration};
 use lock_core::LockName;
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 
-/// The longest that a note of an undone attempt may stay: it ends by itself.
-const LONGEST_TOMBSTONE: Duration = Duration::from_secs(120);
-
 /// A holder, as one node has it: the writer, a reader, or one with a permit.
 pub(crate) struct Holding {
     pub(crate) value: Vec<u8>,
@@ -65,45 +62,4 @@ fn members(members: MembersOf, notes: &NotesOf, now: Duration) -> impl Iterator<
         let remaining = Duration::from_millis(ends).checked_sub(now + Duration::from_millis(delay))?;
         Some(Holding { value, remaining, numbers: vec![number] })
     })
-}
-
-pub(crate) async fn residue(mut node: MultiplexedConnection, lock: &str) -> redis::RedisResult<Vec<String>> {
-    let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{}*", literally(lock))).query_async(&mut node).await?;
-    let mut left = Vec::new();
-    for key in keys {
-        let Some(rest) = key.strip_prefix(lock).filter(|rest| is_of_this_name(rest)) else { continue };
-        let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut node).await?;
-        if ttl == KEY_IS_GONE || is_meant_to_stay(rest, ttl) {
-            continue;
-        }
-        left.push(format!("the key {key:?} (for another {ttl} ms)"));
-    }
-    Ok(left)
-}
-
-/// What `PTTL` answers about a key that is not there, or not any more.
-const KEY_IS_GONE: i64 = -2;
-
-/// Whether a key that begins with a lock key belongs to that lock: it is the lock key, or adds a part after a colon. Other
-/// names' keys that begin alike have a brace further on, where their lock keys end.
-fn is_of_this_name(rest: &str) -> bool {
-    rest.is_empty() || (rest.starts_with(':') && !rest.contains('}'))
-}
-
-/// The counter behind the fencing token, which goes some day, and notes of undone attempts, which go soon.
-fn is_meant_to_stay(rest: &str, ttl: i64) -> bool {
-    let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
-    (rest == ":token" && ttl >= 0) || (rest.starts_with(":undone:") && ends_within(LONGEST_TOMBSTONE))
-}
-
-/// The text as a pattern that matches only itself.
-fn literally(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for c in text.chars() {
-        if r"*?[]^-\".contains(c) {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
 }

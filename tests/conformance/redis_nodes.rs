@@ -13,13 +13,14 @@ use lock_core::{
 };
 use lock_lab::{
     LabError,
+    residue::RedisKeys,
     servers::{Cluster, Redis, RedisNodes, Sentinel},
 };
 use redis::aio::MultiplexedConnection;
 
 use crate::{
     links::{Proxies, hosts},
-    redis_keys::{Holding, connection, holdings, lock_key, residue},
+    redis_keys::{Holding, connection, holdings, lock_key},
 };
 
 /// The ttl of connections that are cut off.
@@ -189,9 +190,10 @@ impl Fixture for RedisNodesFixture {
     }
 
     async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        let keys = RedisKeys::of_lock(lock_key(name));
         let mut left = Vec::new();
         for (number, node) in self.keepers(name).await?.iter().enumerate() {
-            let left_there = residue(node.clone(), &lock_key(name)).await?;
+            let left_there = keys.left_on(&mut node.clone()).await?;
             left.extend(left_there.into_iter().map(|what| format!("{what} on server {number}")));
         }
         Ok(left)

@@ -5,10 +5,12 @@
 //! * **F** the fence never lets a lower token through after a higher one;
 //! * **L** a holder that lost knows it;
 //! * **T** validity is never overstated against what the servers hold;
-//! * **P** the lock goes on.
+//! * **P** the lock goes on;
+//! * **O** nothing is left behind on a server.
 //!
 //! A run says something only when it had real traffic before the fault, and when what the fault must lead to did show.
 
+mod emptying;
 mod fencing;
 mod holds;
 mod linear;
@@ -25,7 +27,9 @@ use std::{collections::BTreeMap, time::Duration};
 use lock_core::{BootInstant, FencingToken};
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::emptying::due;
 pub use self::{
+    emptying::Emptying,
     fencing::Fencing,
     losing::{Loser, Losing},
     progress::{Progress, TakeOver},
@@ -33,6 +37,7 @@ pub use self::{
     verdict::{Chance, Verdict},
 };
 use self::{
+    emptying::Lingering,
     holds::{End, Hold, Holds},
     overlap::Overlap,
     progress::Bounds,
@@ -80,6 +85,10 @@ pub struct Expected {
     pub crash_bound: Option<Duration>,
     /// Without a grant of the busy lock, at most (P).
     pub gap_bound: Option<Duration>,
+    /// Whether something may be left on the servers in the end (O).
+    pub left: Chance,
+    /// How long what a dead process or a fault has left stays, at most (O).
+    pub lingers: Duration,
 }
 
 impl Default for Expected {
@@ -95,6 +104,8 @@ impl Default for Expected {
             stops: Chance::Never,
             crash_bound: None,
             gap_bound: None,
+            left: Chance::Never,
+            lingers: Duration::ZERO,
         }
     }
 }
@@ -120,6 +131,8 @@ pub struct Findings {
     pub truthfulness: Option<Truthfulness>,
     /// P.
     pub progress: Progress,
+    /// O; `None` when the servers were not looked at after the processes had ended.
+    pub emptying: Option<Emptying>,
     /// Every hold, for the picture.
     pub spans: Vec<Span>,
 }
@@ -135,6 +148,7 @@ impl Findings {
             ('P', &self.progress.verdict),
         ];
         all.extend(self.truthfulness.as_ref().map(|truth| ('T', &truth.verdict)));
+        all.extend(self.emptying.as_ref().map(|emptying| ('O', &emptying.verdict)));
         all
     }
 
@@ -231,6 +245,7 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
             .quorum
             .map(|quorum| truth::truthfulness(samples, &holds, quorum, expected.overstated, tame)),
         progress: progress::progress(history, [of(Lock::Busy), of(Lock::Kept)], at, bounds, tame),
+        emptying: emptying::emptying(history, Lingering { lingers: expected.lingers, chance: expected.left }, tame),
         spans: lists.iter().flatten().map(|hold| span(hold, at)).collect(),
     }
 }

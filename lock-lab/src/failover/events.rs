@@ -134,6 +134,12 @@ pub enum What {
         /// where it had been lost before.
         unknown: bool,
     },
+    /// The connection of a client could not be closed in order: what it has on the servers goes with its ttl. Not about an
+    /// attempt.
+    NotClosed {
+        /// Why.
+        error: String,
+    },
 }
 
 /// A write as it arrived at the store, which is in one process and stamps each on arrival.
@@ -192,6 +198,9 @@ pub struct History {
     pub writes: Vec<Write>,
     /// What was done to the processes.
     pub blows: Vec<Struck>,
+    /// What was on the servers when all processes had ended; `None` when they were not looked at any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aftermath: Option<Aftermath>,
 }
 
 impl History {
@@ -233,6 +242,42 @@ pub struct Kept {
     /// For how long the server keeps it without a further renewal, in nanoseconds; `None` where it does not tell (a node of
     /// a session).
     pub remaining_nanos: Option<u64>,
+}
+
+/// What was on the servers when all processes had ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aftermath {
+    /// When the fault was over, and the servers and the network whole again.
+    #[serde(with = "nanos")]
+    pub whole: BootInstant,
+    /// When the last process had ended.
+    #[serde(with = "nanos")]
+    pub ended: BootInstant,
+    /// Looks at the servers, one after the other, until nothing was left or long enough after it had to be gone.
+    pub looks: Vec<Residue>,
+}
+
+/// What the servers had of the locks at one look. What is meant to stay without anybody who holds or waits is not in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Residue {
+    /// Right before the first question was sent.
+    #[serde(with = "nanos")]
+    pub asked: BootInstant,
+    /// Right after the last answer came.
+    #[serde(with = "nanos")]
+    pub answered: BootInstant,
+    /// What is left, and where, in words.
+    pub left: Vec<String>,
+    /// Servers whose word counts and that gave no answer.
+    pub silent: Vec<String>,
+}
+
+impl Residue {
+    /// Whether every server said that it has nothing.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.left.is_empty() && self.silent.is_empty()
+    }
 }
 
 /// The present moment on the clock of every event.

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use crate::{
     LabError,
     latency::{Latency, Recorder},
+    residue::RedisKeys,
     servers::{Redis, RedisNodes},
 };
 
@@ -313,15 +314,10 @@ async fn most_frozen(limit: Duration, waiting: bool, attempts: usize) -> Result<
     Ok(Majority { node_limit_ms, waiting, attempts, granted, errors: errors.latency(), left })
 }
 
-/// Whether anything of a lock or of one who waits for it is on the server. Counters and the marks of what was undone end
-/// by themselves and keep nobody out.
+/// Whether anything of a lock or of one who waits for it is on the server.
 async fn is_left(node: &Redis) -> Result<bool, LabError> {
     let server = || format!("redis-server on port {}", node.port());
     let mut connection = node.connection().await?;
-    let keys: Vec<String> = redis::cmd("KEYS")
-        .arg("{lock:*")
-        .query_async(&mut connection)
-        .await
-        .map_err(|error| LabError::control(server(), "KEYS", &error))?;
-    Ok(keys.iter().any(|key| !key.ends_with(":token") && !key.contains(":undone:")))
+    let left = RedisKeys::beginning_with("{lock:").left_on(&mut connection).await;
+    left.map(|left| !left.is_empty()).map_err(|error| LabError::control(server(), "KEYS", &error))
 }

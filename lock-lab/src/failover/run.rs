@@ -1,5 +1,6 @@
 //! The runner: one run after the other, since two at a time would measure each other.
 
+mod aftermath;
 mod expected;
 mod one;
 mod watch;

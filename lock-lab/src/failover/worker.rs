@@ -131,7 +131,7 @@ impl Worker {
             let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
             clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
         }
-        reports.event(Attempt { lock: Lock::Busy, process: self.process, client: 0, attempt: 0 }, What::Ready);
+        reports.event(of_process(self.process), What::Ready);
 
         let mut running = JoinSet::new();
         for client in clients {
@@ -152,16 +152,32 @@ impl Worker {
         while let Some(done) = running.join_next().await {
             match LabError::joined(done)? {
                 Ok(locks) => {
-                    // What a connection leaves behind ends with its ttl; its servers may be gone.
-                    closing.spawn(async move { locks.close(CLOSE_LIMIT).await });
+                    let (reports, whose) = (Arc::clone(&reports), of_process(self.process));
+                    closing.spawn(async move { close(&locks, &reports, whose).await });
                 }
                 Err(error) => failed = Err(error),
             }
         }
-        // One that is in the middle of something may take longer than its own limit, by a little.
-        let _ = Clock::boot().timeout(CLOSE_LIMIT * 2, closing.join_all()).await;
+        closing.join_all().await;
         failed
     }
+}
+
+/// What is about a process, and no attempt of it.
+const fn of_process(process: usize) -> Attempt {
+    Attempt { lock: Lock::Busy, process, client: 0, attempt: 0 }
+}
+
+/// Closes a connection. What it has to leave behind ends with its ttl; its servers may be gone.
+async fn close(locks: &Locks, reports: &Reports, whose: Attempt) {
+    // One that is in the middle of something may take longer than its own limit, by a little.
+    let closed = Clock::boot().timeout(CLOSE_LIMIT * 2, locks.close(CLOSE_LIMIT)).await;
+    let error = match closed {
+        Some(Ok(())) => return,
+        Some(Err(error)) => error.to_string(),
+        None => format!("it takes longer than {:?}", CLOSE_LIMIT * 2),
+    };
+    reports.event(whose, What::NotClosed { error });
 }
 
 /// Reads orders on a thread of its own, which ends the process with its input.

@@ -4,4 +4,5 @@ mod connections;
 mod ensembles;
 mod nodes;
 mod primaries;
+mod residue;
 mod stage;

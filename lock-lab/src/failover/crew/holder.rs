@@ -65,7 +65,8 @@ mod tests {
     }
 
     fn of(events: &[Event], blows: &[Struck], now: u64) -> Option<usize> {
-        let history = History { events: events.to_vec(), writes: Vec::new(), blows: blows.to_vec() };
+        let history =
+            History { events: events.to_vec(), writes: Vec::new(), blows: blows.to_vec(), ..History::default() };
         holder_at(&history, Lock::Kept, at(now)).map(|holder| holder.whose.process)
     }
 

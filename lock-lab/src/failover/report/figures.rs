@@ -75,6 +75,13 @@ pub struct Figures {
     pub unknown: usize,
     /// From a blow at the holder's process to the next grant of its lock.
     pub take_over_ms: Option<f64>,
+    /// What the servers still had of the locks when it had to be gone (O); `None` when they were not looked at.
+    #[serde(default)]
+    pub left: Option<Vec<String>>,
+    /// From the end of the last process until the servers had nothing of the locks; `None` when they had, or were not
+    /// looked at.
+    #[serde(default)]
+    pub empty_after_ms: Option<f64>,
     /// What happened when.
     pub timeline: Timeline,
 }
@@ -148,6 +155,8 @@ impl Figures {
             knew_ms: findings.losing.longest_after_fault_ms(),
             unknown: findings.unknown,
             take_over_ms: findings.progress.take_overs.iter().filter_map(|over| over.next_grant_ms).next(),
+            left: findings.emptying.as_ref().map(|emptying| emptying.left.clone()),
+            empty_after_ms: findings.emptying.as_ref().and_then(|emptying| emptying.empty_after_ms),
             timeline,
         }
     }

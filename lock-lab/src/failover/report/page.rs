@@ -25,9 +25,11 @@ const READ: [&str; 4] = [
     "The promises: no two holders inside their own validity (*M*); validity is never overstated against what the servers \
      hold (*T*); a store that checks fencing tokens never takes a write of an earlier holder after one of a later holder \
      (*F*); a holder that lost its lock knows it by the end of its validity, or at its first look after it was stopped \
-     (*L*).",
+     (*L*); the lock goes on (*P*); and nothing is left behind on a server (*O*): what a process had that ended in order is \
+     gone with it, what a killed one had goes with its lease. Fencing counters and the notes of undone attempts go later, by \
+     themselves, and keep nobody out.",
     "ZooKeeper and Redlock promise all of them as long as at most a minority of their servers fails. One Redis alone, and \
-     Redis with replicas, promise F and L only: replication is asynchronous, so a failover can lose a lock that was \
+     Redis with replicas, promise F, L, P and O only: replication is asynchronous, so a failover can lose a lock that was \
      granted, and a server without persistence forgets all of them when it restarts. Runs of these are here to show just \
      that, with the fence that makes it harmless.",
     "A run counts only when it could have shown a violation: with at least fifty operations a second before the fault, and, \
@@ -160,6 +162,9 @@ fn beside(figures: &Figures) -> String {
     }
     if let Some(compared) = figures.compared {
         text.push_str(&format!("; validity was compared {compared} times with what the servers held"));
+    }
+    if let Some(after) = figures.empty_after_ms {
+        text.push_str(&format!("; the servers had nothing left {} after the last process had ended", millis(after)));
     }
     for (count, what) in [
         (figures.refused, "late writes refused by the fence"),

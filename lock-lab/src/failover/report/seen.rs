@@ -148,7 +148,7 @@ mod tests {
     /// The fault strikes at 1000.
     fn timeline(events: Vec<Event>, writes: Vec<Write>, blows: Vec<Struck>) -> Timeline {
         let moments = Moments { fault: at(1000), end: at(3000) };
-        let history = History { events, writes, blows };
+        let history = History { events, writes, blows, ..History::default() };
         let findings = check(&history, &[], moments, &Expected::default());
         Timeline::of(&findings, &history.writes, &Scenery { moments, healed: Some(at(1500)), marks: Vec::new() })
     }

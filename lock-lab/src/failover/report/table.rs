@@ -58,12 +58,24 @@ impl<'a> Pair<'a> {
         self.figures().filter_map(time).max_by(f64::total_cmp)
     }
 
+    /// How much was left behind; where it was nothing, after which time.
+    fn left(&self) -> String {
+        let mut looked = self.figures().filter_map(|figures| figures.left.as_ref()).peekable();
+        if looked.peek().is_none() {
+            return "–".into();
+        }
+        match (looked.map(Vec::len).sum::<usize>(), self.longest(|figures| figures.empty_after_ms)) {
+            (0, Some(after)) => format!("0 ({})", millis(after)),
+            (count, _) => count.to_string(),
+        }
+    }
+
     fn row(&self) -> Vec<String> {
         let first = self.first();
         let verdict = self.shown_verdict();
         let names = [first.backend_title.clone(), first.fault_title.clone(), self.runs.len().to_string()];
         if self.figures().next().is_none() {
-            return names.into_iter().chain((0..9).map(|_| "–".to_owned())).chain([verdict]).collect();
+            return names.into_iter().chain((0..10).map(|_| "–".to_owned())).chain([verdict]).collect();
         }
         let slowest = self.figures().map(|figures| figures.before_per_second).min_by(f64::total_cmp);
         let gap = self.longest(|figures| Some(figures.gap_ms));
@@ -81,6 +93,7 @@ impl<'a> Pair<'a> {
             self.sum(|figures| figures.stale_fenced).to_string(),
             self.sum(|figures| figures.stale_unfenced).to_string(),
             self.longest(|figures| figures.knew_ms).map_or("–".into(), millis),
+            self.left(),
         ];
         names.into_iter().chain(figures).chain([verdict]).collect()
     }
@@ -111,6 +124,7 @@ pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
             "late writes, fenced (F)",
             "late writes, unfenced",
             "loser knew after (L)",
+            "left behind (O)",
             "verdict",
         ],
         rows: pairs.iter().map(Pair::row).collect(),
@@ -125,5 +139,6 @@ locks that ended otherwise than by their release. *Two holders (M)*: pairs of gr
 by its own clock and deadline. *Validity overstated (T)*: holders that still took themselves for valid when the \
 servers had given the lock up. *Late writes*: writes that reached a store after a later holder had written there; the store \
 with a fence compares fencing tokens and takes none of them (F), the store without one is the control and takes all. *Loser \
-knew after (L)*: from the fault until the last loser knew, by its own look. Where a pair ran several times, counts are sums and times \
+knew after (L)*: from the fault until the last loser knew, by its own look. *Left behind (O)*: keys, nodes and places in line \
+that the servers had when they had to be gone; in brackets, from the end of the last process until the servers had nothing. Where a pair ran several times, counts are sums and times \
 are the longest.";

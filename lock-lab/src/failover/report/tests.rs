@@ -39,6 +39,7 @@ fn struck() -> Run {
             lost: 1,
             stale_unfenced: 1,
             knew_ms: Some(850.0),
+            left: Some(vec!["the key {lock:a} (for another 900 ms)".into()]),
             timeline,
             ..Figures::default()
         }),
@@ -68,6 +69,20 @@ fn runs_of_the_same_pair_share_a_row_with_their_sums_and_longest_times() {
     let row = &table.rows[0];
     assert_eq!((row[2].as_str(), row[7].as_str()), ("2", "2 (up to 50 ms)"));
     assert_eq!((row[4].as_str(), row[5].as_str()), ("1400 ms", "1300 ms"));
+}
+
+#[test]
+fn what_was_left_behind_is_counted_and_where_it_is_nothing_the_table_says_after_which_time() {
+    let cell = |report: &Report| table::table(&table::Pair::all(report)).rows[0][12].clone();
+    assert_eq!(table::table(&[]).columns[12], "left behind (O)");
+    assert_eq!(cell(&report()), "2");
+    let with = |left: Option<Vec<String>>, empty_after_ms| {
+        let figures = Figures { left, empty_after_ms, ..Figures::default() };
+        Report { runs: vec![Run { outcome: Outcome::Measured(figures), ..struck() }], ..Report::default() }
+    };
+    assert_eq!(cell(&with(Some(Vec::new()), Some(12.0))), "0 (12 ms)");
+    assert!(with(Some(Vec::new()), Some(12.0)).html().contains("the servers had nothing left 12 ms after"));
+    assert_eq!(cell(&with(None, None)), "–");
 }
 
 #[test]

@@ -32,8 +32,47 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
         quorum: Some(quorum),
         crash_bound,
         gap_bound: crash_bound,
+        left: left(fault),
+        lingers: lingers(on, lease),
         ..Expected::default()
     }
+}
+
+/// Whether something may be left on the servers in the end. Nothing may, whatever the fault: it is over by then, and each
+/// server runs and can be read. What it has left goes as what a dead client leaves does.
+const fn left(fault: Fault) -> Chance {
+    match fault {
+        // Clients: what they have goes with their leases, or is given back when they go on.
+        Fault::HolderKilled
+        | Fault::HolderStopped
+        | Fault::HolderStarved
+        | Fault::Delay
+        | Fault::PartitionHolder
+        | Fault::HolderRequestsLost
+        | Fault::HolderRepliesLost
+        | Fault::ReplyCut
+        | Fault::SessionTakenOver => Chance::Never,
+        // Servers that are started again, go on, or take writes again before the end. A promoted replica may have a lock
+        // whose release it never heard of: with an end, which is a time on the clock.
+        Fault::ServerKilled
+        | Fault::ServerRestartedEmpty
+        | Fault::ServerRestartedDurable
+        | Fault::ServerFrozen
+        | Fault::MajorityFrozen
+        | Fault::FailoverBeforeReplication
+        | Fault::ReadOnly => Chance::Never,
+        // A clock that has jumped ahead ends leases early, and what is set afterwards goes by that clock.
+        Fault::ClockJump | Fault::ClockJumpMinimalQuorum => Chance::Never,
+        // The third party adds nothing: it deletes, or makes the server forget what clients send along again.
+        Fault::KeyDeleted | Fault::ScriptFlush => Chance::Never,
+    }
+}
+
+/// How long what a dead client or a fault has left stays on the servers, at most: its lease, as for the next holder; in the
+/// queue on Redis the time of a claim more, should the lock be handed over to one who is dead, too.
+fn lingers(on: Arrangement, lease: Duration) -> Duration {
+    let claim = if on == Arrangement::RedisFifo { lease / 3 } else { Duration::ZERO };
+    crash_bound(on, lease) + claim
 }
 
 /// Whether a holder must have lost the lock when this fault is over.
@@ -78,6 +117,15 @@ mod tests {
         for on in [Arrangement::Sentinel, Arrangement::Cluster] {
             let expected = expected(Pair { on, fault: Fault::FailoverBeforeReplication }, LEASE, Quorum::ONE);
             assert_eq!((expected.overlaps, expected.stale), (Chance::Certain, Chance::Certain), "{on}");
+        }
+    }
+
+    #[test]
+    fn nothing_may_be_left_on_any_server_whatever_the_fault_but_for_a_lease() {
+        for pair in all() {
+            let expected = expected(pair, LEASE, Quorum::ONE);
+            assert_eq!(expected.left, Chance::Never, "{pair:?}");
+            assert!(expected.lingers >= LEASE && expected.lingers < LEASE * 2, "{pair:?}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use lock_core::{BootInstant, Clock, LockName};
 
-use super::{expected::expected, watch::Watch};
+use super::{aftermath, expected::expected, watch::Watch};
 use crate::{
     LabError,
     failover::{
@@ -90,6 +90,8 @@ pub(super) fn load() -> String {
 struct Struck {
     at: BootInstant,
     healed: Option<BootInstant>,
+    /// When servers and network were as before, or what had struck once was past.
+    whole: BootInstant,
     /// From the fault on until the servers took a write again, by themselves.
     served_again: Option<Duration>,
 }
@@ -104,7 +106,7 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     crew.wait_for_traffic(TRAFFIC, LIMIT).await?;
     let observer = scene.observer();
     let quorum = observer.quorum();
-    let watch = Watch::start(observer);
+    let watch = Watch::start(observer.clone());
     scene.prepare().await?;
     crew.keep(VICTIM, LIMIT).await?;
     crew.want(NEXT, LIMIT).await?;
@@ -114,9 +116,11 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     clock.sleep(AFTERWARDS).await;
     let moments = Moments { fault: struck.at, end: now() };
     let truths = watch.finish().await?;
-    let history = crew.finish(END).await?;
+    let mut history = crew.finish(END).await?;
+    let expected = expected(pair, lease, quorum);
+    history.aftermath = Some(aftermath::look(&observer, &history, struck.whole, expected.lingers).await);
 
-    let findings = check(&history, &truths, moments, &expected(pair, lease, quorum));
+    let findings = check(&history, &truths, moments, &expected);
     let marks =
         struck.served_again.map(|after| (struck.at.saturating_add(after), "the servers serve again".to_owned()));
     let scenery = Scenery { moments, healed: struck.healed, marks: marks.into_iter().collect() };
@@ -145,7 +149,7 @@ async fn strike(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &mut Crew)
     let at = now();
     if fault.strikes() == Strikes::Holder {
         let healed = strike_holder(fault, lasts, crew).await?;
-        return Ok(Struck { at, healed, served_again: None });
+        return Ok(Struck { at, healed, whole: healed.unwrap_or(at), served_again: None });
     }
     let observer = scene.observer();
     scene.inject().await?;
@@ -163,7 +167,7 @@ async fn strike(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &mut Crew)
     scene.heal().await?;
     let healed = (!fault.is_momentary()).then(now);
     scene.healthy().await?;
-    Ok(Struck { at, healed, served_again })
+    Ok(Struck { at, healed, whole: now(), served_again })
 }
 
 /// Whether the service as a whole stands still until its servers have chosen another leader, or the one is back: before

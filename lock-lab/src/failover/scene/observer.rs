@@ -13,7 +13,7 @@ use crate::{
     failover::{
         arrangement::Arrangement,
         check::Quorum,
-        events::{Lock, Truth},
+        events::{Lock, Residue, Truth, now},
     },
     servers::zookeeper::session,
 };
@@ -64,6 +64,42 @@ impl Observer {
         futures::future::join_all(looks).await.into_iter().flatten().collect()
     }
 
+    /// What the servers have of both locks. The word of replicas does not count; each other server is waited for only a
+    /// short while. Cancel safe.
+    pub async fn residue(&self) -> Residue {
+        let asked = now();
+        let (left, silent) = if self.arrangement.is_zookeeper() {
+            match self.ensemble.residue().await {
+                Some(left) => (left, Vec::new()),
+                None => (Vec::new(), vec!["the ensemble".into()]),
+            }
+        } else {
+            self.keys_left().await
+        };
+        Residue { asked, answered: now(), left, silent }
+    }
+
+    /// What is left on the servers of Redis, and which of them do not say.
+    async fn keys_left(&self) -> (Vec<String>, Vec<String>) {
+        let looks = self.data_servers().iter().map(|server| truth::residue(server, PREFIX));
+        let answers = futures::future::join_all(looks).await;
+        let (mut left, mut silent, mut primaries) = (Vec::new(), Vec::new(), 0);
+        for (server, answer) in self.data_servers().iter().zip(answers) {
+            match answer {
+                Some(truth::Keys::Left(keys)) => {
+                    primaries += 1;
+                    left.extend(keys.into_iter().map(|key| format!("{key} on 127.0.0.1:{}", server.port)));
+                }
+                Some(truth::Keys::Replicated) => {}
+                None => silent.push(format!("127.0.0.1:{}", server.port)),
+            }
+        }
+        if primaries == 0 && silent.is_empty() {
+            silent.push("a primary".into());
+        }
+        (left, silent)
+    }
+
     /// Waits until the servers commit a write of their own clients again, and returns how long that took from now: for an
     /// ensemble its own re-election, for a primary its replacement, for Redlock a majority of nodes that answer. To be
     /// called right after the fault. Cancel safe.
@@ -89,7 +125,8 @@ impl Observer {
     /// Waits until this server takes a write, in the slot of the lock. Replicas take none, nor does a server of an
     /// ensemble that knows of no leader.
     async fn serving(&self, server: &Server) {
-        let key = format!("{{{PREFIX}:{}}}:observer", self.name);
+        // Not a key of the lock, but in its slot.
+        let key = format!("observer:{{{PREFIX}:{}}}", self.name);
         let mut write = redis::pipe();
         write.cmd("SET").arg(&key).arg(1).arg("PX").arg(1000).ignore();
         loop {

@@ -9,7 +9,6 @@ use std::{
 };
 
 use lock_core::{Clock, LockName};
-use lock_redis::keys::Keys;
 use redis::Value;
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, Client, CreateMode, Error, Stat};
@@ -18,6 +17,7 @@ use super::observer::Server;
 use crate::{
     LabError,
     failover::events::{Kept, Lock, Truth, now},
+    residue::{self, RedisKeys},
 };
 
 /// Where the locks are by default.
@@ -36,7 +36,7 @@ type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
 
 /// Asks one server of Redis; `None` when it does not answer or its word does not count.
 pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64) -> Option<Truth> {
-    let keys = Keys::new(prefix, &LockName::new(lock.name()).ok()?);
+    let keys = lock_redis::keys::Keys::new(prefix, &LockName::new(lock.name()).ok()?);
     let mut question = redis::pipe();
     // At once: else the value of one holder could come with the time left of another.
     question.atomic();
@@ -57,6 +57,31 @@ pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64) 
         remaining_nanos: u64::try_from(left).ok().map(|left| left * 1_000_000),
     });
     Some(Truth { lock, round, server: format!("127.0.0.1:{}", server.port), asked, answered, held })
+}
+
+/// What a server of Redis has of both locks.
+#[derive(Debug)]
+pub(super) enum Keys {
+    /// It is a primary, or alone, and has these.
+    Left(Vec<String>),
+    /// It is a replica: what it has, and for how long, is its primary's.
+    Replicated,
+}
+
+/// Asks one server of Redis what it has; `None` when it does not answer.
+pub(super) async fn residue(server: &Server, prefix: &str) -> Option<Keys> {
+    let locks = RedisKeys::beginning_with(format!("{{{prefix}:"));
+    let mut question = redis::pipe();
+    question.atomic().cmd("ROLE").cmd("KEYS").arg(locks.pattern());
+    let (role, keys): (Value, Vec<String>) = server.ask(&question).await?;
+    match is_primary(&role) {
+        false => Some(Keys::Replicated),
+        true if keys.is_empty() => Some(Keys::Left(keys)),
+        true => {
+            let ttls: Vec<i64> = server.ask(&RedisKeys::times(&keys)).await?;
+            Some(Keys::Left(locks.left(keys.into_iter().zip(ttls))))
+        }
+    }
 }
 
 fn is_primary(role: &Value) -> bool {
@@ -97,6 +122,28 @@ impl Ensemble {
 
     /// Who holds, by the server whose turn it is.
     async fn holder(&self, name: &LockName) -> Result<Option<Holder>, Error> {
+        self.ask(|client| async move { holder(&client, name).await }).await
+    }
+
+    /// Contenders of both locks and sessions that the ensemble as one has; `None` when the server whose turn it is does not
+    /// answer.
+    pub(super) async fn residue(&self) -> Option<Vec<String>> {
+        let names: Result<Vec<_>, _> = Lock::ALL.into_iter().map(|lock| LockName::new(lock.name())).collect();
+        let names = names.ok()?;
+        let left = self.ask(|client| async move {
+            catch_up(&client).await?;
+            let mut left = residue::contenders_left(&client, &names).await?;
+            left.extend(residue::sessions_left(&client).await?);
+            Ok(left)
+        });
+        left.await.ok()
+    }
+
+    /// Asks the server whose turn it is.
+    async fn ask<T, A>(&self, question: impl FnOnce(Client) -> A + Send) -> Result<T, Error>
+    where
+        A: Future<Output = Result<T, Error>> + Send,
+    {
         let turn = self.0.turn.load(Ordering::Relaxed) % self.0.clients.len();
         let (port, kept) = &self.0.clients[turn];
         let mut kept = kept.lock().await;
@@ -105,7 +152,7 @@ impl Ensemble {
                 Some(client) => client.clone(),
                 None => kept.insert(connect(*port).await?).clone(),
             };
-            holder(&client, name).await
+            question(client).await
         };
         let found = Clock::boot().timeout(LOOK_LIMIT, look).await.unwrap_or(Err(Error::Timeout));
         if found.is_err() {
@@ -137,11 +184,15 @@ async fn connect(port: u16) -> Result<Client, Error> {
     }
 }
 
+/// A server may be behind what others have told their clients, and a read does not wait for that; a write of the own session
+/// is carried out in its turn, and what comes after it sees all that came before.
+async fn catch_up(client: &Client) -> Result<(), Error> {
+    client.set_data(MARKER, b"", None).await.map(drop)
+}
+
 /// The node that holds the lock: the first in line.
 async fn holder(client: &Client, name: &LockName) -> Result<Option<Holder>, Error> {
-    // A server may be behind what others have told their clients, and a read does not wait for that; a write of the own
-    // session is carried out in its turn, and what comes after it sees all that came before.
-    client.set_data(MARKER, b"", None).await?;
+    catch_up(client).await?;
     let directory = format!("{ROOT}/{}", name.to_component());
     let mut children = match client.list_children(&directory).await {
         Err(Error::NoNode) => return Ok(None),

@@ -1,0 +1,179 @@
+//! **O**: nothing is left behind on a server.
+//!
+//! What a process had that ended in order is gone with it. Two things may stay for a while and no longer: what a process had
+//! that was killed, or could not close its connections, until its leases have ended; and what a fault has left (a key that a
+//! promoted replica has and whose deletion it never heard of), until a lease after the fault was over.
+
+use std::time::Duration;
+
+use lock_core::BootInstant;
+use serde::{Deserialize, Serialize};
+
+use super::verdict::{Chance, Verdict};
+use crate::failover::events::{Aftermath, Blow, History, What};
+
+/// How long the servers may take over what they were sent by processes that have ended.
+const AT_ONCE: Duration = Duration::from_millis(250);
+
+/// What looking at the servers after the processes had ended found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Emptying {
+    /// Looks at the servers.
+    pub looks: usize,
+    /// From the end of the last process until nothing was left, in milliseconds; `None` when something was at the last look.
+    pub empty_after_ms: Option<f64>,
+    /// By when nothing had to be left, counted likewise.
+    pub due_ms: f64,
+    /// What was left when it had to be gone.
+    pub left: Vec<String>,
+    /// Whether nothing was.
+    pub verdict: Verdict,
+}
+
+/// What is required.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lingering {
+    /// How long what a dead process or a fault has left stays.
+    pub(super) lingers: Duration,
+    /// Whether something may be left.
+    pub(super) chance: Chance,
+}
+
+/// By when the servers must have nothing of the locks any more, where what the dead leave stays for as long as `lingers`.
+pub(in crate::failover) fn due(history: &History, after: &Aftermath, lingers: Duration) -> BootInstant {
+    let was_killed = history.blows.iter().any(|struck| struck.blow == Blow::Killed);
+    let not_closed = history.events.iter().any(|event| matches!(event.what, What::NotClosed { .. }));
+    // Counted from the end, and not from the death: the others may have passed on what a dead one had left, such as its
+    // place in a line that is kept for all.
+    let in_order = if was_killed || not_closed { lingers } else { AT_ONCE };
+    after.ended.saturating_add(in_order).max(after.whole.saturating_add(lingers))
+}
+
+/// `None` when the servers were not looked at.
+pub(super) fn emptying(history: &History, lingering: Lingering, tame: Option<&str>) -> Option<Emptying> {
+    let after = history.aftermath.as_ref()?;
+    let due = due(history, after, lingering.lingers);
+    let since_end = |at: BootInstant| millis(at.saturating_since(after.ended));
+    // Nobody is there who could add anything, so whatever was seen at one late look was there when it had to be gone.
+    let late = || after.looks.iter().filter(|look| look.asked > due);
+    let left = late().find(|look| !look.left.is_empty()).map(|look| look.left.clone()).unwrap_or_default();
+    let empty = after.looks.iter().find(|look| look.is_nothing());
+    let unread = match (empty, after.looks.last()) {
+        (Some(_), _) => None,
+        (None, Some(last)) if !last.silent.is_empty() => Some(format!("{} gave no answer", last.silent.join(", "))),
+        (None, _) if late().next().is_none() => {
+            Some("the servers were not looked at until nothing was left".to_owned())
+        }
+        (None, _) => None,
+    };
+    let what = || {
+        let (count, from) = (left.len(), since_end(due));
+        format!("{count} left behind {from:.0} ms after the last process had ended: {}", left.join(", "))
+    };
+    let verdict = Verdict::of(left.len(), lingering.chance, what, tame.or(unread.as_deref()));
+    Some(Emptying {
+        looks: after.looks.len(),
+        empty_after_ms: empty.map(|look| since_end(look.answered)),
+        due_ms: since_end(due),
+        left,
+        verdict,
+    })
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::made_up::{MadeUp, at, kept},
+        *,
+    };
+    use crate::failover::events::Residue;
+
+    const KEY: &str = "the key {lock:a} (for another 900 ms) on 127.0.0.1:6379";
+
+    /// A look of 2 ms.
+    fn look(asked: u64, left: &[&str]) -> Residue {
+        let left = left.iter().map(|what| (*what).to_owned()).collect();
+        Residue { asked: at(asked), answered: at(asked + 2), left, silent: Vec::new() }
+    }
+
+    /// The fault is over at 1 s, the last process has ended at 4 s.
+    fn after(made_up: MadeUp, looks: Vec<Residue>) -> History {
+        let aftermath = Some(Aftermath { whole: at(1000), ended: at(4000), looks });
+        History { aftermath, ..made_up.done() }
+    }
+
+    fn of(history: &History) -> Emptying {
+        let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
+        emptying(history, lingering, None).unwrap()
+    }
+
+    #[test]
+    fn servers_that_are_empty_at_the_first_look_are_as_they_should_be() {
+        let found = of(&after(MadeUp::default(), vec![look(4001, &[])]));
+        assert_eq!((found.looks, found.empty_after_ms, &found.verdict), (1, Some(3.0), &Verdict::Holds));
+    }
+
+    #[test]
+    fn what_a_process_that_ended_in_order_has_left_is_found_although_it_ends_with_its_ttl() {
+        let looks = vec![look(4001, &[KEY]), look(4251, &[KEY]), look(4900, &[])];
+        let found = of(&after(MadeUp::default(), looks));
+        assert!(found.verdict.is_broken(), "{found:?}");
+        assert_eq!((found.left.as_slice(), found.due_ms), (&[KEY.to_owned()][..], 250.0));
+        let Verdict::Broken { what } = found.verdict else { return };
+        assert!(what.contains(KEY), "{what}");
+    }
+
+    #[test]
+    fn what_a_killed_process_has_left_may_stay_until_its_lease_has_ended_and_no_longer() {
+        let killed = || MadeUp::default().struck(900, 0, Blow::Killed);
+        let found = of(&after(killed(), vec![look(4001, &[KEY]), look(4999, &[KEY]), look(5498, &[])]));
+        assert_eq!((found.empty_after_ms, found.due_ms, &found.verdict), (Some(1500.0), 1000.0, &Verdict::Holds));
+        let found = of(&after(killed(), vec![look(4001, &[KEY]), look(5001, &[KEY])]));
+        assert!(found.verdict.is_broken(), "{found:?}");
+    }
+
+    #[test]
+    fn what_could_not_be_given_back_may_stay_as_long_as_what_a_killed_one_had() {
+        let error = "no answer".to_owned();
+        let history = MadeUp::default().event(3900, kept(1, 0), What::NotClosed { error });
+        assert_eq!(of(&after(history, vec![look(4300, &[KEY]), look(4990, &[])])).verdict, Verdict::Holds);
+    }
+
+    #[test]
+    fn what_a_fault_has_left_may_stay_for_a_lease_after_it_was_over() {
+        let mut history = after(MadeUp::default(), vec![look(4300, &[KEY]), look(4690, &[])]);
+        let over = |history: &mut History, millis| history.aftermath.as_mut().unwrap().whole = at(millis);
+        over(&mut history, 3700);
+        assert_eq!((of(&history).due_ms, of(&history).verdict), (700.0, Verdict::Holds));
+        over(&mut history, 3200);
+        assert!(of(&history).verdict.is_broken());
+    }
+
+    #[test]
+    fn a_server_that_gives_no_answer_shows_nothing() {
+        let silent = vec!["127.0.0.1:6379".to_owned()];
+        let found = of(&after(MadeUp::default(), vec![Residue { silent: silent.clone(), ..look(9000, &[]) }]));
+        assert!(matches!(&found.verdict, Verdict::ProvesNothing { why } if why.contains(&silent[0])), "{found:?}");
+        assert_eq!(found.empty_after_ms, None);
+        // What another one has is left all the same.
+        let found = of(&after(MadeUp::default(), vec![Residue { silent, ..look(9000, &[KEY]) }]));
+        assert!(found.verdict.is_broken());
+    }
+
+    #[test]
+    fn looks_that_ended_too_early_show_nothing() {
+        for looks in [Vec::new(), vec![look(4001, &[KEY])]] {
+            assert!(matches!(of(&after(MadeUp::default(), looks)).verdict, Verdict::ProvesNothing { .. }));
+        }
+    }
+
+    #[test]
+    fn servers_that_were_not_looked_at_have_no_verdict() {
+        let lingering = Lingering { lingers: Duration::ZERO, chance: Chance::Never };
+        assert_eq!(emptying(&MadeUp::default().done(), lingering, None), None);
+    }
+}
