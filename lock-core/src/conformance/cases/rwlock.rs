@@ -15,7 +15,7 @@ use super::super::{
     limits::{eventually, within},
     run::Run,
 };
-use crate::{LockName, WriteGuard};
+use crate::{Feature, LockName, WriteGuard};
 
 pub(super) async fn readers_share_the_lock(run: Arc<Run>) -> Outcome {
     let name = run.name();
@@ -186,6 +186,13 @@ pub(super) async fn a_waiting_writer_is_granted_before_a_reader_that_came_later(
             }
         });
         // The reader has every chance to overtake while the first one still reads.
+        if clients[0].supports(Feature::Queue) {
+            eventually("the later reader waits, or was granted", || async {
+                let waiting = clients[0].inspect(&name).await?.queue.len();
+                Ok((waiting == 2 || later.is_finished()).then_some(()))
+            })
+            .await?;
+        }
         for _ in 0..5 {
             ensure!(clients[2].try_read(&name).await?.is_none(), "an attempt to read overtook the waiting writer");
         }
