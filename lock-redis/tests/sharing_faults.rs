@@ -123,11 +123,11 @@ async fn the_scripts_of_sharing_are_sent_again_when_the_server_forgot_them() {
 #[tokio::test]
 async fn readers_permits_and_a_downgraded_writer_are_renewed() {
     let server = server().await;
-    let locks = connect(server.config().with_ttl(Duration::from_millis(300))).await;
+    let locks = connect(server.config().with_ttl(SECOND)).await;
     let downgraded = locks.rwlock("a").write().await.unwrap().downgrade().await.unwrap();
     let reader = locks.rwlock("a").read().await.unwrap();
     let permit = locks.semaphore("a", 1).acquire().await.unwrap();
-    Clock::boot().sleep(SECOND).await;
+    Clock::boot().sleep(3 * SECOND).await;
     assert!(downgraded.is_valid() && reader.is_valid() && permit.is_valid());
     assert!(locks.semaphore("a", 1).try_acquire().await.unwrap().is_none());
     assert!(locks.rwlock("a").try_write().await.unwrap().is_none());
@@ -136,12 +136,11 @@ async fn readers_permits_and_a_downgraded_writer_are_renewed() {
 #[tokio::test]
 async fn a_writer_that_only_listens_keeps_readers_out_for_as_long_as_it_waits() {
     let mut server = server().await;
-    let (readers, writers) =
-        (server.locks().await, connect(server.config().with_ttl(Duration::from_millis(300))).await);
+    let (readers, writers) = (server.locks().await, connect(server.config().with_ttl(SECOND)).await);
     let reader = readers.rwlock("a").read().await.unwrap();
     let waiting = tokio::spawn(async move { writers.rwlock("a").write().await });
     until_noted(&mut server, 1).await;
-    let until = after(SECOND);
+    let until = after(3 * SECOND);
     while Clock::boot().now() < until {
         assert!(readers.rwlock("a").try_read().await.unwrap().is_none(), "a reader overtook the waiting writer");
     }

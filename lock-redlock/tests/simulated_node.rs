@@ -81,7 +81,8 @@ struct Pair {
 impl Pair {
     async fn start() -> Self {
         let redis = Redis::start().await.unwrap();
-        let config = NodeConfig::new("127.0.0.1", redis.port());
+        let mut config = NodeConfig::new("127.0.0.1", redis.port());
+        config.response_timeout = LIMIT;
         let real = Node::new(config, Clock::boot(), Handle::current());
         let keys = LockKeys::new("lock", &LockName::new("a").unwrap());
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", redis.port())).unwrap();
