@@ -1,4 +1,5 @@
-/* Preloaded into a server, this moves its wall clock by as much as a mapped file says, in nanoseconds.
+/* Preloaded into a server, this moves its wall clock by as much as a mapped file says, in nanoseconds; or stops it at the
+ * time that the file says.
  *
  * The file is written by the laboratory while the server runs; the monotonic clocks stay as they are. Compiled with
  * `cc -shared -fPIC`. The kernel is asked directly: looking up the library's own functions can wait for a lock that the
@@ -16,20 +17,25 @@
 #define SECOND 1000000000LL
 
 static const volatile int64_t *offset;
+/* When the clock stands, since 1970; 0 while it runs. */
+static const volatile int64_t *stopped;
 
 __attribute__((constructor)) static void map_offset(void) {
     const char *path = getenv("LOCK_LAB_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
-    void *map = mmap(NULL, sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
+    void *map = mmap(NULL, 2 * sizeof *offset, PROT_READ, MAP_SHARED, file, 0);
     close(file);
-    if (map != MAP_FAILED) offset = map;
+    if (map == MAP_FAILED) return;
+    offset = map;
+    stopped = offset + 1;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     if (syscall(SYS_clock_gettime, clock, now) != 0) return -1;
     if (offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        int64_t moved = now->tv_sec * SECOND + now->tv_nsec + *offset;
+        int64_t stands = *stopped;
+        int64_t moved = stands ? stands : now->tv_sec * SECOND + now->tv_nsec + *offset;
         now->tv_sec = moved / SECOND;
         now->tv_nsec = moved % SECOND;
     }

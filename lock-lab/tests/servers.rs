@@ -235,3 +235,19 @@ async fn a_jump_of_the_wall_clock_counts_at_once_and_only_on_that_server() {
     let usual = Redis::start().await.unwrap();
     assert!(usual.set_clock_ahead(Duration::ZERO).unwrap_err().to_string().contains("machine's clock"));
 }
+
+#[tokio::test]
+async fn a_wall_clock_that_was_stopped_stands_where_it_was_put() {
+    let server = Redis::start_as_told(RedisOptions::default().with_own_clock(true)).await.unwrap();
+    () = server.ask("SET", &["key", "value", "PX", "60000"]).await.unwrap();
+    let time = Duration::from_micros(4_000_000_000_123_456);
+    server.stop_clock_at(time).unwrap();
+    for _ in 0..2 {
+        let (seconds, micros): (u64, u64) = server.ask("TIME", &[]).await.unwrap();
+        assert_eq!(Duration::from_micros(seconds * 1_000_000 + micros), time);
+    }
+    assert_eq!(server.ask::<i64>("PTTL", &["key"]).await.unwrap(), -2);
+    server.stop_clock_at(Duration::ZERO).unwrap();
+    let (seconds, _): (u64, u64) = server.ask("TIME", &[]).await.unwrap();
+    assert!(seconds < time.as_secs(), "it runs again");
+}

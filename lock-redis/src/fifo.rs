@@ -7,7 +7,8 @@
 mod board;
 mod claim;
 mod rhythm;
-pub(crate) mod scripts;
+#[doc(hidden)]
+pub mod scripts;
 mod turn;
 
 #[doc(hidden)]

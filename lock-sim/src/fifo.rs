@@ -8,7 +8,7 @@
 //! (F), nobody is overtaken who stands in line and is alive (order), everybody who waits gets the lock in the end, and soon
 //! when those before it are dead (P), and nothing is left of those who have given up (O).
 
-mod server;
+pub mod server;
 mod world;
 
 use self::{server::Checks, world::World};
@@ -92,10 +92,14 @@ const FACTS: &[Fact] = &[
 
 impl Rules {
     fn without(place: Option<usize>) -> Self {
-        let checks =
-            Checks { promote_first: true, skip_dead: true, rearm: true, tombstone: true, tombstone_always: true };
-        let mut rules =
-            Self { checks, from_heartbeat: true, newer_number: true, claim_number: true, bury: true, margin: true };
+        let mut rules = Self {
+            checks: server::ALL,
+            from_heartbeat: true,
+            newer_number: true,
+            claim_number: true,
+            bury: true,
+            margin: true,
+        };
         let Some(safeguard) = place.and_then(|place| SAFEGUARDS.get(place)) else { return rules };
         let rule = match safeguard.name {
             "from-heartbeat" => &mut rules.from_heartbeat,

@@ -32,6 +32,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("zookeeper", "one-exchange", "M", 2),
     ("zookeeper", "lapsed-withdraws", "O", 8),
     ("zookeeper", "repeated-removal", "O", 2),
+    ("zookeeper", "seen-in-answers", "P", 117_432),
     ("redlock", "majority", "T", 2),
     ("redlock", "write-back", "F", 4),
     ("redlock", "write-back-number", "F", 116_961),

@@ -7,6 +7,7 @@
 //! answering when they are cut off; elections that keep what is committed and lengthen every time-out; deposed leaders that
 //! believe what they know; one-shot watches, in the order of the commits; connections that break in any moment.
 
+pub mod alone;
 mod chore;
 mod client;
 mod contender;
@@ -22,6 +23,11 @@ mod tree;
 mod view;
 mod weather;
 mod world;
+
+pub use self::{
+    message::{Answer, Down, Op, Refusal, Reply},
+    tree::{News, SessionId},
+};
 
 use self::world::World;
 use crate::{Fact, Machine, Outcome, Safeguard, Trace};

@@ -16,13 +16,13 @@ use crate::LabError;
 
 /// What is preloaded into the server.
 const SOURCE: &str = include_str!("../../shim/clock.c");
-/// Where the preloaded library looks for the offset.
+/// Where the preloaded library looks for the times.
 const FILE: &str = "LOCK_LAB_CLOCK";
 
-/// The offset of one server's wall clock. The server maps the file, so what is written here counts at once.
+/// The wall clock of one server. The server maps the file, so what is written here counts at once.
 #[derive(Debug)]
 pub(super) struct WallClock {
-    offset: File,
+    file: File,
     environment: Vec<(&'static str, String)>,
     _dir: TempDir,
 }
@@ -32,10 +32,11 @@ impl WallClock {
     pub(super) fn new() -> Result<Self, LabError> {
         let dir = process::directory()?;
         let path = dir.path().join("offset");
-        let offset = File::options().create_new(true).read(true).write(true).open(&path);
-        let offset = offset.map_err(|source| LabError::io("creating the file of a clock", source))?;
+        let file = File::options().create_new(true).read(true).write(true).open(&path);
+        let file = file.map_err(|source| LabError::io("creating the file of a clock", source))?;
         let environment = vec![("LD_PRELOAD", compile(dir.path())?), (FILE, path.display().to_string())];
-        let clock = Self { offset, environment, _dir: dir };
+        let clock = Self { file, environment, _dir: dir };
+        clock.stop_at(Duration::ZERO)?;
         clock.set_ahead(Duration::ZERO)?;
         Ok(clock)
     }
@@ -47,9 +48,18 @@ impl WallClock {
 
     /// Sets by how much it is ahead of this machine's.
     pub(super) fn set_ahead(&self, by: Duration) -> Result<(), LabError> {
-        let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX / 2);
-        // Eight aligned bytes at once: the server sees the old offset or the new one.
-        let written = self.offset.write_all_at(&nanos.to_ne_bytes(), 0);
+        self.write(by, 0)
+    }
+
+    /// Stops it at that time since 1970; at zero it runs.
+    pub(super) fn stop_at(&self, time: Duration) -> Result<(), LabError> {
+        self.write(time, 8)
+    }
+
+    fn write(&self, time: Duration, place: u64) -> Result<(), LabError> {
+        let nanos = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX / 2);
+        // Eight aligned bytes at once: the server sees the old number or the new one.
+        let written = self.file.write_all_at(&nanos.to_ne_bytes(), place);
         written.map_err(|source| LabError::io("moving a clock", source))
     }
 }

@@ -39,7 +39,7 @@ pub struct Redis {
 pub struct RedisOptions {
     /// Each write is on its disk before it answers: after a restart it has everything. Else it has nothing then.
     pub durable: bool,
-    /// It has a wall clock of its own, for [`Redis::set_clock_ahead`].
+    /// It has a wall clock of its own, for [`Redis::set_clock_ahead`] and [`Redis::stop_clock_at`].
     pub own_clock: bool,
 }
 
@@ -265,10 +265,20 @@ impl Redis {
     /// # Errors
     /// [`LabError::Control`] when it was started without a clock of its own.
     pub fn set_clock_ahead(&self, by: Duration) -> Result<(), LabError> {
-        match &self.clock {
-            Some(clock) => clock.set_ahead(by),
-            None => Err(LabError::control(self.label(), "another time", "it was started with the machine's clock")),
-        }
+        self.own_clock()?.set_ahead(by)
+    }
+
+    /// Stops its wall clock at that time since 1970, at once; at zero it runs again. Its monotonic clock goes on.
+    ///
+    /// # Errors
+    /// As those of [`Redis::set_clock_ahead`].
+    pub fn stop_clock_at(&self, time: Duration) -> Result<(), LabError> {
+        self.own_clock()?.stop_at(time)
+    }
+
+    fn own_clock(&self) -> Result<&WallClock, LabError> {
+        let shared = || LabError::control(self.label(), "another time", "it was started with the machine's clock");
+        self.clock.as_ref().ok_or_else(shared)
     }
 
     /// A connection of its own, for control requests.

@@ -154,7 +154,8 @@ impl Renewer for Beats {
 
     async fn renew(&self, batch: &[Arc<Place>]) {
         let due: Vec<_> = batch.iter().filter_map(|place| Some((place, place.beating.observe()?))).collect();
-        let calls: Vec<_> = due.iter().map(|(place, _)| scripts::beat(&place.holding)).collect();
+        let beat = |Holding { attempt, ttl, delay, .. }: &Holding| scripts::beat(attempt, *ttl, *delay);
+        let calls: Vec<_> = due.iter().map(|(place, _)| beat(&place.holding)).collect();
         let answers = self.servers.run(&calls, Weight::Light).await;
         for ((place, seen), Sent { at: sent_at, answer, .. }) in due.into_iter().zip(answers) {
             match answer.and_then(|answer| scripts::standing(&answer)) {

@@ -7,7 +7,6 @@ use lock_core::{Contender, Mode};
 use super::rhythm::Rhythm;
 use crate::{
     keys::Keys,
-    kind::Holding,
     node::{NodeError, Script, ScriptCall, Value},
     scripts::{self, Ask, Attempt, InLine, PROLOGUE, remaining, text},
 };
@@ -47,7 +46,8 @@ fn on_queue(script: &'static Script, attempt: &Attempt) -> ScriptCall {
 
 /// Takes the lock, or stands in line for it if it `waits`; `channel` is where its client is told of its grant. Answers as
 /// [`Attempt::acquire`] does. May be sent again.
-pub(crate) fn enter(attempt: &Attempt, ask: &Ask<'_>, waits: bool, channel: &str) -> ScriptCall {
+#[must_use]
+pub fn enter(attempt: &Attempt, ask: &Ask<'_>, waits: bool, channel: &str) -> ScriptCall {
     let rhythm = Rhythm::of(ask.ttl);
     on_queue(&ENTER, attempt)
         .number(ask.ttl.as_millis())
@@ -61,22 +61,21 @@ pub(crate) fn enter(attempt: &Attempt, ask: &Ask<'_>, waits: bool, channel: &str
 }
 
 /// Says that one who stands in line is alive, and asks how it stands. May be sent again.
-pub(crate) fn beat(holding: &Holding) -> ScriptCall {
-    let Holding { attempt, ttl, delay, .. } = holding;
-    on_queue(&BEAT, attempt)
-        .number(ttl.as_millis())
-        .number(delay.as_millis())
-        .number(Rhythm::of(*ttl).alive.as_millis())
+#[must_use]
+pub fn beat(attempt: &Attempt, ttl: Duration, delay: Duration) -> ScriptCall {
+    on_queue(&BEAT, attempt).number(ttl.as_millis()).number(delay.as_millis()).number(Rhythm::of(ttl).alive.as_millis())
 }
 
-/// Gives back the lock, which goes to the next in line, or the place in the line. Answers as [`Attempt::release`] does.
-pub(crate) fn leave(attempt: &Attempt, tombstone: Duration) -> ScriptCall {
+/// Gives back the lock, which goes to the next in line, or the place in the line. With a `tombstone` it is an undo. Answers
+/// as [`Attempt::release`] does.
+#[must_use]
+pub fn leave(attempt: &Attempt, tombstone: Duration) -> ScriptCall {
     on_queue(&LEAVE, attempt).arg(attempt.keys.channel()).number(tombstone.as_millis())
 }
 
 /// What `beat.lua` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub enum Standing {
     /// Still in line.
     InLine(InLine),
     /// It holds the lock with this number, for a whole ttl from this heartbeat on.
@@ -86,7 +85,10 @@ pub(crate) enum Standing {
 }
 
 /// Reads the answer to [`beat`].
-pub(crate) fn standing(answer: &Value) -> Result<Standing, NodeError> {
+///
+/// # Errors
+/// [`NodeError::Unknown`] when it is none.
+pub fn standing(answer: &Value) -> Result<Standing, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     let Value::Array(parts) = answer else { return Err(nonsense()) };
     match (parts.first().and_then(text), parts.get(1), parts.get(2)) {

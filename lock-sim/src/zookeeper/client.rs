@@ -238,7 +238,10 @@ impl World<'_> {
             Down::Expired => self.session_ended(client),
             Down::Reply { number, reply, zxid } => self.replied(client, number, reply, zxid),
             Down::News { news, zxid } => {
-                self.clients[client].seen = self.clients[client].seen.max(zxid);
+                // An answer comes behind all news of what its server had applied. News say that of earlier transactions only.
+                if !self.has(Guard::SeenInAnswers) {
+                    self.clients[client].seen = self.clients[client].seen.max(zxid);
+                }
                 self.hear(client, &news, zxid);
             }
         }

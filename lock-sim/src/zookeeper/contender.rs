@@ -370,7 +370,7 @@ impl World<'_> {
             }
             Ok(_) | Err(Refusal::NoNode) => self.check_next(client, slot),
             Err(Refusal::SessionEnded) => self.again(client, slot),
-            Err(Refusal::Unknown) => self.recover(client, slot),
+            Err(Refusal::Unknown | Refusal::NodeExists) => self.recover(client, slot),
         }
     }
 

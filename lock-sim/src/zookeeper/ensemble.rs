@@ -138,6 +138,9 @@ impl World<'_> {
                 }
                 (Effect::Create { name, session }, Ok(node))
             }
+            Op::CreatePlain { name } | Op::Replace { reader: name, .. } if there(&name) => {
+                (Effect::Nothing, Err(Refusal::NodeExists))
+            }
             Op::CreatePlain { name } => (Effect::Create { name, session }, done),
             Op::Delete(name) if there(&name) => (Effect::Delete(name), done),
             Op::Marked(name) if there(&name) => (Effect::Marked(name), done),

@@ -25,6 +25,7 @@ pub(super) enum Guard {
     OneExchange,
     LapsedWithdraws,
     RepeatedRemoval,
+    SeenInAnswers,
 }
 
 const fn safeguard(name: &'static str, about: &'static str) -> Safeguard {
@@ -32,7 +33,7 @@ const fn safeguard(name: &'static str, about: &'static str) -> Safeguard {
 }
 
 /// All of them, in the order of [`Guard`].
-pub(super) const SAFEGUARDS: [Safeguard; 20] = [
+pub(super) const SAFEGUARDS: [Safeguard; 21] = [
     safeguard("margin", "Validity ends by T/100 and 2 ms earlier than the time-out, for clocks that differ."),
     safeguard(
         "tick-before",
@@ -85,5 +86,9 @@ pub(super) const SAFEGUARDS: [Safeguard; 20] = [
     safeguard(
         "repeated-removal",
         "A removal without an answer is repeated until the node is gone or its session has ended.",
+    ),
+    safeguard(
+        "seen-in-answers",
+        "Watches are set anew from the newest answer, not from the newest news: a connection may break between two of a transaction.",
     ),
 ];

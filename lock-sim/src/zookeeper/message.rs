@@ -4,34 +4,51 @@ use super::tree::{News, SessionId};
 
 /// A client's request.
 #[derive(Debug, Clone)]
-pub(super) enum Op {
+pub enum Op {
     /// Creates a sequential node.
     Create {
+        /// Its name but for the digits.
         prefix: String,
     },
     /// Creates a node of that very name.
     CreatePlain {
+        /// Its name.
         name: String,
     },
+    /// Deletes a node.
     Delete(String),
+    /// Writes to a node and deletes it, in one transaction.
     Marked(String),
+    /// Writes to a node.
     Write(String),
+    /// Creates a node and deletes another, in one transaction.
     Replace {
+        /// What is deleted.
         writer: String,
+        /// What is created.
         reader: String,
     },
+    /// Makes the directory; that it is there is as good.
     MakeDirectory,
     /// Writes to the session's own node.
     Beat,
+    /// Lets the server catch up with its leader.
     Sync,
+    /// Lists the directory.
     List,
+    /// Lists the directory and watches it, once.
     ListAndWatch,
+    /// Reads a node and watches it, once.
     Watch(String),
+    /// Reads a node.
     Read(String),
     /// Sets the watches of a lost connection anew.
     SetWatches {
+        /// The nodes that were watched.
         nodes: Vec<String>,
+        /// Whether the directory was.
         children: bool,
+        /// The newest transaction that the client knows of.
         since: u64,
     },
 }
@@ -54,22 +71,39 @@ impl Op {
 
 /// Why a request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub enum Refusal {
+    /// A node or the directory is not there.
     NoNode,
+    /// A node of that name is there already.
+    NodeExists,
     /// The connection is gone, or the session is another server's: it may have been done or not.
     Unknown,
+    /// The session is over.
     SessionEnded,
 }
 
 /// What a request is answered.
-#[derive(Debug, Clone)]
-pub(super) enum Answer {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It was done.
     Done,
-    Node { name: String, session: SessionId, czxid: u64, version: i32 },
+    /// A node that was created or read.
+    Node {
+        /// Its name.
+        name: String,
+        /// With which session it ends.
+        session: SessionId,
+        /// The transaction that created it.
+        czxid: u64,
+        /// How often its data were written.
+        version: i32,
+    },
+    /// What is in the directory.
     List(Vec<String>),
 }
 
-pub(super) type Reply = Result<Answer, Refusal>;
+/// What is said to a request.
+pub type Reply = Result<Answer, Refusal>;
 
 /// From a client to its server.
 #[derive(Debug, Clone)]
@@ -79,12 +113,31 @@ pub(super) enum Up {
 }
 
 /// From a server to its client. `zxid` is the newest transaction that the server had applied.
-#[derive(Debug, Clone)]
-pub(super) enum Down {
-    Connected { session: SessionId },
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Down {
+    /// The connection is open, with this session.
+    Connected {
+        /// Its session.
+        session: SessionId,
+    },
+    /// The session is over.
     Expired,
-    Reply { number: u32, reply: Reply, zxid: u64 },
-    News { news: News, zxid: u64 },
+    /// The answer to a request.
+    Reply {
+        /// The request's.
+        number: u32,
+        /// What is answered.
+        reply: Reply,
+        /// The newest transaction that the server had applied.
+        zxid: u64,
+    },
+    /// A watch fires.
+    News {
+        /// What has happened.
+        news: News,
+        /// The newest transaction that the server had applied.
+        zxid: u64,
+    },
 }
 
 /// From a follower to its leader.

@@ -358,9 +358,12 @@ impl World<'_> {
             }
         }
         if children {
-            // Whether the children changed meanwhile is not worth a difference here: to be told once too often is allowed.
-            let zxid = self.servers[server].zxid;
-            self.say(server, id, Down::News { news: News::Children, zxid });
+            let (tree, zxid) = (&self.servers[server].tree, self.servers[server].zxid);
+            if !tree.directory || tree.pzxid > since {
+                self.say(server, id, Down::News { news: News::Children, zxid });
+            } else if let Some(conn) = self.conn(server, id) {
+                conn.children = true;
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the servers keep: one directory, its contenders' nodes, and what a transaction changes.
 
 /// A session; 0 is none.
-pub(super) type SessionId = u32;
+pub type SessionId = u32;
 
 /// A contender's node.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub(super) struct Tree {
     /// What the next sequential node is numbered with.
     pub(super) counter: i32,
     pub(super) children: Vec<Child>,
+    /// The transaction that changed last what is in the directory.
+    pub(super) pzxid: u64,
 }
 
 /// What a transaction does.
@@ -53,9 +55,12 @@ pub(super) enum Effect {
 
 /// What a watch may hear of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum News {
+pub enum News {
+    /// A node was written to.
     Changed(String),
+    /// A node was deleted.
     Deleted(String),
+    /// What is in the directory has changed, or the directory is gone.
     Children,
 }
 
@@ -68,8 +73,9 @@ impl Tree {
         self.children.iter().map(|child| child.name.clone()).collect()
     }
 
-    fn remove(&mut self, name: &str) -> Option<Child> {
+    fn remove(&mut self, zxid: u64, name: &str) -> Option<Child> {
         let place = self.children.iter().position(|child| child.name == name)?;
+        self.pzxid = zxid;
         Some(self.children.remove(place))
     }
 
@@ -82,6 +88,7 @@ impl Tree {
 
     fn create(&mut self, zxid: u64, name: &str, session: SessionId, arrival: u64) {
         self.counter = self.counter.wrapping_add(1);
+        self.pzxid = zxid;
         let child = Child { name: name.to_owned(), session, czxid: zxid, mzxid: zxid, version: 0, arrival };
         self.children.push(child);
     }
@@ -90,8 +97,11 @@ impl Tree {
     pub(super) fn apply(&mut self, zxid: u64, effect: &Effect, mut tell: impl FnMut(News)) {
         match effect {
             Effect::Nothing => {}
-            Effect::MakeDirectory => (self.directory, self.counter) = (true, 0),
-            Effect::Reap => self.directory = false,
+            Effect::MakeDirectory => (self.directory, self.counter, self.pzxid) = (true, 0, zxid),
+            Effect::Reap => {
+                self.directory = false;
+                tell(News::Children);
+            }
             Effect::Create { name, session } => {
                 self.create(zxid, name, *session, zxid);
                 tell(News::Children);
@@ -102,29 +112,31 @@ impl Tree {
                 }
             }
             Effect::Delete(name) => {
-                if self.remove(name).is_some() {
+                if self.remove(zxid, name).is_some() {
                     tell(News::Deleted(name.clone()));
                     tell(News::Children);
                 }
             }
             Effect::Marked(name) => {
-                if self.remove(name).is_some() {
+                if self.remove(zxid, name).is_some() {
                     tell(News::Changed(name.clone()));
                     tell(News::Deleted(name.clone()));
                     tell(News::Children);
                 }
             }
             Effect::Replace { writer, reader, session } => {
-                let arrival = self.remove(writer).map_or(zxid, |child| child.arrival);
+                let arrival = self.remove(zxid, writer).map_or(zxid, |child| child.arrival);
                 self.create(zxid, reader, *session, arrival);
-                tell(News::Deleted(writer.clone()));
+                // The reader's node comes first in the transaction.
                 tell(News::Children);
+                tell(News::Deleted(writer.clone()));
             }
             Effect::Close(session) => {
                 let (gone, kept) = self.children.drain(..).partition(|child| child.session == *session);
                 self.children = kept;
                 let gone: Vec<Child> = gone;
                 for child in gone {
+                    self.pzxid = zxid;
                     tell(News::Deleted(child.name));
                     tell(News::Children);
                 }

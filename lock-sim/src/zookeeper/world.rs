@@ -83,7 +83,7 @@ impl<'a> World<'a> {
         let weather = Weather::draw(&mut chance, TICK);
         let counter = if chance.one_in(2) { i32::MAX - 2 } else { 0 };
         let directory = !chance.one_in(4);
-        let tree = Tree { directory, counter, children: Vec::new() };
+        let tree = Tree { directory, counter, children: Vec::new(), pzxid: 0 };
         let mut clock = || LocalClock::new(10 * SECOND + chance.below(SECOND), drift(&mut chance));
         let servers = (0..3).map(|_| Server::new(tree.clone(), clock())).collect();
         let clocks = [clock(), clock(), clock(), clock()];
@@ -203,7 +203,7 @@ impl<'a> World<'a> {
         None
     }
 
-    fn happen(&mut self, event: Event) {
+    pub(super) fn happen(&mut self, event: Event) {
         match event {
             Event::Arrive { server, conn, message } => self.arrive(server, conn, message),
             Event::Deliver { client, conn, message } => self.deliver(client, conn, message),

@@ -13,7 +13,6 @@ use tokio::runtime::Handle;
 
 use super::*;
 use crate::{
-    kind::Kind,
     node::{Node, NodeConfig},
     scripts::{Acquired, acquired, held},
     token,
@@ -224,8 +223,7 @@ impl Bench {
 
     async fn beat(&mut self, who: usize) {
         let attempt = self.attempt(who);
-        let holding = Holding::new(Kind::Alone, attempt.clone(), TTL, Duration::ZERO);
-        let answer = self.node.call(beat(&holding)).await.unwrap();
+        let answer = self.node.call(beat(&attempt, TTL, Duration::ZERO)).await.unwrap();
         match (standing(&answer).unwrap(), self.model.beat(&attempt.value)) {
             (Standing::InLine(at), Ok(place)) => assert_eq!((at.ahead, at.newest), (place as u64, self.number().await)),
             (Standing::Granted(number), Err("granted")) => self.numbered(number, false).await,

@@ -1,0 +1,423 @@
+//! The simulator's servers beside a real one: the same requests of several sessions, with connections and sessions that
+//! end among them, have to be answered alike, with the same transaction numbers, and to fire the same watches in the same
+//! order on each connection.
+#![allow(clippy::future_not_send)] // The simulator runs on one thread.
+
+mod raw;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use lock_lab::servers;
+use lock_sim::{
+    Chance, Trace,
+    zookeeper::{Answer, Down, News, Op, Refusal, Reply, SessionId, alone::Servers},
+};
+
+use self::raw::{Body, Connected, Connection, Made, Message, Parts, Session, kind};
+
+/// How many sequences of requests are compared, and how long they are.
+const SEQUENCES: u64 = 60;
+const LENGTH: u32 = 80;
+const CLIENTS: usize = 4;
+const NO_NODE: i32 = -101;
+const NODE_EXISTS: i32 = -110;
+/// Kinds of events.
+const DELETED: i32 = 2;
+const CHANGED: i32 = 3;
+const CHILDREN: i32 = 4;
+
+/// What comes over a connection.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Heard {
+    Changed(String),
+    Deleted(String),
+    Children,
+    Reply { number: u32, reply: String, zxid: u64 },
+}
+
+/// A client of both.
+#[derive(Debug, Default)]
+struct Client {
+    real: Session,
+    simulated: SessionId,
+    connections: Option<(Connection, u32)>,
+    /// What it has asked over this connection and is not answered yet.
+    asked: BTreeMap<u32, Op>,
+    /// What it may have watched.
+    nodes: BTreeSet<String>,
+    is_closed: bool,
+}
+
+/// A real server, and the simulated ones.
+struct Pair<'a> {
+    port: u16,
+    /// Somebody who is always connected.
+    outsider: Connection,
+    simulated: Servers<'a>,
+    chance: Chance,
+    clients: Vec<Client>,
+    directory: String,
+    /// The real server's newest transaction when the sequence began.
+    base: u64,
+    /// The number of the last request.
+    number: u32,
+    log: String,
+}
+
+impl<'a> Pair<'a> {
+    /// Begins a sequence, in a directory of its own.
+    async fn begin(port: u16, mut outsider: Connection, seed: u64, trace: &'a mut Trace) -> Self {
+        outsider.send(1, kind::SYNC, &Body::default().text("/")).await;
+        let Some(Message::Reply { zxid, .. }) = outsider.message().await else { panic!("no answer") };
+        Self {
+            port,
+            outsider,
+            simulated: Servers::new(seed, trace),
+            chance: Chance::new(seed),
+            clients: (0..CLIENTS).map(|_| Client::default()).collect(),
+            directory: format!("/sequence-{seed}"),
+            base: u64::try_from(zxid).unwrap(),
+            number: 1,
+            log: format!("sequence {seed}\n"),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
+    }
+
+    async fn step(&mut self) {
+        let at = self.chance.place(CLIENTS);
+        let is_empty = self.simulated.directory().is_some_and(|names| names.is_empty());
+        if is_empty && self.chance.one_in(12) {
+            return self.reap().await;
+        }
+        if self.clients[at].connections.is_none() {
+            return self.connect(at).await;
+        }
+        match self.chance.below(24) {
+            0 => self.disconnect(at),
+            1 => self.connect(at).await,
+            2 => self.close(at).await,
+            _ => self.ask(at).await,
+        }
+    }
+
+    /// Connects with the session that the client has, or with a new one. An earlier connection of that session is closed.
+    async fn connect(&mut self, at: usize) {
+        let (known, now) = (self.clients[at].simulated, self.simulated.zxid());
+        // It cannot have seen more than there is; a server that is asked by such a one is behind.
+        let seen = if known == 0 {
+            0
+        } else if self.chance.one_in(8) {
+            now + 1
+        } else {
+            now - self.chance.below(6).min(now)
+        };
+        writeln!(self.log, "{at} connects, with session {known}, and has seen {seen}").unwrap();
+        let conn = self.simulated.connect(known, seen);
+        let said = self.simulated.settle();
+        let zxid = if known == 0 { 0 } else { i64::try_from(self.base + seen).unwrap() };
+        let real = Connection::open(self.port, &self.clients[at].real, zxid).await;
+        let this = &mut self.clients[at];
+        match (real, said.as_slice()) {
+            (Connected::Open(connection, session), [(of, Some(Down::Connected { session: simulated }))])
+                if *of == conn =>
+            {
+                assert!(known == 0 || (session.id, *simulated) == (this.real.id, known), "after:\n{}", self.log);
+                let earlier = this.connections.replace((connection, conn));
+                (this.real, this.simulated) = (session, *simulated);
+                this.asked.clear();
+                if let Some((mut earlier, _)) = earlier {
+                    assert!(earlier.message().await.is_none(), "one connection for a session, after:\n{}", self.log);
+                }
+                if known != 0 {
+                    self.watch_again(at, seen).await;
+                }
+                self.compare().await;
+            }
+            (Connected::Expired, [(of, Some(Down::Expired))]) if *of == conn => self.clients[at] = Client::default(),
+            // Its earlier connection, if there is one, stays.
+            (Connected::HungUp, [(of, None)]) if *of == conn => {}
+            (real, said) => panic!("{said:?}, but the server: {real:?}, after:\n{}", self.log),
+        }
+    }
+
+    /// Sets the watches of a lost connection anew: any, whether they were set or not.
+    async fn watch_again(&mut self, at: usize, since: u64) {
+        let known: Vec<String> = self.clients[at].nodes.iter().cloned().collect();
+        let nodes: Vec<String> = known.into_iter().filter(|_| self.chance.one_in(2)).collect();
+        let children = self.chance.one_in(2);
+        self.send(at, Op::SetWatches { nodes, children, since }).await;
+    }
+
+    fn disconnect(&mut self, at: usize) {
+        writeln!(self.log, "{at} loses its connection").unwrap();
+        if let Some((_, conn)) = self.clients[at].connections.take() {
+            self.simulated.disconnect(conn);
+        }
+    }
+
+    /// Ends a session. The nodes of a session are deleted in any order.
+    async fn close(&mut self, at: usize) {
+        writeln!(self.log, "{at} closes its session").unwrap();
+        let (mut connection, conn) = self.clients[at].connections.take().expect("a connection");
+        connection.send(0, kind::CLOSE, &Body::default()).await;
+        while connection.message().await.is_some() {}
+        self.simulated.disconnect(conn);
+        self.simulated.close(self.clients[at].simulated);
+        // It comes back with that session, which is over, or as a new one.
+        self.clients[at].is_closed = true;
+        if self.chance.one_in(2) {
+            self.clients[at] = Client::default();
+        }
+        self.compare_in_any_order().await;
+    }
+
+    /// The directory is removed, as a server does with a container that is empty.
+    async fn reap(&mut self) {
+        writeln!(self.log, "the directory is removed").unwrap();
+        self.outsider.send(1, kind::DELETE, &Body::default().delete(&self.directory)).await;
+        let Some(Message::Reply { error: 0, .. }) = self.outsider.message().await else { panic!("it is not empty") };
+        self.simulated.reap();
+        self.compare().await;
+    }
+
+    /// Sends one request, or two at once.
+    async fn ask(&mut self, at: usize) {
+        for _ in 0..=self.chance.below(2) {
+            let op = self.op();
+            self.send(at, op).await;
+        }
+        self.compare().await;
+    }
+
+    /// A node that is there, mostly.
+    fn name(&mut self) -> String {
+        let names = self.simulated.directory().unwrap_or_default();
+        let gone = names.is_empty() || self.chance.one_in(8);
+        if gone { "gone-0000000099".to_owned() } else { names[self.chance.place(names.len())].clone() }
+    }
+
+    fn plain(&mut self) -> String {
+        format!("plain-{}", self.chance.below(3))
+    }
+
+    fn op(&mut self) -> Op {
+        if self.simulated.directory().is_none() && !self.chance.one_in(4) {
+            return Op::MakeDirectory;
+        }
+        match self.chance.below(24) {
+            0..4 => Op::Create { prefix: self.chance.one_of(&["a-", "b-"]).to_owned() },
+            4 => Op::CreatePlain { name: self.plain() },
+            5..7 => Op::Delete(self.name()),
+            7 => Op::Marked(self.name()),
+            8..10 => Op::Write(self.name()),
+            10..12 => Op::Replace { writer: self.name(), reader: self.plain() },
+            12 => Op::MakeDirectory,
+            13 => Op::Sync,
+            14 => Op::List,
+            15..18 => Op::ListAndWatch,
+            18..23 => Op::Watch(self.name()),
+            _ => Op::Read(self.name()),
+        }
+    }
+
+    /// Asks both the same.
+    async fn send(&mut self, at: usize, op: Op) {
+        self.number += 1;
+        let number = self.number;
+        writeln!(self.log, "{at} asks {number}: {op:?}").unwrap();
+        if let Op::Watch(name) = &op {
+            self.clients[at].nodes.insert(name.clone());
+        }
+        let (kind, body) = self.request(&op);
+        let this = &mut self.clients[at];
+        let (connection, conn) = this.connections.as_mut().expect("a connection");
+        connection.send(i32::try_from(number).unwrap(), kind, &body).await;
+        self.simulated.ask(*conn, number, op.clone());
+        this.asked.insert(number, op);
+    }
+
+    /// The request as the backend sends it.
+    fn request(&self, op: &Op) -> (i32, Body) {
+        let body = Body::default();
+        match op {
+            Op::Create { prefix } => (kind::CREATE, body.create(&self.path(prefix), Made::EphemeralSequential)),
+            Op::CreatePlain { name } => (kind::CREATE, body.create(&self.path(name), Made::Ephemeral)),
+            // It is no container, so that the server does not remove it by itself.
+            Op::MakeDirectory => (kind::CREATE, body.create(&self.directory, Made::Persistent)),
+            Op::Delete(name) => (kind::DELETE, body.delete(&self.path(name))),
+            Op::Write(name) => (kind::SET_DATA, body.write(&self.path(name))),
+            Op::Marked(name) => {
+                let path = self.path(name);
+                let body = body.part(kind::SET_DATA, |body| body.write(&path));
+                (kind::MULTI, body.part(kind::DELETE, |body| body.delete(&path)).end())
+            }
+            Op::Replace { writer, reader } => {
+                let body = body.part(kind::CREATE, |body| body.create(&self.path(reader), Made::Ephemeral));
+                (kind::MULTI, body.part(kind::DELETE, |body| body.delete(&self.path(writer))).end())
+            }
+            Op::Sync => (kind::SYNC, body.text(&self.directory)),
+            Op::List => (kind::GET_CHILDREN, body.text(&self.directory).flag(false)),
+            Op::ListAndWatch => (kind::GET_CHILDREN, body.text(&self.directory).flag(true)),
+            Op::Watch(name) => (kind::GET_DATA, body.text(&self.path(name)).flag(true)),
+            Op::Read(name) => (kind::GET_DATA, body.text(&self.path(name)).flag(false)),
+            Op::SetWatches { nodes, children, since } => {
+                let nodes: Vec<String> = nodes.iter().map(|name| self.path(name)).collect();
+                let children = if *children { vec![self.directory.clone()] } else { Vec::new() };
+                let body = body.long(i64::try_from(self.base + since).unwrap());
+                (kind::SET_WATCHES, body.texts(&nodes).texts(&[]).texts(&children))
+            }
+            Op::Beat => unreachable!("it is no request about the directory"),
+        }
+    }
+
+    /// What both say on each connection is the same, in the same order.
+    async fn compare(&mut self) {
+        let (simulated, real) = self.hear().await;
+        assert_eq!(simulated, real, "the simulated servers, the real one, after:\n{}", self.log);
+    }
+
+    async fn compare_in_any_order(&mut self) {
+        let (mut simulated, mut real) = self.hear().await;
+        simulated.iter_mut().chain(&mut real).for_each(|heard| heard.sort());
+        assert_eq!(simulated, real, "the simulated servers, the real one, after:\n{}", self.log);
+    }
+
+    /// What was said to each client.
+    async fn hear(&mut self) -> (Vec<Vec<Heard>>, Vec<Vec<Heard>>) {
+        let mut simulated = vec![Vec::new(); CLIENTS];
+        for (conn, down) in self.simulated.settle() {
+            let is_its = |client: &Client| client.connections.as_ref().is_some_and(|(_, own)| *own == conn);
+            let at = self.clients.iter().position(is_its).expect("nobody else is talked to");
+            simulated[at].push(heard(down.expect("nobody is hung up on")));
+        }
+        // Whoever waits for an answer first: when it has that, all is done, and what others are told is on its way to them.
+        let (asking, others): (Vec<usize>, Vec<usize>) =
+            (0..CLIENTS).partition(|at| !self.clients[*at].asked.is_empty());
+        let mut real = vec![Vec::new(); CLIENTS];
+        for some in [asking, others] {
+            for at in &some {
+                if let Some((connection, _)) = &mut self.clients[*at].connections {
+                    connection.ping().await;
+                }
+            }
+            for at in some {
+                let Some((connection, _)) = &mut self.clients[at].connections else { continue };
+                for message in connection.said().await {
+                    real[at].push(self.real(at, message));
+                }
+            }
+        }
+        (simulated, real)
+    }
+
+    fn real(&mut self, at: usize, message: Message) -> Heard {
+        match message {
+            Message::Event { kind: DELETED | CHILDREN, path } if path == self.directory => Heard::Children,
+            Message::Event { kind, path } => {
+                let name = path.rsplit('/').next().unwrap().to_owned();
+                match kind {
+                    CHANGED => Heard::Changed(name),
+                    DELETED => Heard::Deleted(name),
+                    other => panic!("event {other} of {path}, after:\n{}", self.log),
+                }
+            }
+            Message::Reply { number, zxid, error, body } => {
+                let number = u32::try_from(number).unwrap();
+                let op = self.clients[at].asked.remove(&number).expect("a request");
+                let reply = self.reply(&op, error, &mut Parts(&body));
+                Heard::Reply { number, reply: told(reply), zxid: u64::try_from(zxid).unwrap() - self.base }
+            }
+        }
+    }
+
+    fn reply(&self, op: &Op, error: i32, body: &mut Parts<'_>) -> Reply {
+        let error = match op {
+            Op::Marked(_) | Op::Replace { .. } if error == 0 => body.failure(),
+            // As the backend takes it.
+            Op::MakeDirectory if error == NODE_EXISTS => 0,
+            _ => error,
+        };
+        match error {
+            0 => {}
+            NO_NODE => return Err(Refusal::NoNode),
+            NODE_EXISTS => return Err(Refusal::NodeExists),
+            other => panic!("{op:?} is answered {other}, after:\n{}", self.log),
+        }
+        Ok(match op {
+            Op::Create { .. } => {
+                let path = body.text();
+                self.node(path.rsplit('/').next().unwrap(), body)
+            }
+            Op::Watch(name) | Op::Read(name) => {
+                body.bytes();
+                self.node(name, body)
+            }
+            Op::List | Op::ListAndWatch => Answer::List(body.texts()),
+            _ => Answer::Done,
+        })
+    }
+
+    fn node(&self, name: &str, body: &mut Parts<'_>) -> Answer {
+        let stat = body.stat();
+        let owner = self.clients.iter().find(|client| client.real.id == stat.owner).expect("a client's node");
+        let czxid = u64::try_from(stat.czxid).unwrap() - self.base;
+        Answer::Node { name: name.to_owned(), session: owner.simulated, czxid, version: stat.version }
+    }
+
+    /// Ends all sessions: none of them ends by time in a later sequence.
+    async fn end(mut self) -> Connection {
+        for at in 0..CLIENTS {
+            while self.clients[at].simulated != 0
+                && !self.clients[at].is_closed
+                && self.clients[at].connections.is_none()
+            {
+                self.connect(at).await;
+            }
+            if self.clients[at].connections.is_some() {
+                self.close(at).await;
+            }
+        }
+        self.outsider
+    }
+}
+
+fn heard(down: Down) -> Heard {
+    match down {
+        Down::News { news: News::Changed(name), .. } => Heard::Changed(name),
+        Down::News { news: News::Deleted(name), .. } => Heard::Deleted(name),
+        Down::News { news: News::Children, .. } => Heard::Children,
+        Down::Reply { number, reply, zxid } => Heard::Reply { number, reply: told(reply), zxid },
+        other => panic!("{other:?} is said to one that is connected"),
+    }
+}
+
+/// A reply with lists in one order: a server's is any.
+fn told(mut reply: Reply) -> String {
+    if let Ok(Answer::List(names)) = &mut reply {
+        names.sort();
+    }
+    format!("{reply:?}")
+}
+
+#[tokio::test]
+async fn the_simulated_servers_answer_and_tell_what_a_real_server_does() {
+    let server = servers::ZooKeeper::start(1).await.unwrap();
+    let port = server.ports()[0];
+    let Connected::Open(mut outsider, _) = Connection::open(port, &Session::default(), 0).await else {
+        panic!("no connection")
+    };
+    for seed in 0..SEQUENCES {
+        let mut trace = Trace::silent();
+        let mut pair = Pair::begin(port, outsider, seed, &mut trace).await;
+        for _ in 0..LENGTH {
+            pair.step().await;
+        }
+        outsider = pair.end().await;
+    }
+}
