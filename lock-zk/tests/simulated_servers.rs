@@ -19,7 +19,7 @@ use lock_sim::{
 use self::raw::{Body, Connected, Connection, Made, Message, Parts, Session, kind};
 
 /// How many sequences of requests are compared, and how long they are.
-const SEQUENCES: u64 = 60;
+const SEQUENCES: u64 = 40;
 const LENGTH: u32 = 80;
 const CLIENTS: usize = 4;
 const NO_NODE: i32 = -101;
