@@ -27,10 +27,11 @@ pub(crate) fn all() -> Result<()> {
 /// Every test of the workspace. The conformance suite shares its servers among the trials of one process, so a runner that
 /// gives each test a process of its own would start them hundreds of times.
 ///
-/// What is started in the background of a script ignores SIGINT, and so does all that it starts; some tests send it.
+/// What is started in the background of a script ignores SIGINT and SIGQUIT, and so does all that it starts; some tests send
+/// them.
 pub(crate) fn tests(rest: &[String]) -> Result<()> {
     let mut test = Command::new("env");
-    test.arg("--default-signal=INT").arg(cargo().get_program());
+    test.arg("--default-signal=INT,QUIT").arg(cargo().get_program());
     run(test.args(["test", "--no-fail-fast", "--workspace", "--all-features"]).args(rest))?;
     eprintln!("all tests passed");
     Ok(())
