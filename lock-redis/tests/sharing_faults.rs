@@ -127,7 +127,7 @@ async fn readers_permits_and_a_downgraded_writer_are_renewed() {
     let downgraded = locks.rwlock("a").write().await.unwrap().downgrade().await.unwrap();
     let reader = locks.rwlock("a").read().await.unwrap();
     let permit = locks.semaphore("a", 1).acquire().await.unwrap();
-    Clock::boot().sleep(3 * SECOND).await;
+    Clock::boot().sleep(4 * SECOND).await;
     assert!(downgraded.is_valid() && reader.is_valid() && permit.is_valid());
     assert!(locks.semaphore("a", 1).try_acquire().await.unwrap().is_none());
     assert!(locks.rwlock("a").try_write().await.unwrap().is_none());
@@ -140,7 +140,7 @@ async fn a_writer_that_only_listens_keeps_readers_out_for_as_long_as_it_waits() 
     let reader = readers.rwlock("a").read().await.unwrap();
     let waiting = tokio::spawn(async move { writers.rwlock("a").write().await });
     until_noted(&mut server, 1).await;
-    let until = after(3 * SECOND);
+    let until = after(4 * SECOND);
     while Clock::boot().now() < until {
         assert!(readers.rwlock("a").try_read().await.unwrap().is_none(), "a reader overtook the waiting writer");
     }
