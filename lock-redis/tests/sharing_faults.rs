@@ -127,8 +127,14 @@ async fn readers_permits_and_a_downgraded_writer_are_renewed() {
     let downgraded = locks.rwlock("a").write().await.unwrap().downgrade().await.unwrap();
     let reader = locks.rwlock("a").read().await.unwrap();
     let permit = locks.semaphore("a", 1).acquire().await.unwrap();
-    Clock::boot().sleep(4 * SECOND).await;
-    assert!(downgraded.is_valid() && reader.is_valid() && permit.is_valid());
+    let renewed = permit.valid_until().unwrap().saturating_add(4 * SECOND);
+    let ends = || [downgraded.valid_until(), reader.valid_until(), permit.valid_until()];
+    soon(async {
+        while ends().iter().any(|until| until.expect("it is still held") < renewed) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     assert!(locks.semaphore("a", 1).try_acquire().await.unwrap().is_none());
     assert!(locks.rwlock("a").try_write().await.unwrap().is_none());
 }

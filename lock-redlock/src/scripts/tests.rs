@@ -29,6 +29,12 @@ impl Server {
         Self { redis, node, keys: LockKeys::new("lock", &LockName::new("a").unwrap()) }
     }
 
+    /// The node's clock.
+    async fn time(&self) -> Duration {
+        let (seconds, micros): (u64, u64) = self.redis.ask("TIME", &[]).await.unwrap();
+        Duration::from_micros(seconds * 1_000_000 + micros)
+    }
+
     async fn vote(&self, value: &str, proposal: u64, place: Option<&Place>) -> Ballot {
         self.vote_for(Kind::Writer, value, proposal, place).await
     }
@@ -447,8 +453,9 @@ async fn the_note_of_a_writer_that_died_goes_when_another_writer_waits() {
     server.granted("x:1", wall_micros()).await;
     let short = Duration::from_millis(20);
     server.vote("d:1", wall_micros(), Some(&Place { ttl: short, ..place("dead", 1) })).await;
-    // Until the node's clock has passed the end of that note.
-    Clock::boot().sleep(short * 2).await;
+    let ends = server.time().await + short;
+    let passed = async { while server.time().await <= ends + Duration::from_millis(1) {} };
+    Clock::boot().timeout(TTL, passed).await.expect("the node's clock goes on");
     server.vote("y:1", wall_micros(), Some(&place("alive", 2))).await;
     let mut connection = server.redis.connection().await.unwrap();
     let lock = server.keys.0.lock();
