@@ -25,19 +25,28 @@ pub struct RedisKeys {
     beginning: String,
     /// Whether the beginning is the whole lock key.
     is_one_lock: bool,
+    /// Whether sets whose members have all ended may stay.
+    ended_members: bool,
 }
 
 impl RedisKeys {
     /// Those of one lock, by its lock key, as `{prefix:name}`.
     #[must_use]
     pub fn of_lock(lock_key: impl Into<String>) -> Self {
-        Self { beginning: lock_key.into(), is_one_lock: true }
+        Self { beginning: lock_key.into(), is_one_lock: true, ended_members: false }
     }
 
     /// Those of all locks whose lock keys begin so. Their names have no brace in them.
     #[must_use]
     pub fn beginning_with(beginning: impl Into<String>) -> Self {
-        Self { beginning: beginning.into(), is_one_lock: false }
+        Self { beginning: beginning.into(), is_one_lock: false, ended_members: false }
+    }
+
+    /// Where somebody may have died: sets of members may stay for the moment that they do after the last of them has ended.
+    #[must_use]
+    pub const fn with_ended_members(mut self) -> Self {
+        self.ended_members = true;
+        self
     }
 
     /// A pattern for `KEYS` that matches all of them.
@@ -68,7 +77,7 @@ impl RedisKeys {
     #[must_use]
     pub fn left(&self, found: impl IntoIterator<Item = (String, i64)>) -> Vec<String> {
         let is_left = |(key, ttl): &(String, i64)| {
-            *ttl != KEY_IS_GONE && self.part(key).is_some_and(|part| !is_meant_to_stay(part, *ttl))
+            *ttl != KEY_IS_GONE && self.part(key).is_some_and(|part| !self.may_stay(part, *ttl))
         };
         let words = |(key, ttl): (String, i64)| match ttl {
             0.. => format!("the key {key} (for another {ttl} ms)"),
@@ -103,17 +112,19 @@ impl RedisKeys {
         };
         (part.is_empty() || (part.starts_with(':') && !part.contains('}'))).then_some(part)
     }
-}
 
-/// Whether a key that adds `part` to its lock key, and goes in `ttl` ms, may be there without anybody who holds or waits:
-/// the counter behind the token goes when the clock has passed it, the note of an undone attempt goes soon, and what is kept
-/// of members goes a moment after the last of them has ended. None of them is without an end.
-fn is_meant_to_stay(part: &str, ttl: i64) -> bool {
-    let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
-    match part {
-        ":token" => ttl >= 0,
-        ":readers" | ":reading" | ":permits" | ":permitted" | ":writers" | ":writing" => ends_within(AFTER_MEMBERS),
-        note => note.starts_with(":undone:") && ends_within(LONGEST_NOTE),
+    /// Whether a key that adds `part` to its lock key, and goes in `ttl` ms, may be there without anybody who holds or
+    /// waits: the counter behind the token goes when the clock has passed it, the note of an undone attempt goes soon. None
+    /// of them is without an end.
+    fn may_stay(&self, part: &str, ttl: i64) -> bool {
+        let ends_within = |limit: Duration| u64::try_from(ttl).is_ok_and(|ttl| Duration::from_millis(ttl) <= limit);
+        match part {
+            ":token" => ttl >= 0,
+            ":readers" | ":reading" | ":permits" | ":permitted" | ":writers" | ":writing" => {
+                self.ended_members && ends_within(AFTER_MEMBERS)
+            }
+            note => note.starts_with(":undone:") && ends_within(LONGEST_NOTE),
+        }
     }
 }
 
@@ -183,7 +194,7 @@ mod tests {
 
     fn left(keys: &[(&str, i64)]) -> Vec<String> {
         let found = keys.iter().map(|(part, ttl)| (format!("{{lock:a}}{part}"), *ttl));
-        RedisKeys::of_lock("{lock:a}").left(found)
+        RedisKeys::of_lock("{lock:a}").with_ended_members().left(found)
     }
 
     #[test]
@@ -199,6 +210,15 @@ mod tests {
     #[test]
     fn a_counter_a_tombstone_and_members_that_have_ended_are_not() {
         assert!(left(&[(":token", DAY), (":undone:0a1b", 5_000), (":undone:w@12", 1), (":writing", 999)]).is_empty());
+    }
+
+    #[test]
+    fn where_nobody_has_died_no_members_stay_either() {
+        for part in [":readers", ":reading", ":permits", ":permitted", ":writers", ":writing"] {
+            let found = [(format!("{{lock:a}}{part}"), 1)];
+            assert_eq!(RedisKeys::of_lock("{lock:a}").left(found.clone()).len(), 1, "{part}");
+            assert_eq!(RedisKeys::beginning_with("{lock:").left(found).len(), 1, "{part}");
+        }
     }
 
     #[test]

@@ -124,8 +124,8 @@ impl ZkLease {
         Error::no_answer(self.session().config().url(), reason)
     }
 
-    /// Resolves with an error when there is no hope for an answer any more, or none has come within `limit`, for something that was
-    /// sent.
+    /// Resolves with an error when there is no hope for an answer any more, or none has come within `limit`, for something
+    /// that was sent.
     async fn unanswered(&self, what: &str, limit: std::time::Duration) -> Error {
         let session = self.session();
         tokio::select! {

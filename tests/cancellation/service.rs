@@ -212,5 +212,5 @@ fn left_in_files(root: &Path, names: &[LockName]) -> io::Result<Vec<String>> {
 /// What a node has of the locks of a batch, whose names begin alike.
 async fn left_in_redis(mut node: MultiplexedConnection, names: &[LockName]) -> redis::RedisResult<Vec<String>> {
     let batch = names[0].as_str().split('.').next().unwrap_or_default();
-    RedisKeys::beginning_with(format!("{{lock:{batch}.")).left_on(&mut node).await
+    RedisKeys::beginning_with(format!("{{lock:{batch}.")).with_ended_members().left_on(&mut node).await
 }

@@ -70,7 +70,7 @@ pub(super) enum Keys {
 
 /// Asks one server of Redis what it has; `None` when it does not answer.
 pub(super) async fn residue(server: &Server, prefix: &str) -> Option<Keys> {
-    let locks = RedisKeys::beginning_with(format!("{{{prefix}:"));
+    let locks = RedisKeys::beginning_with(format!("{{{prefix}:")).with_ended_members();
     let mut question = redis::pipe();
     question.atomic().cmd("ROLE").cmd("KEYS").arg(locks.pattern());
     let (role, keys): (Value, Vec<String>) = server.ask(&question).await?;
