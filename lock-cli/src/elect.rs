@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     arguments::Elect,
-    failure::{Failure, UNAVAILABLE, say},
+    failure::{Failure, LOST, UNAVAILABLE, say},
     follow::{follow, now},
     grip::Grip,
     run::{Connected, Held, close, connect, refused, settle, signalled, while_held},
@@ -57,7 +57,7 @@ enum Term {
 async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'_>) -> Term {
     let (ended, grip) = match while_held(signals, campaign(locks, options), job).await {
         Held::Ended(ended, grip) => (ended, grip),
-        Held::Not(failure) if failure.status == UNAVAILABLE => return Term::Over(Err(failure)),
+        Held::Not(failure) if [UNAVAILABLE, LOST].contains(&failure.status) => return Term::Over(Err(failure)),
         // Neither a wrong setting nor a command that cannot be run gets better.
         Held::Not(failure) => return Term::Last(Err(failure)),
         Held::Interrupted(status) => return Term::Last(Ok(status)),

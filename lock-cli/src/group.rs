@@ -16,17 +16,21 @@ pub(crate) fn send(group: Pid, signal: Signal) {
     let _ = killpg(group, signal);
 }
 
-/// Ends `group`: SIGTERM to all of it, and SIGKILL to what is left after `kill_after` or when nobody but its leader is
-/// left. The leader is the guardian, which no SIGTERM ends; it goes last, so the group's number cannot become another's.
+/// Asks all of `group` to end.
+pub(crate) fn ask_to_end(group: Pid) {
+    send(group, Signal::SIGTERM);
+    // A stopped process gets the other signal only when it goes on.
+    send(group, Signal::SIGCONT);
+}
+
+/// Ends `group`, which was asked to: SIGKILL to what is left of it after `kill_after` or when nobody but its leader is left.
+/// The leader is the guardian, which no SIGTERM ends; it goes last, so the group's number cannot become another's.
 ///
 /// The command itself may go at once on SIGTERM, as a shell does, while what it started still cleans up: so it is the
 /// whole group that is waited for.
 pub(crate) async fn end(group: Pid, kill_after: Duration) {
     let clock = Clock::boot();
     let deadline = clock.now().saturating_add(kill_after);
-    send(group, Signal::SIGTERM);
-    // A stopped process gets the other signal only when it goes on.
-    send(group, Signal::SIGCONT);
     while clock.now() < deadline && has_members(group) {
         clock.sleep(LOOK).await;
     }

@@ -1,10 +1,11 @@
 //! The guardian: a second process of `lock run`, so that the command does not go on without the lock when the first one is
 //! killed or stopped.
 //!
-//! It leads the command's process group, and reads from a pipe what `lock run` knows of the lock's validity. When the pipe
-//! closes without a farewell (`lock run` was killed), or the validity passes without news (`lock run` is stopped or
-//! starved), it ends the group. A signal of the kernel to the children of a dead process (`PR_SET_PDEATHSIG`) would reach the
-//! command only, not what the command started, and would not fire for a process that is merely stopped.
+//! It leads the command's process group, and reads from a pipe what `lock run` knows of the lock's validity: the first of it
+//! is in the pipe before the command runs. When the pipe closes without a farewell (`lock run` was killed), or the validity
+//! passes without news (`lock run` is stopped or starved), it ends the group; an end that `lock run` has begun it completes.
+//! A signal of the kernel to the children of a dead process (`PR_SET_PDEATHSIG`) would reach the command only, not what the
+//! command started, and would not fire for a process that is merely stopped.
 
 use std::{io, os::fd::AsFd, process::Stdio, time::Duration};
 
@@ -32,7 +33,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 enum Message {
     /// The lock is held until then, unless it is told otherwise.
     Until(BootInstant),
-    /// `lock run` is ending the group itself.
+    /// `lock run` has asked the group to end.
     Ending,
     /// The command has ended by itself; what it left in the background may stay.
     Farewell,
@@ -65,7 +66,7 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts it, in a new process group that it leads.
+    /// Starts it, in a new process group that it leads. It acts only once it was told until when the lock is held.
     pub(crate) async fn start(kill_after: Duration) -> io::Result<Self> {
         let mut process = Command::new("/proc/self/exe")
             .arg("guardian")
@@ -100,7 +101,8 @@ impl Guardian {
 
     /// Ends the group, and the guardian with it.
     pub(crate) async fn end_group(&mut self, kill_after: Duration) {
-        // It must not send a second SIGTERM in the middle; should this process be killed now, the pipe still closes.
+        group::ask_to_end(self.group);
+        // It does not ask a second time, and sees to the end should this process be stopped or killed now.
         let _ = self.tell(Message::Ending).await;
         group::end(self.group, kill_after).await;
         let _ = Clock::boot().timeout(LIMIT, self.process.wait()).await;
@@ -132,16 +134,19 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
         let line = tokio::select! {
             biased;
             line = lines.next_line() => line.ok().flatten(),
-            () = passed(clock, until) => break "`lock run` has not renewed it in time",
+            () = passed(clock, until) => break Some("`lock run` has not renewed it in time"),
         };
         match line.as_deref().and_then(Message::read) {
             Some(Message::Until(later)) => until = Some(later),
-            Some(Message::Ending) => until = None,
+            Some(Message::Ending) => break None,
             Some(Message::Farewell) => return Ok(0),
-            None => break "`lock run` was killed",
+            None => break Some("`lock run` was killed"),
         }
     };
-    say(format_args!("the lock is lost: {why}; ending the command"));
+    if let Some(why) = why {
+        say(format_args!("the lock is lost: {why}; ending the command"));
+        group::ask_to_end(getpgrp());
+    }
     group::end(getpgrp(), kill_after).await;
     // Not reached: the last signal is for the guardian, too.
     Ok(0)

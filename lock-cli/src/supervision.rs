@@ -13,7 +13,7 @@ use nix::{
 use tokio::process::{Child, Command};
 
 use crate::{
-    failure::{Failure, NOT_FOUND, NOT_RUN, SIGNALLED, say},
+    failure::{Failure, LOST, NOT_FOUND, NOT_RUN, SIGNALLED, say},
     grip::Grip,
     group,
     guardian::Guardian,
@@ -57,6 +57,8 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Supervision<'a> {
     grip: &'a Grip,
     guardian: Guardian,
+    /// What the guardian was told before the command was started.
+    promised: BootInstant,
     command: Child,
     terminal: Option<Terminal>,
     kill_after: Duration,
@@ -69,14 +71,19 @@ impl<'a> Supervision<'a> {
     pub(crate) async fn start(grip: &'a Grip, job: &Job<'_>) -> Result<Self, Failure> {
         let limit = job.max_hold.map(|limit| Clock::boot().now().saturating_add(limit));
         let kill_after = job.kill_after;
-        let guardian = Guardian::start(kill_after).await?;
+        let mut guardian = Guardian::start(kill_after).await?;
+        // Before the command runs: should this process be stopped or starved from then on, the guardian knows when to act.
+        let promised = grip.validity().valid_until().ok_or_else(|| too_late(grip))?;
+        guardian.promise(promised).await?;
         let terminal = Terminal::of_stdin();
         // Before the command runs, so that its first read from the terminal does not stop it.
         if let Some(terminal) = &terminal {
             terminal.give(guardian.group());
         }
         match command(grip, job, guardian.group()).spawn() {
-            Ok(command) => Ok(Self { grip, guardian, command, terminal, kill_after, limit, interrupted: false }),
+            Ok(command) => {
+                Ok(Self { grip, guardian, promised, command, terminal, kill_after, limit, interrupted: false })
+            }
             Err(error) => {
                 if let Some(terminal) = &terminal {
                     terminal.take_back(guardian.group());
@@ -107,10 +114,10 @@ impl<'a> Supervision<'a> {
     }
 
     async fn until_ended_or_lost(&mut self, signals: &mut Signals) -> Result<ExitStatus, String> {
-        let Self { grip, guardian, command, terminal, kill_after, limit, interrupted } = self;
+        let Self { grip, guardian, promised, command, terminal, kill_after, limit, interrupted } = self;
         let group = guardian.group();
         let grace = (grip.validity().remaining() / GRACE).min(*kill_after);
-        let mut lost = pin!(watch(grip, guardian, grace, *limit));
+        let mut lost = pin!(watch(grip, guardian, *promised, grace, *limit));
         loop {
             let pid = command.id();
             tokio::select! {
@@ -153,27 +160,39 @@ fn command(grip: &Grip, job: &Job<'_>, group: Pid) -> Command {
     command
 }
 
+/// The lock was lost before the command was started.
+fn too_late(grip: &Grip) -> Failure {
+    Failure::new(LOST, format!("{}; the command was not run", lost(grip, Duration::ZERO, None)))
+}
+
 fn not_run(job: &Job<'_>, error: &io::Error) -> Failure {
     let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
     Failure::new(status, format!("cannot run {:?}: {error}", job.command[0]))
 }
 
 /// Returns why the lock is lost, or is about to be: when no renewal came in time, the command is given `grace` of what is
-/// left to end in. Until then it keeps the guardian informed.
-async fn watch(grip: &Grip, guardian: &mut Guardian, grace: Duration, limit: Option<BootInstant>) -> String {
+/// left to end in. Until then it keeps the guardian informed, which was told `until` already.
+async fn watch(
+    grip: &Grip,
+    guardian: &mut Guardian,
+    mut until: BootInstant,
+    grace: Duration,
+    limit: Option<BootInstant>,
+) -> String {
     let validity = grip.validity();
     let mut guarded = true;
     loop {
-        let Some(until) = validity.valid_until().filter(|_| validity.remaining() > grace) else {
-            return lost(grip, grace, limit);
-        };
-        if guarded && guardian.promise(until).await.is_err() {
-            guarded = false;
-            say("the guardian process has ended; should `lock` be killed, the command will go on");
-        }
         tokio::select! {
             _ = validity.lost() => return lost(grip, grace, limit),
             () = Clock::boot().sleep_until(until.saturating_sub(grace)) => {}
+        }
+        match validity.valid_until().filter(|_| validity.remaining() > grace) {
+            Some(later) => until = later,
+            None => return lost(grip, grace, limit),
+        }
+        if guarded && guardian.promise(until).await.is_err() {
+            guarded = false;
+            say("the guardian process has ended; should `lock` be killed, the command will go on");
         }
     }
 }

@@ -3,9 +3,13 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use lock::{Guard, Locks, fence::redis::FencedKey};
+use lock::{Clock, Guard, Locks, fence::redis::FencedKey};
 use lock_lab::servers::Redis;
 use nix::{
     sys::signal::{Signal, killpg},
@@ -18,12 +22,16 @@ use crate::common::{Running, group_of, kill, services::Service, within};
 on_each_service! {
     what_a_command_writes_after_its_stopped_lock_run_lost_the_lock_is_refused_and_it_is_ended,
     a_command_that_was_stopped_together_with_its_lock_run_is_refused_and_ended_when_they_go_on,
+    a_command_that_does_not_end_when_told_is_killed_although_its_lock_run_is_stopped_meanwhile,
     a_stopped_program_finds_its_guard_lost_at_its_first_look_a_hundred_times_of_a_hundred,
 }
 
 /// How many programs are stopped together, and how often.
 const PROGRAMS: usize = 25;
 const STOPS: usize = 4;
+
+/// How often a process is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// An example of this package, which cargo builds beside the tests.
 fn example(name: &str) -> PathBuf {
@@ -99,6 +107,30 @@ async fn a_command_that_was_stopped_together_with_its_lock_run_is_refused_and_en
     scene.running.signal("CONT");
     scene.running.expect("told to end").await;
     scene.end(next).await;
+}
+
+async fn a_command_that_does_not_end_when_told_is_killed_although_its_lock_run_is_stopped_meanwhile(service: Service) {
+    let mut scene = Scene::new(service).await;
+    scene.service.delete("a").await;
+    scene.running.expect("told to end").await;
+    scene.running.signal("STOP");
+    let writer = scene.writer.to_string();
+    within(async {
+        while is_alive(&writer) {
+            Clock::boot().sleep(LOOK).await;
+        }
+    })
+    .await;
+    scene.running.signal("CONT");
+    scene.running.all_end().await;
+    assert_eq!(scene.running.end().await.code(), Some(76), "{}", scene.running.stderr().await);
+}
+
+/// Whether that process runs. One that has ended stays listed until its parent asks for its status.
+fn is_alive(pid: &str) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+    !fields.trim_start().starts_with('Z')
 }
 
 async fn a_stopped_program_finds_its_guard_lost_at_its_first_look_a_hundred_times_of_a_hundred(service: Service) {

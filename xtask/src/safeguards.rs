@@ -34,6 +34,9 @@ struct Safeguard {
     broken: String,
     /// The arguments of `cargo test` that run the test which fails then.
     test: Vec<String>,
+    /// The arguments of `cargo build` that build what the test starts, beside itself.
+    #[serde(default)]
+    build: Vec<String>,
     /// The environment that the broken copy needs to fail quickly, such as a fixed seed.
     #[serde(default)]
     env: std::collections::BTreeMap<String, String>,
@@ -104,20 +107,26 @@ fn copy_workspace(root: &Path, copy: &Path) -> Result<()> {
 
 /// Runs the safeguard's test in the copy; whether it passed. A copy that does not build is an error.
 fn test(safeguard: &Safeguard, copy: &Path, scratch: &Path) -> Result<bool> {
-    let cargo = |args: &[&str]| {
+    let cargo = |what: &str, args: &[&str]| {
         let mut command = Command::new("cargo");
-        command.arg("test").args(args).current_dir(copy);
+        command.arg(what).args(args).current_dir(copy);
         command.env("CARGO_TARGET_DIR", scratch.join("target")).envs(&safeguard.env);
         command.stdin(Stdio::null());
         command
     };
     let end = safeguard.test.iter().position(|arg| arg == "--").unwrap_or(safeguard.test.len());
-    let mut build: Vec<_> = safeguard.test[..end].iter().map(String::as_str).collect();
-    build.push("--no-run");
-    let built = cargo(&build).output()?;
-    ensure!(built.status.success(), "{}: {}", safeguard.name, String::from_utf8_lossy(&built.stderr));
-    let all: Vec<_> = safeguard.test.iter().map(String::as_str).collect();
-    let ran = cargo(&all).output()?;
+    let build = |what: &str, args: &[&str]| {
+        let built = cargo(what, args).output()?;
+        ensure!(built.status.success(), "{}: {}", safeguard.name, String::from_utf8_lossy(&built.stderr));
+        Ok(())
+    };
+    if !safeguard.build.is_empty() {
+        build("build", &words(&safeguard.build))?;
+    }
+    let mut tests = words(&safeguard.test[..end]);
+    tests.push("--no-run");
+    build("test", &tests)?;
+    let ran = cargo("test", &words(&safeguard.test)).output()?;
     let output = String::from_utf8_lossy(&ran.stdout);
     ensure!(
         output.contains("1 passed") || output.contains("1 failed"),
@@ -125,6 +134,10 @@ fn test(safeguard: &Safeguard, copy: &Path, scratch: &Path) -> Result<bool> {
         safeguard.name
     );
     Ok(ran.status.success())
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
 }
 
 #[cfg(test)]
