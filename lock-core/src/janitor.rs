@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{Backoff, BootInstant, Clock, Error};
 
@@ -13,13 +13,14 @@ pub struct Janitor {
     clock: Clock,
     runtime: Handle,
     tasks: TaskTracker,
+    given_up: CancellationToken,
 }
 
 impl Janitor {
     /// A janitor whose work runs on `runtime`.
     #[must_use]
     pub fn new(clock: Clock, runtime: Handle) -> Self {
-        Self { clock, runtime, tasks: TaskTracker::new() }
+        Self { clock, runtime, tasks: TaskTracker::new(), given_up: CancellationToken::new() }
     }
 
     /// Calls `attempt` until it succeeds or `until` has passed (when what was left has ended by its ttl), with growing
@@ -30,7 +31,7 @@ impl Janitor {
         A: Future<Output = Result<(), Error>> + Send,
     {
         let clock = self.clock;
-        let work = async move {
+        self.spawn(async move {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             while let Err(error) = attempt().await {
                 if clock.now() >= until {
@@ -40,8 +41,7 @@ impl Janitor {
                 tracing::debug!(what, %error, "not cleaned yet");
                 clock.sleep(backoff.pause()).await;
             }
-        };
-        self.tasks.spawn_on(work, &self.runtime);
+        });
     }
 
     /// Runs `work` in the background, once.
@@ -49,14 +49,59 @@ impl Janitor {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        let given_up = self.given_up.clone();
+        let work = async move {
+            given_up.run_until_cancelled(work).await;
+        };
         self.tasks.spawn_on(work, &self.runtime);
     }
 
-    /// Waits until everything is clean, for at most `limit`. Returns whether it is.
-    pub async fn drain(&self, limit: Duration) -> bool {
+    /// Waits until everything is clean, for at most `limit`, and gives up what is not, for the connection ends. Returns
+    /// whether all was clean.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the work goes on.
+    pub async fn close(&self, limit: Duration) -> bool {
         self.tasks.close();
-        let drained = self.clock.timeout(limit, self.tasks.wait()).await.is_some();
+        let clean = self.clock.timeout(limit, self.tasks.wait()).await.is_some();
+        if !clean {
+            self.given_up.cancel();
+        }
         self.tasks.reopen();
-        drained
+        clean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::pending,
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering},
+        },
+    };
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_clean_in_time_is_given_up() {
+        let clock = Clock::runtime();
+        let janitor = Janitor::new(clock, Handle::current());
+        let (tried, until) = (Arc::new(AtomicU32::new(0)), clock.now().saturating_add(Duration::from_secs(3600)));
+        let attempts = Arc::clone(&tried);
+        janitor.clean("a test", until, move || {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            async { Err(Error::Closed) }
+        });
+        janitor.spawn(pending());
+        let limit = Duration::from_secs(1);
+        assert!(clock.timeout(limit / 2, janitor.close(limit)).await.is_none(), "it waits");
+        assert!(!janitor.close(limit).await);
+        let before = tried.load(Ordering::Relaxed);
+        assert!(before > 1, "it was tried again although the first one that closed was not patient");
+        clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(tried.load(Ordering::Relaxed), before);
+        assert!(janitor.close(limit).await, "nothing is left");
     }
 }

@@ -254,7 +254,7 @@ impl Backend for Redis {
         self.closed.cancel();
         let until = self.clock.now().saturating_add(limit);
         let released = self.clock.timeout(limit, self.release_all()).await.is_some();
-        let clean = self.janitor.drain(until.saturating_since(self.clock.now())).await;
+        let clean = self.janitor.close(until.saturating_since(self.clock.now())).await;
         self.servers.close();
         if released && clean {
             return Ok(());

@@ -15,6 +15,7 @@ use crate::{
     quorum::Verdict,
     round::{Attempt, Lost, Round, Won, leave_line},
     scripts::{LockKeys, intent_kept},
+    waiting::Listener,
 };
 
 /// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
@@ -34,6 +35,8 @@ pub(crate) struct Acquisition {
     name: LockName,
     /// What is tried; each round has a value of its own, so that the undo of one never meets another.
     attempt: Attempt,
+    /// `None` for one that does not wait.
+    listener: Option<Listener>,
     id: String,
     rounds: u32,
     backoff: Backoff,
@@ -52,7 +55,8 @@ enum Ended {
 impl Acquisition {
     pub(crate) fn new(redlock: Arc<Redlock>, kind: Kind, request: Request, stop: CancellationToken) -> Self {
         let keys = LockKeys::new(&redlock.panel.config.prefix, &request.name);
-        let waiter = (request.wait != Wait::No).then(|| Arc::new(redlock.waiters.enter(keys.common().lock())));
+        let entered = (request.wait != Wait::No).then(|| redlock.waiters.enter(keys.common().lock()));
+        let (waiter, listener) = entered.map(|(waiter, listener)| (Arc::new(waiter), listener)).unzip();
         let attempt = Attempt {
             kind,
             keys,
@@ -64,6 +68,7 @@ impl Acquisition {
         Self {
             name: request.name,
             attempt,
+            listener,
             id: uuid::Uuid::new_v4().simple().to_string(),
             rounds: 0,
             backoff: new_backoff(),
@@ -103,8 +108,8 @@ impl Acquisition {
     async fn round(&mut self) -> Ended {
         self.rounds += 1;
         self.attempt.value = format!("{}:{}", self.id, self.rounds);
-        if let Some(waiter) = &self.attempt.waiter {
-            waiter.look();
+        if let Some(listener) = &mut self.listener {
+            listener.look();
         }
         let panel = &self.redlock.panel;
         let proposal = self.redlock.proposals.next();
@@ -172,10 +177,9 @@ impl Acquisition {
             }
             Lost::Contested | Lost::Outage(_) | Lost::Late(_) => self.backoff.pause(),
         };
-        let waiter = self.attempt.waiter.clone();
         let news = async {
-            match &waiter {
-                Some(waiter) => waiter.news(&panel, &self.attempt.keys).await,
+            match &mut self.listener {
+                Some(listener) => listener.news(&panel, &self.attempt.keys).await,
                 None => std::future::pending().await,
             }
         };
@@ -196,7 +200,6 @@ impl Acquisition {
         let mut left = panel.ask(leave, held);
         let answers = left.settle_down(&panel, panel.majority()).await;
         let attempt = self.attempt.clone();
-        // Its number may be used again when the attempt is dropped.
         panel.janitor.clone().spawn(async move { leave_line(&panel, &attempt, answers, left).await });
     }
 

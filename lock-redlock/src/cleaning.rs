@@ -9,9 +9,9 @@ use std::{
 use lock_core::{Backoff, BootInstant};
 use lock_redis::{node::ScriptCall, scripts::held};
 
-use crate::{panel::Panel, waiting::Waiter};
+use crate::panel::Panel;
 
-/// How many calls go to a node in one burst.
+/// How many calls go to a node in one burst. After one that failed a single call finds out whether the node works again.
 const BURST: usize = 256;
 /// The first pause after a burst that failed is below this.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -25,9 +25,6 @@ pub(crate) struct Rest {
     pub(crate) call: ScriptCall,
     /// When it has ended by its ttl.
     pub(crate) until: BootInstant,
-    /// Whose number is not to be used again before.
-    #[expect(dead_code, reason = "it is kept only to be dropped in the end")]
-    pub(crate) waiter: Option<Arc<Waiter>>,
 }
 
 /// The list of one node. One task works it off, however long it is: a node that stands still leaves thousands of releases
@@ -51,17 +48,21 @@ impl Cleaning {
         })
     }
 
-    /// What is to be sent next; with nothing the work is done.
-    fn take(&self) -> Vec<Rest> {
+    /// What is to be sent next, no more than `most`; with nothing the work is done.
+    fn take(&self, most: usize) -> Vec<Rest> {
         self.list(|list| {
-            let burst = list.rest.len().min(BURST);
+            let burst = list.rest.len().min(most);
             list.is_worked_off = burst > 0;
             list.rest.drain(..burst).collect()
         })
     }
 
-    fn put_back(&self, rest: Vec<Rest>) {
-        self.list(|list| list.rest.extend(rest));
+    /// Adds what failed to the end of the list, and leaves out what has ended by now. Returns what that is.
+    fn put_back(&self, failed: Vec<Rest>, now: BootInstant) -> Vec<Rest> {
+        self.list(|list| {
+            list.rest.extend(failed);
+            list.rest.extract_if(.., |rest| rest.until <= now).collect()
+        })
     }
 
     fn list<T>(&self, work: impl FnOnce(&mut List) -> T) -> T {
@@ -81,8 +82,9 @@ impl Panel {
 async fn work_off(panel: Arc<Panel>, node: usize) {
     let list = &panel.cleaning[node];
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut most = BURST;
     loop {
-        let burst = list.take();
+        let burst = list.take(most);
         if burst.is_empty() {
             return;
         }
@@ -90,19 +92,21 @@ async fn work_off(panel: Arc<Panel>, node: usize) {
         let answers = panel.nodes[node].run(&calls).await;
         let mut failed = Vec::new();
         for (rest, answer) in burst.into_iter().zip(answers) {
-            let Err(error) = answer.and_then(|answer| held(&answer)) else { continue };
-            if panel.clock().now() < rest.until {
+            if let Err(error) = answer.and_then(|answer| held(&answer)) {
+                tracing::debug!(what = rest.what, node = %panel.address(node), %error, "not cleaned yet");
                 failed.push(rest);
-            } else {
-                tracing::debug!(what = rest.what, node = %panel.address(node), %error, "left to its ttl");
             }
         }
         if failed.is_empty() {
             backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        } else {
-            list.put_back(failed);
-            panel.clock().sleep(backoff.pause()).await;
+            most = BURST;
+            continue;
         }
+        for rest in list.put_back(failed, panel.clock().now()) {
+            tracing::debug!(what = rest.what, node = %panel.address(node), "left to its ttl");
+        }
+        most = 1;
+        panel.clock().sleep(backoff.pause()).await;
     }
 }
 
@@ -114,19 +118,19 @@ mod tests {
     static NOTHING: Script = Script::new("return 1");
 
     fn rest() -> Rest {
-        Rest { what: "a test", call: ScriptCall::new(&NOTHING), until: BootInstant::from_nanos(1), waiter: None }
+        Rest { what: "a test", call: ScriptCall::new(&NOTHING), until: BootInstant::from_nanos(1) }
     }
 
     #[test]
     fn one_task_works_a_list_off_and_the_next_begins_when_it_was_empty() {
         let list = Cleaning::default();
         assert!(list.add(rest()) && !list.add(rest()));
-        let burst = list.take();
+        let burst = list.take(BURST);
         assert_eq!(burst.len(), 2);
-        list.put_back(burst);
+        assert!(list.put_back(burst, BootInstant::from_nanos(0)).is_empty());
         assert!(!list.add(rest()), "it still is at work");
-        assert_eq!(list.take().len(), 3);
-        assert!(list.take().is_empty() && list.add(rest()));
+        assert_eq!(list.take(BURST).len(), 3);
+        assert!(list.take(BURST).is_empty() && list.add(rest()));
     }
 
     #[test]
@@ -135,6 +139,17 @@ mod tests {
         for _ in 0..BURST + 1 {
             list.add(rest());
         }
-        assert_eq!((list.take().len(), list.take().len()), (BURST, 1));
+        assert_eq!((list.take(BURST).len(), list.take(BURST).len()), (BURST, 1));
+    }
+
+    #[test]
+    fn what_has_ended_is_left_out_once_the_node_was_tried() {
+        let list = Cleaning::default();
+        for _ in 0..3 {
+            list.add(rest());
+        }
+        let probe = list.take(1);
+        assert_eq!(list.put_back(probe, BootInstant::from_nanos(1)).len(), 3);
+        assert!(list.take(BURST).is_empty());
     }
 }

@@ -147,7 +147,7 @@ async fn clean_the_rest(
 
 fn clean(panel: &Arc<Panel>, node: usize, call: ScriptCall, ttl: Duration) {
     let until = panel.clock().now().saturating_add(ttl);
-    panel.clean(node, Rest { what: "release", call, until, waiter: None });
+    panel.clean(node, Rest { what: "release", call, until });
 }
 
 impl RedlockLease {

@@ -70,7 +70,7 @@ mod tests {
     use crate::waiting::Waiters;
 
     fn waiter() -> Arc<Waiter> {
-        Arc::new(Waiters::new("c".to_owned(), Clock::boot()).enter("a"))
+        Arc::new(Waiters::new("c".to_owned(), Clock::boot()).enter("a").0)
     }
 
     #[test]

@@ -253,12 +253,12 @@ impl Round {
     /// Leaves it to the janitor to undo this round on `node`. One that goes on waiting keeps its place in line: it may have
     /// been granted since.
     fn clean(&self, node: usize, leaves: bool) {
-        let (call, waiter) = match leaves {
-            true => (self.attempt.undo(node, false, true), self.attempt.waiter.clone()),
-            false => (undo(&self.attempt.keys, &self.attempt.value, true, Line::None), None),
+        let call = match leaves {
+            true => self.attempt.undo(node, false, true),
+            false => undo(&self.attempt.keys, &self.attempt.value, true, Line::None),
         };
         let until = self.panel.clock().now().saturating_add(self.attempt.ttl);
-        self.panel.clean(node, Rest { what: "undo", call, until, waiter });
+        self.panel.clean(node, Rest { what: "undo", call, until });
     }
 
     /// Goes on after a grant, in the background: nodes that grant late join the lease, and all forget that this one waits.
@@ -308,7 +308,7 @@ pub(crate) async fn leave_line(
         for (node, answer) in answers.drain(..) {
             if let (Err(_), Some(call)) = (answer, attempt.leave(node)) {
                 let until = panel.clock().now().saturating_add(attempt.ttl);
-                panel.clean(node, Rest { what: "leaving the line", call, until, waiter: attempt.waiter.clone() });
+                panel.clean(node, Rest { what: "leaving the line", call, until });
             }
         }
         let Some(answer) = left.next_of_all().await else { return };

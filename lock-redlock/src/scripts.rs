@@ -55,7 +55,7 @@ pub struct LockKeys(Keys);
 /// A waiter, as the nodes know it.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Which waiter; also the last part of the channel that it listens to.
+    /// Which waiter; see [`waiter_name`].
     pub waiter: String,
     /// Its place in line: when it came, by its own clock.
     pub since: u64,
@@ -63,6 +63,11 @@ pub struct Place {
     pub waited: Duration,
     /// Its ttl: a node that hears nothing more from it forgets it no later than it would forget its lease.
     pub ttl: Duration,
+}
+
+/// The name of the waiter of that visit, which is told that it is its turn on that channel.
+pub(crate) fn waiter_name(channel: &str, visit: u64) -> String {
+    format!("{channel}@{visit}")
 }
 
 /// A vote that is asked of a node.
@@ -104,9 +109,9 @@ impl LockKeys {
         &self.0
     }
 
-    /// The channel on which a waiter is told that it is its turn.
-    pub fn channel(&self, waiter: &str) -> String {
-        format!("{}{waiter}", self.channels())
+    /// The channel on which a waiter that listens there is told that it is its turn.
+    pub fn channel(&self, channel: &str) -> String {
+        format!("{}{channel}", self.channels())
     }
 
     /// A call of a script that begins with `head.lua`, about the attempt with this value.
@@ -129,9 +134,9 @@ impl LockKeys {
         self.call(script, value).arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
     }
 
-    /// The note that a waiter is gone. Names of waiters are used again, so the time at which it came belongs to it.
+    /// The note that a waiter is gone.
     fn gone(&self, place: &Place) -> String {
-        self.0.tombstone(&format!("{}@{}", place.waiter, place.since))
+        self.0.tombstone(&place.waiter)
     }
 
     fn channels(&self) -> String {

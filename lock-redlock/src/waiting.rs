@@ -1,7 +1,10 @@
 //! Waiting: a place in line on each node, and the channels on which a waiter is told that it is its turn.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use lock_redis::node::Subscription;
 use crate::{
     panel::Panel,
     places::Places,
-    scripts::{LockKeys, Place},
+    scripts::{LockKeys, Place, waiter_name},
 };
 
 /// How long after the first node's news a waiter gives the others to follow before it tries.
@@ -21,67 +24,78 @@ const GRACE: Duration = Duration::from_millis(5);
 /// For how long a waiter's channels are kept for the next one after it.
 const EAR_KEPT: Duration = Duration::from_secs(5);
 
-/// The waiters of one connection. They are numbered from 0, and numbers are used again together with the channels that
-/// the last one listened to, so that a busy lock does not subscribe over and over.
+/// The waiters of one connection, and the channels that they listen to. A channel is used again by those who come later, so
+/// that a busy lock does not subscribe over and over; the name of a waiter is not.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     connection: String,
     clock: Clock,
+    visits: AtomicU64,
     free: Mutex<Free>,
 }
 
 #[derive(Debug, Default)]
 struct Free {
-    numbers: Vec<u32>,
+    channels: Vec<u32>,
     ears: Vec<Kept>,
     next: u32,
 }
 
-/// A number with the channels that its last user listened to.
+/// A channel with the subscriptions of its last user.
 #[derive(Debug)]
 struct Kept {
-    number: u32,
+    channel: u32,
     lock: String,
     ear: Ear,
     until: BootInstant,
 }
 
-/// One waiter; its number is free again when this is dropped.
+/// One waiter, as the nodes know it. What was sent for it may reach a node long after it has gone, so nobody else is called
+/// that, ever.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     name: String,
-    number: u32,
+    clock: Clock,
     /// When it came, by the wall clock that its place in line is told by.
     since: u64,
     came: BootInstant,
-    lock: String,
     /// Where it stands.
     pub(crate) places: Places,
-    /// What it listens with, between two rounds.
-    ear: Mutex<Option<Ear>>,
+}
+
+/// What a waiter listens with. Its channel is free for the next one when this is dropped, whatever of the waiter itself is
+/// still to be cleared from a node that stands still.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    channel: u32,
+    lock: String,
+    ear: Option<Ear>,
     waiters: Arc<Waiters>,
 }
 
 impl Waiters {
     /// Of the connection with this unique id.
     pub(crate) fn new(connection: String, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { connection, clock, free: Mutex::default() })
+        Arc::new(Self { connection, clock, visits: AtomicU64::new(0), free: Mutex::default() })
     }
 
     /// A waiter for the lock with this key that comes now.
-    pub(crate) fn enter(self: &Arc<Self>, lock: &str) -> Waiter {
+    pub(crate) fn enter(self: &Arc<Self>, lock: &str) -> (Waiter, Listener) {
         let now = self.clock.now();
-        let (number, ear) = self.free(|free| free.take(lock, now));
-        Waiter {
-            name: format!("{}.{number}", self.connection),
-            number,
+        let (channel, ear) = self.free(|free| free.take(lock, now));
+        let visit = self.visits.fetch_add(1, Ordering::Relaxed);
+        let waiter = Waiter {
+            name: waiter_name(&self.channel(channel), visit),
+            clock: self.clock,
             since: wall_micros(),
             came: now,
-            lock: lock.to_owned(),
             places: Places::default(),
-            ear: Mutex::new(ear),
-            waiters: Arc::clone(self),
-        }
+        };
+        (waiter, Listener { channel, lock: lock.to_owned(), ear, waiters: Arc::clone(self) })
+    }
+
+    fn channel(&self, channel: u32) -> String {
+        format!("{}.{channel}", self.connection)
     }
 
     fn free<T>(&self, work: impl FnOnce(&mut Free) -> T) -> T {
@@ -90,32 +104,34 @@ impl Waiters {
 }
 
 impl Free {
-    /// A number, if possible one that listens for this lock already.
+    /// A channel, if possible one that is listened to for this lock already.
     fn take(&mut self, lock: &str, now: BootInstant) -> (u32, Option<Ear>) {
-        let old = self.ears.extract_if(.., |kept| kept.until <= now).map(|kept| kept.number);
-        self.numbers.extend(old);
+        let old = self.ears.extract_if(.., |kept| kept.until <= now).map(|kept| kept.channel);
+        self.channels.extend(old);
         if let Some(index) = self.ears.iter().position(|kept| kept.lock == lock) {
             let kept = self.ears.swap_remove(index);
-            return (kept.number, Some(kept.ear));
+            return (kept.channel, Some(kept.ear));
         }
-        let number = self.numbers.pop().unwrap_or_else(|| {
+        let channel = self.channels.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
         });
-        (number, None)
+        (channel, None)
     }
 }
 
 impl Waiter {
     /// Its place, as it is sent now.
     pub(crate) fn place(&self, ttl: Duration) -> Place {
-        let waited = self.waiters.clock.now().saturating_since(self.came);
+        let waited = self.clock.now().saturating_since(self.came);
         Place { waiter: self.name.clone(), since: self.since, waited, ttl }
     }
+}
 
+impl Listener {
     /// To be called before the lock is looked at: what is heard from now on is news.
-    pub(crate) fn look(&self) {
-        if let Some(ear) = self.ear().as_mut() {
+    pub(crate) fn look(&mut self) {
+        if let Some(ear) = &mut self.ear {
             ear.look();
         }
     }
@@ -124,40 +140,19 @@ impl Waiter {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn news(&self, panel: &Panel, keys: &LockKeys) {
-        // Taken out while it listens: the waiter has one task, and the lock is not held across an await.
-        let ear = self.ear().take().unwrap_or_else(|| Ear::new(panel, &keys.channel(&self.name)));
-        let mut listening = Listening { waiter: self, ear: Some(ear) };
-        if let Some(ear) = &mut listening.ear {
-            ear.news().await;
-        }
-    }
-
-    fn ear(&self) -> MutexGuard<'_, Option<Ear>> {
-        self.ear.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) async fn news(&mut self, panel: &Panel, keys: &LockKeys) {
+        let channel = self.waiters.channel(self.channel);
+        self.ear.get_or_insert_with(|| Ear::new(panel, &keys.channel(&channel))).news().await;
     }
 }
 
-/// Puts the ear back, also when the listening is cut short.
-struct Listening<'a> {
-    waiter: &'a Waiter,
-    ear: Option<Ear>,
-}
-
-impl Drop for Listening<'_> {
+impl Drop for Listener {
     fn drop(&mut self) {
-        *self.waiter.ear() = self.ear.take();
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        let (number, lock) = (self.number, std::mem::take(&mut self.lock));
+        let (channel, lock, ear) = (self.channel, std::mem::take(&mut self.lock), self.ear.take());
         let until = self.waiters.clock.now().saturating_add(EAR_KEPT);
-        let ear = self.ear().take();
         self.waiters.free(|free| match ear {
-            Some(ear) => free.ears.push(Kept { number, lock, ear, until }),
-            None => free.numbers.push(number),
+            Some(ear) => free.ears.push(Kept { channel, lock, ear, until }),
+            None => free.channels.push(channel),
         });
     }
 }
@@ -230,11 +225,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_waiters_at_a_time_have_different_channels_and_numbers_are_used_again() {
+    fn two_waiters_at_a_time_have_different_channels_which_are_used_again_and_no_two_have_the_same_name() {
         let waiters = Waiters::new("c".to_owned(), Clock::boot());
-        let (first, second) = (waiters.enter("a"), waiters.enter("a"));
-        assert_eq!((first.name.as_str(), second.name.as_str()), ("c.0", "c.1"));
-        drop(first);
-        assert_eq!(waiters.enter("b").name, "c.0");
+        let ((first, its_ear), (second, _ear)) = (waiters.enter("a"), waiters.enter("a"));
+        assert_eq!((first.name.as_str(), second.name.as_str()), ("c.0@0", "c.1@1"));
+        // Although the first is not forgotten yet.
+        drop(its_ear);
+        let (third, _ear) = waiters.enter("b");
+        assert_eq!((third.name.as_str(), first.name.as_str()), ("c.0@2", "c.0@0"));
     }
 }

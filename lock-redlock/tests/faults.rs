@@ -43,6 +43,30 @@ async fn a_frozen_minority_keeps_nobody_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_beside_a_frozen_minority_listens_where_those_before_it_did() {
+    let nodes = marked(3).await;
+    // What was sent to the frozen node is waited for in the background, for longer than this test may take.
+    let settings = [("node_timeout", "60s")];
+    let (mut holder, mut waiter) = (connect(&nodes, &settings).await, connect(&nodes, &settings).await);
+    nodes.nodes()[1].stop().unwrap();
+    let node = &nodes.nodes()[0];
+    let mut guard = holder.mutex("ears").lock().await.unwrap();
+    for _ in 0..10 {
+        let lock = waiter.mutex("ears");
+        let next = tokio::spawn(async move { lock.lock().await });
+        let waits = || async { command(node, &["EXISTS", "{lock:ears}:waiters"]).await == redis::Value::Int(1) };
+        until("it waits", waits).await;
+        guard.release().await.unwrap();
+        guard = Clock::boot().timeout(LIMIT, next).await.expect("its turn comes").unwrap().unwrap();
+        std::mem::swap(&mut holder, &mut waiter);
+    }
+    let channels = command(node, &["PUBSUB", "CHANNELS", "{lock:ears}:released:*"]).await;
+    let redis::Value::Array(channels) = channels else { panic!("{channels:?}") };
+    assert!(channels.len() <= 2, "two waited, one after the other, and {} channels are listened to", channels.len());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_keeps_an_acquisition_out_that_a_silent_node_has_not_answered() {
     let nodes = marked(3).await;
     let locks = connect(&nodes, &[NODE_LIMIT]).await;

@@ -88,7 +88,7 @@ impl Pair {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", redis.port())).unwrap();
         let mut news = client.get_async_pubsub().await.unwrap();
         for waiter in 0..LISTENERS {
-            news.subscribe(keys.channel(&waiter.to_string())).await.unwrap();
+            news.subscribe(keys.channel(&channel(waiter))).await.unwrap();
         }
         Self {
             connection: redis.connection().await.unwrap(),
@@ -363,7 +363,7 @@ impl Pair {
             let message = Clock::boot().timeout(LIMIT, news.next()).await;
             let message = message.unwrap_or_else(|| panic!("nobody is woken, after:\n{}", self.log)).unwrap();
             let waiter = (0..LISTENERS).find(|waiter| {
-                message.get_channel_name() == self.keys.channel(&waiter.to_string())
+                message.get_channel_name() == self.keys.channel(&channel(*waiter))
                     && message.get_payload_bytes().is_empty()
             });
             heard |= 1_u64 << waiter.unwrap_or(63);
@@ -373,7 +373,7 @@ impl Pair {
 
     /// Hears all that was published. In a sequence that was compared nobody was woken beside those who were heard of.
     async fn end(&mut self, is_compared: bool) {
-        self.run(&["PUBLISH", &self.keys.channel("0"), "the end"]).await;
+        self.run(&["PUBLISH", &self.keys.channel(&channel(0)), "the end"]).await;
         loop {
             let message = Clock::boot().timeout(LIMIT, self.news.on_message().next()).await.flatten().unwrap();
             if message.get_payload_bytes() == b"the end" {
@@ -383,22 +383,26 @@ impl Pair {
         }
     }
 
+    async fn names(&self, part: &str) -> Vec<String> {
+        self.get(&["ZRANGE", &Self::key(part), "0", "-1"]).await
+    }
+
     /// What the server keeps.
     async fn kept(&self) -> Kept {
         let (counter, value, number): (Option<u64>, Option<Value>, Option<u64>) =
             self.get(&["HMGET", &Self::key(":token"), "counter", "value", "held"]).await;
         let reservation: Option<String> = self.get(&["GET", &Self::key(":reserved")]).await;
-        let waiting: Vec<(Waiter, i64)> = self.get(&["ZRANGE", &Self::key(":waiting"), "0", "-1", "WITHSCORES"]).await;
+        let waiting: Vec<(String, i64)> = self.get(&["ZRANGE", &Self::key(":waiting"), "0", "-1", "WITHSCORES"]).await;
         let undone: Vec<String> = self.get(&["KEYS", &Self::key(":undone:*")]).await;
         let mut kept = Kept {
             lock: self.get(&["GET", &Self::key("")]).await,
             counter,
             held: value.zip(number),
             tombstones: undone.iter().filter_map(|key| key.rsplit(':').next()?.parse().ok()).collect(),
-            waiters: self.get(&["ZRANGE", &Self::key(":waiters"), "0", "-1"]).await,
-            waiting: waiting.into_iter().map(|(waiter, came)| (waiter, came < 0)).collect(),
-            intents: self.get(&["ZRANGE", &Self::key(":writers"), "0", "-1"]).await,
-            reservation: reservation.map(|waiter| waiter.parse().map_or(Reserved::Readers, Reserved::For)),
+            waiters: self.names(":waiters").await.iter().filter_map(|name| waiter(name)).collect(),
+            waiting: waiting.iter().filter_map(|(name, came)| Some((waiter(name)?, *came < 0))).collect(),
+            intents: self.names(":writers").await.iter().filter_map(|name| waiter(name)).collect(),
+            reservation: reservation.map(|name| waiter(&name).map_or(Reserved::Readers, Reserved::For)),
             quarantine: self.get(&["EXISTS", QUARANTINE]).await,
             ..Kept::default()
         };
@@ -411,10 +415,20 @@ impl Pair {
     }
 }
 
+/// Where a waiter listens.
+fn channel(waiter: Waiter) -> String {
+    format!("c.{waiter}")
+}
+
+/// The waiter of that name.
+fn waiter(name: &str) -> Option<Waiter> {
+    name.split_once('@')?.1.parse().ok()
+}
+
 fn real_place(place: Place) -> scripts::Place {
     let Place { waiter, since, waited } = place;
     scripts::Place {
-        waiter: waiter.to_string(),
+        waiter: format!("{}@{waiter}", channel(waiter)),
         since,
         waited: Duration::from_millis(waited),
         ttl: Duration::from_millis(TTL),

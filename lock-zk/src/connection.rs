@@ -86,7 +86,7 @@ impl Connection {
     pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
         let deadline = self.clock.now().saturating_add(limit);
         self.closed.cancel();
-        let clean = self.janitor.drain(limit).await;
+        let clean = self.janitor.close(limit).await;
         let Some(session) = self.session.lock().await.take() else { return Ok(()) };
         let held = session.holds_anything();
         session.close();

@@ -183,7 +183,7 @@ impl Backend for Memory {
                 self.leave(held);
             }
         }
-        let clean = self.janitor.drain(limit).await;
+        let clean = self.janitor.close(limit).await;
         match reachable {
             Err(error) if !held.is_empty() => Err(error),
             _ if !clean => Err(Error::no_answer(BACKEND, "a release was not confirmed in time")),

@@ -161,8 +161,8 @@ async fn an_acquisition_that_comes_after_its_undo_lines_nobody_up() {
     assert_eq!(server.vote("y:0", wall_micros(), Some(&writer)).await, Ballot::Undone);
     assert_eq!(server.vote_for(Kind::Reader, "r:1", wall_micros(), Some(&reader)).await, Ballot::Undone);
     assert_eq!(server.lines().await, Vec::<String>::new());
-    // A later waiter of the same name is another.
-    let later = place("writer", 3);
+    // Another waiter is not kept out.
+    let later = place("later", 3);
     assert!(matches!(server.vote("v:1", wall_micros(), Some(&later)).await, Ballot::Held { .. }));
 }
 
@@ -176,7 +176,7 @@ async fn a_round_that_is_passed_late_does_not_line_up_a_waiter_that_has_left() {
         server.undo("y:1", Line::Stay(kind, &gone)).await;
         assert_eq!(server.lines().await, Vec::<String>::new());
         // One that has not left stays.
-        server.undo("y:1", Line::Stay(kind, &place(name, 2))).await;
+        server.undo("y:1", Line::Stay(kind, &place("later", 2))).await;
         assert!(!server.lines().await.is_empty());
     }
 }

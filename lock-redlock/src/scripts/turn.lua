@@ -1,8 +1,9 @@
 -- Whose turn it is when somebody is gone: those are woken and nobody else, and for a moment the lock is kept for them.
 -- ARGV: value, channel of changes, prefix of the waiters' channels, ms of a reservation, ...
 local function wake(waiter)
-  -- Only who listens is woken; one that died, or is not listening yet and will look for itself, is passed over.
-  return redis.call('PUBLISH', ARGV[3] .. waiter, '') > 0
+  -- Only who listens is woken; one that died, or is not listening yet and will look for itself, is passed over. A waiter's
+  -- name begins with its channel.
+  return redis.call('PUBLISH', ARGV[3] .. string.match(waiter, '^[^@]*'), '') > 0
 end
 
 local function wake_a_writer()
