@@ -148,7 +148,7 @@ fn settings(wanted: &Wanted) -> Settings {
 fn frozen_options(full: bool) -> frozen::Options {
     let mut options = frozen::Options::default();
     if !full {
-        options.loads = vec![frozen::Clients::Alone, frozen::Clients::Contending(4)];
+        options.loads = vec![frozen::Clients::Alone, frozen::Clients::Contending(4), frozen::Clients::Contending(16)];
         (options.healthy, options.frozen) = (Duration::from_secs(1), Duration::from_secs(2));
         options.attempts = 2;
     }
