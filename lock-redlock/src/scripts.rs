@@ -55,7 +55,7 @@ pub struct LockKeys(Keys);
 /// A waiter, as the nodes know it.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// Which waiter; see [`waiter_name`].
+    /// Which waiter: `<channel>@<visit>`, a name that no other waiter ever gets.
     pub waiter: String,
     /// Its place in line: when it came, by its own clock.
     pub since: u64,
