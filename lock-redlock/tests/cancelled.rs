@@ -18,10 +18,19 @@ fn wait_for(locks: &Locks, name: &'static str) -> JoinHandle<Guard> {
 
 /// Waits until a waiter stands in line on each of these nodes.
 async fn until_in_line(nodes: &[&Redis], name: &str) {
+    until_lines_exist(nodes, name, 1).await;
+}
+
+/// Waits until nobody stands in line on any of these nodes.
+async fn until_out_of_line(nodes: &[&Redis], name: &str) {
+    until_lines_exist(nodes, name, 0).await;
+}
+
+async fn until_lines_exist(nodes: &[&Redis], name: &str, expected: i64) {
     let line = format!("{{lock:{name}}}:waiters");
-    until("it stands in line", || async {
+    until(&format!("lines: {expected}"), || async {
         for node in nodes {
-            if command(node, &["EXISTS", &line]).await != redis::Value::Int(1) {
+            if command(node, &["EXISTS", &line]).await != redis::Value::Int(expected) {
                 return false;
             }
         }
@@ -93,8 +102,9 @@ async fn a_waiter_that_leaves_keeps_out_what_a_silent_node_has_not_answered() {
     until_in_line(&[first, last], "late").await;
     attempt.abort();
     assert!(attempt.await.is_err());
+    // By now it has left the silent node, too, before an answer to its vote can have come.
+    until_out_of_line(&[first, last], "late").await;
     silent.cont().unwrap();
-    // The vote went down a connection that is given up by now, and may come after this.
     until_noted_as_gone(silent, "late").await;
     guard.release().await.unwrap();
     until_nothing_is_left(nodes.nodes(), "late").await;

@@ -87,17 +87,22 @@ async fn one_contender_watches_for_departures_and_a_release_costs_the_same_howev
     let mut holding = VecDeque::from([line.next().await.1, line.next().await.1]);
     let count = Count::start(&server).await;
     for left in (3..=9).rev() {
+        let before = count.requests().await;
         holding.pop_front().unwrap().release().await.unwrap();
         holding.push_back(line.next().await.1);
         // The two holders, the next gate (which watches its own node since it waited), and the rest.
         let expected = 2 + 2 + 2 * (left - 1);
-        eventually("all watches are set", || async { count.watches().await == expected }).await;
+        // As many are there once the release has fired two, before the new holder's news fires two more.
+        eventually("all watches are set again", || async {
+            count.requests().await - before >= 5 && count.watches().await == expected
+        })
+        .await;
         assert!(line.grants.try_recv().is_err(), "one permit came free");
     }
-    // The release; the gate's look; its news; the next gate's look, and the one with the watch. Since the news changes the
-    // new holder's node, it watches that anew, once or twice.
+    // Each time the release; the gate's look; its news; the next gate's look, and the one with the watch. Since the news
+    // changes the new holder's node, it watches that anew, once or twice.
     let requests = count.requests().await;
-    assert!((7 * 5..=7 * 7).contains(&requests), "{requests} requests for seven releases");
+    assert!(requests <= 7 * 7, "{requests} requests for seven releases");
 }
 
 #[tokio::test]

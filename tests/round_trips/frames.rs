@@ -1,33 +1,25 @@
-//! A proxy that reads ZooKeeper's frames on their way, and delays them.
+//! A proxy that reads ZooKeeper's frames on their way, and can hold back replies.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
-use lock_core::{BootInstant, Clock};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, Result},
     net::{
         TcpListener, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    sync::mpsc,
+    sync::watch,
     task::JoinHandle,
 };
 
-/// What passed: a request when it came from the client, a reply when it was given to the client.
+/// A request of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Passed {
-    /// `operation` is the protocol's number; `path` is empty where the request begins with none.
-    Request {
-        xid: i32,
-        operation: i32,
-        path: String,
-    },
-    Reply {
-        xid: i32,
-    },
+pub(crate) struct Request {
+    pub(crate) xid: i32,
+    /// The protocol's number.
+    pub(crate) operation: i32,
+    /// Empty where the request begins with none.
+    pub(crate) path: String,
 }
 
 /// The protocol's numbers of the operations that create a node and answer with it.
@@ -40,30 +32,52 @@ const WITH_PATH: [i32; 12] = [1, 2, 3, 4, 5, 8, 9, 12, 15, 19, 21, 106];
 /// The longest frame that is taken: the servers' own limit is about this.
 const LONGEST_FRAME: usize = 1 << 20;
 
-/// Everything that passed, in the order in which the client can have known of it.
-type Record = Arc<Mutex<Vec<Passed>>>;
-
 /// The proxy; it ends when dropped.
 #[derive(Debug)]
 pub(crate) struct FrameProxy {
     pub(crate) port: u16,
-    record: Record,
+    passing: Arc<Passing>,
     serving: JoinHandle<()>,
 }
 
+#[derive(Debug)]
+struct Passing {
+    /// What was asked, in order.
+    asked: watch::Sender<Vec<Request>>,
+    /// The greatest xid whose reply is let through. What the server says by itself has a negative one.
+    answered: watch::Sender<i32>,
+}
+
 impl FrameProxy {
-    /// Starts a proxy before the server on loopback port `target` that delays each direction by `delay`.
-    pub(crate) async fn start(target: u16, delay: Duration) -> Result<Self> {
+    /// Starts a proxy before the server on loopback port `target`, for one connection at a time.
+    pub(crate) async fn start(target: u16) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let port = listener.local_addr()?.port();
-        let record = Record::default();
-        let serving = tokio::spawn(serve(listener, target, delay, Arc::clone(&record)));
-        Ok(Self { port, record, serving })
+        let passing = Arc::new(Passing { asked: watch::Sender::default(), answered: watch::Sender::new(i32::MAX) });
+        let serving = tokio::spawn(serve(listener, target, Arc::clone(&passing)));
+        Ok(Self { port, passing, serving })
     }
 
-    /// What passed since the last call.
-    pub(crate) fn take(&self) -> Vec<Passed> {
-        std::mem::take(&mut *self.record.lock().unwrap_or_else(PoisonError::into_inner))
+    /// From now on only replies to what was asked before this get through.
+    pub(crate) fn answer_nothing_new(&self) {
+        let last = self.passing.asked.borrow().iter().map(|request| request.xid).max();
+        self.passing.answered.send_replace(last.unwrap_or(0));
+    }
+
+    /// All replies get through again.
+    pub(crate) fn answer_all(&self) {
+        self.passing.answered.send_replace(i32::MAX);
+    }
+
+    /// Resolves when what was asked so far is as wanted.
+    pub(crate) async fn asked(&self, is_wanted: impl Fn(&[Request]) -> bool + Send + Sync) {
+        // The sender is in `self`.
+        let _ = self.passing.asked.subscribe().wait_for(|asked| is_wanted(asked)).await;
+    }
+
+    /// What was asked so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.passing.asked.borrow().clone()
     }
 }
 
@@ -73,7 +87,7 @@ impl Drop for FrameProxy {
     }
 }
 
-async fn serve(listener: TcpListener, target: u16, delay: Duration, record: Record) {
+async fn serve(listener: TcpListener, target: u16, passing: Arc<Passing>) {
     while let Ok((client, _)) = listener.accept().await {
         let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await else { continue };
         if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
@@ -81,80 +95,55 @@ async fn serve(listener: TcpListener, target: u16, delay: Duration, record: Reco
         }
         let (from_client, to_client) = client.into_split();
         let (from_server, to_server) = server.into_split();
-        pump(from_client, to_server, delay, Arc::clone(&record), Direction::Requests);
-        pump(from_server, to_client, delay, Arc::clone(&record), Direction::Replies);
+        let (requests, replies) = (Arc::clone(&passing), Arc::clone(&passing));
+        tokio::spawn(async move { pass_requests(from_client, to_server, &requests).await });
+        tokio::spawn(async move { pass_replies(from_server, to_client, &replies).await });
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Requests,
-    Replies,
-}
-
-/// Forwards each frame `delay` after it came: frames are delayed side by side, not one after the other.
-fn pump(from: OwnedReadHalf, to: OwnedWriteHalf, delay: Duration, record: Record, direction: Direction) {
-    let (delayed, due) = mpsc::unbounded_channel();
-    let note = record.clone();
-    tokio::spawn(async move {
-        let _ = read_frames(from, delay, &note, direction, &delayed).await;
-    });
-    tokio::spawn(async move {
-        let _ = write_frames(to, due, &record, direction).await;
-    });
-}
-
-type Delayed = (BootInstant, Vec<u8>, bool);
-
-async fn read_frames(
-    mut from: OwnedReadHalf,
-    delay: Duration,
-    record: &Mutex<Vec<Passed>>,
-    direction: Direction,
-    delayed: &mpsc::UnboundedSender<Delayed>,
-) -> Result<()> {
-    let mut first = true;
+async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, passing: &Passing) -> Result<()> {
+    // The first frame of each direction opens the session.
+    write_frame(&mut to, &read_frame(&mut from).await?).await?;
     loop {
-        let length = usize::try_from(from.read_i32().await?).unwrap_or(usize::MAX);
-        if length > LONGEST_FRAME {
-            return Err(std::io::ErrorKind::InvalidData.into());
-        }
-        let mut frame = vec![0; length];
-        from.read_exact(&mut frame).await?;
-        if direction == Direction::Requests && !first {
-            record.lock().unwrap_or_else(PoisonError::into_inner).extend(request(&frame));
-        }
-        if delayed.send((Clock::boot().now().saturating_add(delay), frame, first)).is_err() {
+        let frame = read_frame(&mut from).await?;
+        passing.asked.send_modify(|asked| asked.extend(request(&frame)));
+        write_frame(&mut to, &frame).await?;
+    }
+}
+
+async fn pass_replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, passing: &Passing) -> Result<()> {
+    let mut answered = passing.answered.subscribe();
+    write_frame(&mut to, &read_frame(&mut from).await?).await?;
+    loop {
+        let frame = read_frame(&mut from).await?;
+        let xid = number(&frame, 0).unwrap_or(0);
+        if answered.wait_for(|last| xid <= *last).await.is_err() {
             return Ok(());
         }
-        // The first frame of each direction opens the session and is no request.
-        first = false;
+        write_frame(&mut to, &frame).await?;
     }
 }
 
-async fn write_frames(
-    mut to: OwnedWriteHalf,
-    mut due: mpsc::UnboundedReceiver<Delayed>,
-    record: &Mutex<Vec<Passed>>,
-    direction: Direction,
-) -> Result<()> {
-    while let Some((at, frame, first)) = due.recv().await {
-        Clock::boot().sleep_until(at).await;
-        if direction == Direction::Replies && !first {
-            let reply = number(&frame, 0).map(|xid| Passed::Reply { xid });
-            record.lock().unwrap_or_else(PoisonError::into_inner).extend(reply);
-        }
-        let mut bytes = u32::try_from(frame.len()).unwrap_or(0).to_be_bytes().to_vec();
-        bytes.extend(frame);
-        to.write_all(&bytes).await?;
+async fn read_frame(from: &mut OwnedReadHalf) -> Result<Vec<u8>> {
+    let length = usize::try_from(from.read_i32().await?).unwrap_or(usize::MAX);
+    if length > LONGEST_FRAME {
+        return Err(std::io::ErrorKind::InvalidData.into());
     }
-    Ok(())
+    let mut frame = vec![0; length];
+    from.read_exact(&mut frame).await?;
+    Ok(frame)
 }
 
-fn request(frame: &[u8]) -> Option<Passed> {
+async fn write_frame(to: &mut OwnedWriteHalf, frame: &[u8]) -> Result<()> {
+    let mut bytes = u32::try_from(frame.len()).unwrap_or(0).to_be_bytes().to_vec();
+    bytes.extend(frame);
+    to.write_all(&bytes).await
+}
+
+fn request(frame: &[u8]) -> Option<Request> {
     let (xid, operation) = (number(frame, 0)?, number(frame, 4)?);
     let path = if WITH_PATH.contains(&operation) { text(frame, 8).unwrap_or_default() } else { String::new() };
-    Some(Passed::Request { xid, operation, path })
+    Some(Request { xid, operation, path })
 }
 
 fn number(frame: &[u8], at: usize) -> Option<i32> {
