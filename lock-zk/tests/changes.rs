@@ -140,7 +140,7 @@ async fn an_outage_is_told_and_the_stream_goes_on_after_it() {
     let server = server().await;
     let port = server.ports()[0];
     let proxy = Proxy::start(port).await.unwrap();
-    let patient = config(proxy.port()).with_connect_timeout(Duration::from_millis(300));
+    let patient = config(proxy.port()).with_connect_timeout(Duration::from_secs(2));
     let (zk, locks) = (ZooKeeper::connect(patient).await.unwrap(), locks(port).await);
     let mut changes = changes(&zk, "outage");
     let first = locks.mutex("outage").lock().await.unwrap();

@@ -180,7 +180,7 @@ async fn an_outage_during_a_wait_is_bridged_up_to_the_connect_limit_and_leaves_n
     let server = server().await;
     let port = server.ports()[0];
     let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
-    let (zk, locks) = behind(config(proxy.port()).with_connect_timeout(Duration::from_millis(700))).await;
+    let (zk, locks) = behind(config(proxy.port()).with_connect_timeout(Duration::from_secs(2))).await;
     let holder = self::locks(port).await;
     let held = holder.mutex("outage").lock().await.unwrap();
     let wait = || {
