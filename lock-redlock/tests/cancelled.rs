@@ -28,7 +28,7 @@ async fn until_out_of_line(nodes: &[&Redis], name: &str) {
 
 async fn until_lines_exist(nodes: &[&Redis], name: &str, expected: i64) {
     let line = format!("{{lock:{name}}}:waiters");
-    until(&format!("lines: {expected}"), || async {
+    until(&format!("lines at each node: {expected}"), || async {
         for node in nodes {
             if command(node, &["EXISTS", &line]).await != redis::Value::Int(expected) {
                 return false;
@@ -102,7 +102,7 @@ async fn a_waiter_that_leaves_keeps_out_what_a_silent_node_has_not_answered() {
     until_in_line(&[first, last], "late").await;
     attempt.abort();
     assert!(attempt.await.is_err());
-    // By now it has left the silent node, too, before an answer to its vote can have come.
+    // It leaves all nodes at once, so the silent one was told by now, before it could answer the vote, that this may come yet.
     until_out_of_line(&[first, last], "late").await;
     silent.cont().unwrap();
     until_noted_as_gone(silent, "late").await;

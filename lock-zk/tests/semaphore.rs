@@ -100,7 +100,7 @@ async fn one_contender_watches_for_departures_and_a_release_costs_the_same_howev
         assert!(line.grants.try_recv().is_err(), "one permit came free");
     }
     // Each time the release; the gate's look; its news; the next gate's look, and the one with the watch. Since the news
-    // changes the new holder's node, it watches that anew, once or twice.
+    // changes the new holder's node, it watches that anew, once or twice. That each takes five at least was waited for.
     let requests = count.requests().await;
     assert!(requests <= 7 * 7, "{requests} requests for seven releases");
 }
