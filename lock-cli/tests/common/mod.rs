@@ -89,7 +89,10 @@ impl Running {
     /// The next line that it or its command writes; `None` when all of them have ended.
     pub(crate) async fn line(&mut self) -> Option<String> {
         let lines = self.lines.as_mut().expect("it is not closed");
-        within(lines.next_line()).await.expect("the pipe is read")
+        match Clock::boot().timeout(LIMIT, lines.next_line()).await {
+            Some(line) => line.expect("the pipe is read"),
+            None => panic!("no line within the limit; on standard error so far: {}", self.stderr_so_far().await),
+        }
     }
 
     /// Waits for that line, which must be the next.
@@ -151,6 +154,16 @@ impl Running {
             }
         })
         .await;
+    }
+
+    /// What it has written to standard error.
+    async fn stderr_so_far(&mut self) -> String {
+        let mut text = Vec::new();
+        if let Some(stderr) = &mut self.process.stderr {
+            // Others may keep it open: what is there until then is kept.
+            let _ = Clock::boot().timeout(Duration::from_secs(1), stderr.read_to_end(&mut text)).await;
+        }
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// What it wrote to standard error until its end.

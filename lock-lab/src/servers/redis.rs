@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use lock_core::Clock;
-use redis::{FromRedisValue, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, FromRedisValue, aio::MultiplexedConnection};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -16,6 +16,8 @@ use crate::LabError;
 
 /// How long a start may take. Twenty milliseconds are usual.
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long a control request may take. The half second of the client crate passes on a machine that is busy with others.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a start is repeated when somebody else took the port.
 const ATTEMPTS: u32 = 8;
 
@@ -287,7 +289,11 @@ impl Redis {
     /// [`LabError::Control`] when it does not answer.
     pub async fn connection(&self) -> Result<MultiplexedConnection, LabError> {
         let client = redis::Client::open(self.url()).map_err(|error| self.control("connect", &error))?;
-        client.get_multiplexed_async_connection().await.map_err(|error| self.control("connect", &error))
+        let limits = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_LIMIT))
+            .set_response_timeout(Some(ANSWER_LIMIT));
+        let connection = client.get_multiplexed_async_connection_with_config(&limits).await;
+        connection.map_err(|error| self.control("connect", &error))
     }
 
     /// The fields of one section of `INFO`.
