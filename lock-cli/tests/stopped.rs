@@ -54,7 +54,7 @@ impl Scene {
     async fn new(service: Service) -> Self {
         let store = Redis::start().await.expect("a store");
         let writer = example("fenced_writer");
-        let arguments = ["run", "a", "--kill-after", "5s", "--", writer.to_str().expect("a path"), &store.url()];
+        let arguments = ["run", "a", "--kill-after", "10s", "--", writer.to_str().expect("a path"), &store.url()];
         let mut running = Running::start(&service.url(), &arguments);
         let line = running.line().await.expect("the command runs");
         let writer = line.strip_prefix("writing ").expect("it writes").parse().expect("its process");

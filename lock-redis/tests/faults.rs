@@ -229,7 +229,7 @@ async fn an_outage_during_a_wait_is_bridged_and_one_that_lasts_is_unavailable() 
 #[tokio::test]
 async fn a_waiter_notices_that_the_server_stands_still() {
     let mut server = server().await;
-    let (holder, waiter) = (server.locks().await, server.locks().await);
+    let (holder, waiter) = (server.locks().await, connect(server.config()).await);
     let _guard = holder.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
     server.until_somebody_waits("a").await;

@@ -39,7 +39,10 @@ impl Replicated {
     }
 
     fn config(&self, min_replicas: u32) -> Config {
-        common::config(self.primary.port()).with_ttl(TTL).with_min_replicas(min_replicas, PATIENCE)
+        common::config(self.primary.port())
+            .with_response_timeout(LIMIT)
+            .with_ttl(TTL)
+            .with_min_replicas(min_replicas, PATIENCE)
     }
 
     async fn locks(&self, min_replicas: u32) -> Locks {

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{keys, server};
+use common::{keys, patient_node, server};
 use lock_core::Clock;
 use lock_redis::{
     node::{FailureKind, Node, NodeConfig, Script, ScriptCall, Value},
@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 const TTL: Duration = Duration::from_secs(10);
 
 fn node(port: u16) -> Node {
-    Node::new(NodeConfig::new("127.0.0.1", port), Clock::boot(), Handle::current())
+    Node::new(patient_node(port), Clock::boot(), Handle::current())
 }
 
 async fn acquire(node: &Node, attempt: &Attempt, proposal: u64) -> Acquired {
@@ -145,7 +145,7 @@ async fn a_burst_gives_each_call_its_own_answer_also_when_scripts_are_missing() 
 #[tokio::test]
 async fn the_prelude_runs_before_anything_else_on_each_new_connection() {
     let mut server = server().await;
-    let config = NodeConfig::new("127.0.0.1", server.redis.port());
+    let config = patient_node(server.redis.port());
     let node = Node::with_prelude(config, Clock::boot(), Handle::current(), || ScriptCall::new(&MARK));
     for _ in 0..3 {
         node.call(ScriptCall::new(&ONE)).await.unwrap();
@@ -161,7 +161,7 @@ async fn the_prelude_runs_before_anything_else_on_each_new_connection() {
 async fn nothing_runs_behind_a_prelude_that_failed() {
     let mut server = server().await;
     server.ask::<()>(&["HSET", "hash", "a", "b"]).await;
-    let config = NodeConfig::new("127.0.0.1", server.redis.port());
+    let config = patient_node(server.redis.port());
     let prelude = || ScriptCall::new(&WRONG).key("hash");
     let node = Node::with_prelude(config, Clock::boot(), Handle::current(), prelude);
     let error = node.call(ScriptCall::new(&MARK)).await.unwrap_err();
@@ -172,7 +172,7 @@ async fn nothing_runs_behind_a_prelude_that_failed() {
 #[tokio::test]
 async fn a_server_without_an_answer_leaves_the_outcome_unknown_and_a_closed_port_does_not() {
     let mut server = server().await;
-    let node = node(server.redis.port());
+    let node = Node::new(NodeConfig::new("127.0.0.1", server.redis.port()), Clock::boot(), Handle::current());
     node.call(ScriptCall::new(&ONE)).await.unwrap();
     server.redis.stop().unwrap();
     let error = node.call(ScriptCall::new(&ONE)).await.unwrap_err();

@@ -4,10 +4,10 @@ mod common;
 
 use std::{num::NonZeroU32, time::Duration};
 
-use common::{Server, keys, server};
+use common::{Server, keys, patient_node, server};
 use lock_core::Clock;
 use lock_redis::{
-    node::{Node, NodeConfig, ScriptCall},
+    node::{Node, ScriptCall},
     scripts::{
         self, Acquired, Ask, Attempt, Intent, Look, Noted, Writer,
         sharing::{self, Members},
@@ -29,8 +29,8 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let server = server().await;
-        let config = NodeConfig::new("127.0.0.1", server.redis.port());
-        Self { server, node: Node::new(config, Clock::boot(), Handle::current()) }
+        let node = Node::new(patient_node(server.redis.port()), Clock::boot(), Handle::current());
+        Self { server, node }
     }
 
     async fn acquired(&self, call: ScriptCall) -> Acquired {

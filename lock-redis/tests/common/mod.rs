@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use lock_core::{BootInstant, Clock, Guard, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
-use lock_redis::{Config, Queue, Redis, keys::Keys};
+use lock_redis::{Config, Queue, Redis, keys::Keys, node::NodeConfig};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 
 /// Longer than anything that is waited for; only a promise that is broken takes so long.
@@ -28,6 +28,13 @@ pub(crate) fn config(port: u16) -> Config {
     Config::new("127.0.0.1", port)
 }
 
+/// A server that always answers, if late: the machine is busy, or stands still.
+pub(crate) fn patient_node(port: u16) -> NodeConfig {
+    let mut config = NodeConfig::new("127.0.0.1", port);
+    (config.response_timeout, config.connect_timeout) = (LIMIT, LIMIT);
+    config
+}
+
 pub(crate) async fn connect(config: Config) -> Locks {
     Locks::new(Redis::connect(config).await.unwrap())
 }
@@ -37,14 +44,18 @@ impl Server {
         config(self.redis.port())
     }
 
+    /// For a test in which the server always answers, if late.
+    pub(crate) fn patient(&self) -> Config {
+        self.config().with_response_timeout(LIMIT)
+    }
+
     pub(crate) async fn locks(&self) -> Locks {
-        connect(self.config()).await
+        connect(self.patient()).await
     }
 
     /// A client whose waiters stand in line on the server.
     pub(crate) async fn fifo(&self) -> Locks {
-        // Nothing in these tests waits for a server that does not answer; a busy machine is not one.
-        connect(self.config().with_queue(Queue::Fifo).with_response_timeout(LIMIT)).await
+        connect(self.patient().with_queue(Queue::Fifo)).await
     }
 
     pub(crate) async fn named(&self, payload: &str) -> Locks {

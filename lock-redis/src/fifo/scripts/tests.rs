@@ -279,10 +279,17 @@ impl Bench {
     }
 }
 
+/// A machine that stands still for a second is no reason for it to give up.
+fn node(port: u16) -> Node {
+    let limit = Duration::from_secs(20);
+    let config = NodeConfig { response_timeout: limit, connect_timeout: limit, ..NodeConfig::new("127.0.0.1", port) };
+    Node::new(config, Clock::boot(), Handle::current())
+}
+
 #[tokio::test]
 async fn under_any_schedule_the_scripts_do_what_the_model_of_the_queue_does() {
     let server = servers::Redis::start().await.unwrap();
-    let node = Node::new(NodeConfig::new("127.0.0.1", server.port()), Clock::boot(), Handle::current());
+    let node = node(server.port());
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let mut listening = node.subscribe_each(CHANNEL, {
         let heard = Arc::clone(&heard);
@@ -315,7 +322,7 @@ async fn under_any_schedule_the_scripts_do_what_the_model_of_the_queue_does() {
 #[tokio::test]
 async fn a_grant_that_was_handed_over_has_the_number_that_the_arithmetic_says() {
     let server = servers::Redis::start().await.unwrap();
-    let node = Node::new(NodeConfig::new("127.0.0.1", server.port()), Clock::boot(), Handle::current());
+    let node = node(server.port());
     let mut control = server.connection().await.unwrap();
     let micros = async |control: &mut MultiplexedConnection| -> u64 {
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(control).await.unwrap();
