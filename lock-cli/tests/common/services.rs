@@ -52,6 +52,16 @@ impl Service {
         }
     }
 
+    /// As [`Service::url`], for a client whose servers always answer, if late: the machine is busy, or stands still.
+    pub(crate) fn patient_url(&self) -> String {
+        let url = self.url();
+        match self {
+            Self::ZooKeeper(_) | Self::Local(_) => url,
+            Self::Redis(_) => format!("{url}&response_timeout=20s"),
+            Self::Redlock(_) => format!("{url}&node_timeout=20s"),
+        }
+    }
+
     /// How long after the death of a holder the next one must hold at the latest.
     pub(crate) fn succession(&self) -> Duration {
         let slack = Duration::from_millis(250);
