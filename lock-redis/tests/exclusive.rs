@@ -201,7 +201,7 @@ async fn the_holder_gives_up_before_the_server_does_even_when_answers_are_late()
 async fn a_renewal_counts_from_its_own_sending() {
     let mut server = server().await;
     let proxy = server.proxy().await;
-    let locks = connect(common::config(proxy.port()).with_ttl(2 * SECOND)).await;
+    let locks = connect(common::config(proxy.port()).with_ttl(4 * SECOND)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let first = guard.valid_until().unwrap();
     proxy.delay_each(Duration::ZERO, Duration::from_millis(300));

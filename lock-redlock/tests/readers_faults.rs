@@ -43,12 +43,12 @@ async fn a_frozen_minority_keeps_no_reader_waiting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_outlive_a_killed_minority_and_keep_writers_out() {
     let mut nodes = marked(5).await;
-    let (locks, other) = (connect(&nodes, &[("ttl", "1s")]).await, connect(&nodes, &[]).await);
+    let (locks, other) = (connect(&nodes, &[("ttl", "3s")]).await, connect(&nodes, &[]).await);
     let (one, two) = (locks.rwlock("killed").read().await.unwrap(), locks.rwlock("killed").read().await.unwrap());
     until("all nodes have both", || async { readers(&nodes, "killed", 2).await == 5 }).await;
     nodes.nodes_mut()[0].kill();
     nodes.nodes_mut()[4].kill();
-    let renewed = two.valid_until().unwrap().saturating_add(Duration::from_secs(3));
+    let renewed = two.valid_until().unwrap().saturating_add(Duration::from_secs(6));
     until("both were renewed", || async {
         assert!(other.rwlock("killed").try_write().await.unwrap().is_none(), "a writer beside readers");
         [&one, &two].iter().all(|guard| guard.valid_until().expect("it is still held") > renewed)
