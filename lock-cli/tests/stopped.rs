@@ -51,10 +51,10 @@ struct Scene {
 }
 
 impl Scene {
-    async fn new(service: Service) -> Self {
+    async fn new(service: Service, kill_after: &str) -> Self {
         let store = Redis::start().await.expect("a store");
         let writer = example("fenced_writer");
-        let arguments = ["run", "a", "--kill-after", "10s", "--", writer.to_str().expect("a path"), &store.url()];
+        let arguments = ["run", "a", "--kill-after", kill_after, "--", writer.to_str().expect("a path"), &store.url()];
         let mut running = Running::start(&service.url(), &arguments);
         let line = running.line().await.expect("the command runs");
         let writer = line.strip_prefix("writing ").expect("it writes").parse().expect("its process");
@@ -84,7 +84,8 @@ impl Scene {
 }
 
 async fn what_a_command_writes_after_its_stopped_lock_run_lost_the_lock_is_refused_and_it_is_ended(service: Service) {
-    let mut scene = Scene::new(service).await;
+    // In this time after the validity's end the next holder is to be there.
+    let mut scene = Scene::new(service, "10s").await;
     scene.running.signal("STOP");
     // The guardian process sees the validity end, but the command does not do as it is told.
     scene.running.expect("told to end").await;
@@ -95,7 +96,7 @@ async fn what_a_command_writes_after_its_stopped_lock_run_lost_the_lock_is_refus
 }
 
 async fn a_command_that_was_stopped_together_with_its_lock_run_is_refused_and_ended_when_they_go_on(service: Service) {
-    let mut scene = Scene::new(service).await;
+    let mut scene = Scene::new(service, "5s").await;
     let group = Pid::from_raw(group_of(&scene.writer.to_string()).parse().expect("a number"));
     scene.running.signal("STOP");
     killpg(group, Signal::SIGSTOP).expect("the guardian and the command are stopped");
@@ -110,7 +111,7 @@ async fn a_command_that_was_stopped_together_with_its_lock_run_is_refused_and_en
 }
 
 async fn a_command_that_does_not_end_when_told_is_killed_although_its_lock_run_is_stopped_meanwhile(service: Service) {
-    let mut scene = Scene::new(service).await;
+    let mut scene = Scene::new(service, "5s").await;
     scene.service.delete("a").await;
     scene.running.expect("told to end").await;
     scene.running.signal("STOP");
