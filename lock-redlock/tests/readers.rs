@@ -11,10 +11,7 @@ use std::{
     time::Duration,
 };
 
-use deployment::{
-    LIMIT, MACHINE_STANDS_STILL, connect, connect_to, count, is_renewed_for, marked, proxied, readers, until,
-    until_nothing_is_left,
-};
+use deployment::{LIMIT, connect, connect_to, count, marked, proxied, readers, until, until_nothing_is_left};
 use futures::StreamExt;
 use lock_core::{Clock, Error, Feature, FencingToken, Locks, Loss, Mode};
 
@@ -203,20 +200,20 @@ async fn readers_that_come_together_on_nodes_whose_counters_differ_have_tokens_o
 async fn readers_outlive_many_times_a_short_ttl_while_they_are_renewed() {
     let nodes = marked(3).await;
     let locks = connect(&nodes, &[("ttl", "1s")]).await;
-    for _ in 0..MACHINE_STANDS_STILL {
-        let mut guards = Vec::new();
-        for _ in 0..3 {
-            guards.push(locks.rwlock("short").read().await.unwrap());
-        }
-        if is_renewed_for(Duration::from_secs(7), &guards.iter().collect::<Vec<_>>()).await {
-            assert_eq!(readers(&nodes, "short", 3).await, 3);
-            for guard in guards {
-                guard.release().await.unwrap();
-            }
-            return until_nothing_is_left(nodes.nodes(), "short").await;
-        }
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(locks.rwlock("short").read().await.unwrap());
     }
-    panic!("they were never renewed for seven seconds");
+    let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(7));
+    until("all were renewed for seven seconds", || async {
+        guards.iter().all(|guard| guard.valid_until().expect("it is still held") > renewed)
+    })
+    .await;
+    assert_eq!(readers(&nodes, "short", 3).await, 3);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    until_nothing_is_left(nodes.nodes(), "short").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

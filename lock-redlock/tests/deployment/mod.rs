@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Clock, Guard, Locks, Settings};
+use lock_core::{Clock, Locks, Settings};
 use lock_lab::{
     proxy::Proxy,
     servers::{Redis, RedisNodes},
@@ -131,20 +131,4 @@ pub(crate) async fn readers(nodes: &RedisNodes, name: &str, count: u64) -> usize
         matching += usize::from(there == count);
     }
     matching
-}
-
-/// How often a machine may stand still for longer than a short lease, before its loss says something of the backend.
-pub(crate) const MACHINE_STANDS_STILL: usize = 5;
-
-/// Waits until all of `guards` were renewed for so long; no, when one was lost.
-pub(crate) async fn is_renewed_for(time: Duration, guards: &[&Guard]) -> bool {
-    let renewed = Clock::boot().now().saturating_add(time);
-    loop {
-        let ends: Option<Vec<_>> = guards.iter().map(|guard| guard.valid_until()).collect();
-        let Some(ends) = ends else { return false };
-        if ends.into_iter().all(|end| end > renewed) {
-            return true;
-        }
-        Clock::boot().sleep(Duration::from_millis(5)).await;
-    }
 }

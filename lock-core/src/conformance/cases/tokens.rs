@@ -4,12 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure, Kept,
-    client::Client,
     failure::{Outcome, ensure},
     limits::{eventually, within},
     run::Run,
 };
-use crate::{Clock, FencingToken, LockName};
+use crate::{Clock, FencingToken};
 
 pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: Arc<Run>) -> Outcome {
     const GRANTS: usize = 10_000;
@@ -73,32 +72,18 @@ pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_a
     // A session counts no answer that took as long as a tick.
     let slow = client.capabilities().ttl.is_some();
     client.slow_down(Duration::from_millis(if slow { 150 } else { 15 })).await?;
-    for _ in 0..BEGINNINGS {
-        if outlives_slow_answers(&run, &client, &name).await? {
-            return Ok(());
-        }
-    }
-    Err(Failure::new(format!("each of {BEGINNINGS} times it was not granted, or lost, because of slow answers")))
-}
-
-/// How often a holder with slow answers may begin anew: a machine that stands still for a second takes what is left of its
-/// limits.
-const BEGINNINGS: usize = 5;
-
-async fn outlives_slow_answers(run: &Run, client: &Client, name: &LockName) -> Outcome<bool> {
-    let Ok(guard) = client.lock(name).await else { return Ok(false) };
+    let guard = client.lock(&name).await?;
     for _ in 0..3 {
         let deadline = guard.valid_until();
-        let renewed = eventually("a slow renewal arrives, or the lock is lost", || async {
-            Ok(if guard.is_valid() { (guard.valid_until() > deadline).then_some(true) } else { Some(false) })
-        });
-        if !renewed.await? {
-            return Ok(false);
-        }
+        eventually("a slow renewal arrives", || async {
+            ensure!(guard.is_valid(), "{guard:?} was lost to slow answers");
+            Ok((guard.valid_until() > deadline).then_some(()))
+        })
+        .await?;
         run.is_kept(&guard).await?;
     }
     guard.release().await?;
-    Ok(true)
+    Ok(())
 }
 
 pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps(run: Arc<Run>) -> Outcome {
