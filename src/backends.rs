@@ -1,8 +1,10 @@
 //! The one place that names every backend.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use lock_core::{Backend, Error, Settings, memory};
+
+use crate::InitOptions;
 
 /// A backend that a URL can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,12 +105,24 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Erro
     })
 }
 
-/// Prepares the servers of a new deployment that `settings` name.
-#[cfg_attr(not(feature = "redlock"), allow(clippy::unused_async, reason = "no other backend has anything to prepare"))]
-pub(crate) async fn initialize(settings: Settings) -> Result<(), Error> {
+/// Prepares the servers of a new deployment that `settings` name; returns for how long they grant nothing yet.
+#[cfg_attr(
+    not(feature = "redlock"),
+    allow(clippy::unused_async, unused_variables, reason = "no other backend has anything to prepare")
+)]
+pub(crate) async fn initialize(settings: Settings, options: InitOptions) -> Result<Duration, Error> {
     match settings.scheme.as_str() {
         #[cfg(feature = "redlock")]
-        "redlock" => lock_redlock::init(&lock_redlock::Config::from_settings(settings)?).await,
+        "redlock" => {
+            let mut init = lock_redlock::InitOptions::default();
+            if options.no_holders {
+                init = init.with_no_holders();
+            }
+            if options.reset {
+                init = init.with_reset();
+            }
+            lock_redlock::init(&lock_redlock::Config::from_settings(settings)?, init).await
+        }
         other => Err(Error::config("backend", other, "redlock; the others need no preparation")),
     }
 }

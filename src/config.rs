@@ -1,6 +1,6 @@
 //! The configuration: from a URL, a TOML file or the environment.
 
-use std::{env, ffi::OsString, fmt, path::Path, sync::Arc};
+use std::{env, ffi::OsString, fmt, path::Path, sync::Arc, time::Duration};
 
 use lock_core::{Error, LocksOptions, Settings};
 use toml::{Table, Value};
@@ -11,6 +11,33 @@ use crate::{Locks, address, backends, identity};
 pub const LOCK_URL: &str = "LOCK_URL";
 /// The environment variable that names a TOML file; looked at only when [`LOCK_URL`] is not set.
 pub const LOCK_CONFIG: &str = "LOCK_CONFIG";
+
+/// How [`Config::initialize`] goes about it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InitOptions {
+    pub(crate) no_holders: bool,
+    pub(crate) reset: bool,
+}
+
+impl InitOptions {
+    /// Says that no client has ever used these servers, so that they vote at once. Without it they give no vote for
+    /// `max_ttl`, because a deployment that lost all its data looks like a new one, and somebody may hold a lock by it. It is
+    /// of no account where some server is a member already.
+    #[must_use]
+    pub const fn with_no_holders(mut self) -> Self {
+        self.no_holders = true;
+        self
+    }
+
+    /// Makes the servers a new deployment whatever they were, with the members and limits of this configuration. Clients of
+    /// the old one lose their locks and have to connect again; nothing is granted until every lease of the old one has ended.
+    #[must_use]
+    pub const fn with_reset(mut self) -> Self {
+        self.reset = true;
+        self
+    }
+}
 
 /// Which backend to connect to and how: read and checked as far as it can be without the backend, which checks its own
 /// keys in [`Config::connect`].
@@ -125,20 +152,22 @@ impl Config {
         address::render(&self.settings, true)
     }
 
-    /// Prepares the servers of a *new* deployment, once in its life and before any client connects. Only Redlock needs it:
-    /// it marks the nodes as members, so that they vote at once; an unmarked node counts as one that restarted without its
-    /// data, and gives no vote for `max_ttl`. Calling it again changes nothing.
+    /// Makes servers a deployment, once in its life and before any client connects. Only Redlock needs it: it writes the
+    /// members and the limits on each server, and clients with others are refused. Called again with the same settings it
+    /// makes members again of servers that have lost their data, and changes nothing else.
+    ///
+    /// Returns for how long the servers grant nothing yet: see [`InitOptions`].
     ///
     /// # Errors
-    /// [`Error::Config`] for another backend, and as [`Config::connect`]; [`Error::Unavailable`] when a server does not
-    /// answer, or when some are members and others are not.
+    /// [`Error::Config`] for another backend, for servers that are a deployment with other members or limits, and as
+    /// [`Config::connect`]; [`Error::Unavailable`] when a server does not answer.
     ///
     /// # Cancel safety
-    /// When the future is dropped, some servers may be marked and others not; those take `max_ttl` to become usable.
-    pub async fn initialize(self) -> Result<(), Error> {
+    /// When the future is dropped, some servers may be marked and others not; calling it again completes it.
+    pub async fn initialize(self, options: InitOptions) -> Result<Duration, Error> {
         let mut settings = self.settings;
         era(&mut settings)?;
-        backends::initialize(settings).await.map_err(address::mask)
+        backends::initialize(settings, options).await.map_err(address::mask)
     }
 
     /// Connects.

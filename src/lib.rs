@@ -117,7 +117,7 @@ pub use lock_core::{
 
 pub use crate::{
     backends::{BACKENDS, BackendKind},
-    config::{Config, LOCK_CONFIG, LOCK_URL},
+    config::{Config, InitOptions, LOCK_CONFIG, LOCK_URL},
 };
 
 /// A connection to a lock service, chosen by configuration. All its operations are those of [`lock_core::Locks`]; clones

@@ -302,11 +302,20 @@ pub(crate) struct Failover {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Redlock {
-    /// Mark the nodes of a new deployment as its members, once and before its first use.
+    /// Make the servers of the URL a deployment, once and before its first use: its members and limits.
     ///
-    /// A node that is not marked counts as one that restarted without its data, and gives no vote for max_ttl. Running it
-    /// again changes nothing; it refuses a deployment of which some nodes are members already.
-    Init,
+    /// Clients with other servers, another max_ttl or another restart_quarantine are refused. The deployment grants
+    /// nothing for max_ttl, unless --no-holders says that it is new. Run again with the same settings it makes members again
+    /// of servers that have lost their data, and changes nothing else.
+    Init {
+        /// Nobody has ever used these servers, so nobody holds a lock: they vote at once.
+        #[arg(long)]
+        no_holders: bool,
+
+        /// Make them a new deployment whatever they were; clients of the old one lose their locks.
+        #[arg(long)]
+        reset: bool,
+    },
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -19,7 +19,7 @@ mod watch;
 use std::{io, process};
 
 use clap::{Parser, error::ErrorKind};
-use lock::Config;
+use lock::{Config, InitOptions};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
@@ -68,12 +68,26 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
         Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
         Command::Failover(failover) => runtime.block_on(lab::failover(failover)),
-        Command::Redlock(Redlock::Init) => runtime.block_on(async {
+        Command::Redlock(Redlock::Init { no_holders, reset }) => runtime.block_on(async {
             let config = asked_for(arguments)?.map_or_else(Config::from_env, |config| Ok(Some(config)))?;
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
             };
-            config.ok_or_else(none)?.initialize().await?;
+            let mut options = InitOptions::default();
+            if *no_holders {
+                options = options.with_no_holders();
+            }
+            if *reset {
+                options = options.with_reset();
+            }
+            let wait = config.ok_or_else(none)?.initialize(options).await?;
+            if !wait.is_zero() {
+                eprintln!(
+                    "lock: the deployment grants nothing for {}, because its servers may have forgotten who holds a lock \
+                     (--no-holders says that they are new)",
+                    humantime::format_duration(wait)
+                );
+            }
             Ok(0)
         }),
         Command::LabWorker(worker) => runtime.block_on(lab::worker(arguments.url.as_deref(), worker)),

@@ -156,11 +156,20 @@ async fn new_redlock_nodes_are_marked_by_a_command() {
     }
     let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let url = format!("redlock://{}", hosts.join(","));
+    let unmarked = output(&url, &["run", "a", "--no-wait", "--", "true"]).await;
+    assert_eq!(unmarked.status, Some(78), "{unmarked:?}");
+    assert!(unmarked.stderr.contains("lock redlock init"), "{unmarked:?}");
     for _ in 0..2 {
-        let marked = output(&url, &["redlock", "init"]).await;
+        let marked = output(&url, &["redlock", "init", "--no-holders"]).await;
         assert_eq!((marked.status, marked.stderr.as_str()), (Some(0), ""), "{marked:?}");
     }
     assert_eq!(output(&url, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));
+    let other = output(&format!("{url}?max_ttl=2m"), &["redlock", "init"]).await;
+    assert_eq!(other.status, Some(78), "{other:?}");
+    assert!(other.stderr.contains("120s") && other.stderr.contains("60s"), "{other:?}");
+    let reset = output(&format!("{url}?max_ttl=2m"), &["redlock", "init", "--reset"]).await;
+    assert_eq!(reset.status, Some(0), "{reset:?}");
+    assert!(reset.stderr.contains("grants nothing for 2m"), "{reset:?}");
     let refused = output(&nodes[0].url(), &["redlock", "init"]).await;
     assert_eq!(refused.status, Some(78), "{refused:?}");
 }

@@ -61,7 +61,7 @@ impl Acquisition {
             kind,
             keys,
             value: String::new(),
-            ttl: request.ttl.unwrap_or(redlock.panel.config.ttl),
+            ttl: request.ttl.unwrap_or_else(|| redlock.panel.ttl()),
             payload: request.payload,
             waiter,
         };

@@ -39,8 +39,9 @@ impl Redlock {
     /// Connects to the servers of `config`.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] within the connect limit when no majority of them answers; [`Error::Config`] when a setting
-    /// is not allowed, or two of them are one and the same server under two addresses.
+    /// [`Error::Unavailable`] within the connect limit when no majority of them answers, or no majority knows its
+    /// deployment any more; [`Error::Config`] when a setting is not allowed or differs from the deployment's, when the
+    /// servers are no deployment yet or of different ones, or two addresses lead to one and the same server.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -52,7 +53,8 @@ impl Redlock {
         let runtime = Handle::current();
         let clock = config.clock;
         let panel = Arc::new(Panel::new(config, &runtime));
-        member::meet(&panel).await?;
+        let deployment = member::meet(&panel).await?;
+        let _ = panel.deployment.set(deployment);
         let renewals = Arc::new(Renewals(Arc::clone(&panel)));
         Ok(Arc::new(Self {
             panel,
@@ -68,7 +70,7 @@ impl Redlock {
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(BACKEND)
-            .with_ttl(self.panel.config.ttls())
+            .with_ttl(Config::ttls_up_to(self.panel.max_ttl()))
             .with(Feature::Expiry)
             .with(Feature::ReadWrite)
             .with(Feature::Downgrade)

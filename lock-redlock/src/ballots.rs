@@ -54,7 +54,10 @@ impl Known<'_> {
     #[must_use]
     pub const fn is_silent(self) -> bool {
         match self {
-            Self::GivenUp | Self::NotSent | Self::Unknown | Self::Answered(Ballot::Quarantined(_)) => true,
+            Self::GivenUp
+            | Self::NotSent
+            | Self::Unknown
+            | Self::Answered(Ballot::Quarantined(_) | Ballot::Stranger(_)) => true,
             Self::Open | Self::Answered(_) => false,
         }
     }
@@ -129,7 +132,8 @@ fn defeat_of_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: u
                 readers += 1;
                 free_in.push(*remaining);
             }
-            Ballot::Behind(_) | Ballot::Reserved(_) | Ballot::Undone | Ballot::Quarantined(_) => {}
+            Ballot::Behind(_) | Ballot::Reserved(_) | Ballot::Undone | Ballot::Quarantined(_) | Ballot::Stranger(_) => {
+            }
         }
     }
     let taken = readers >= majority || holders.values().any(|count| *count >= majority);
@@ -151,7 +155,7 @@ fn defeat_of_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: u
             Ballot::Behind(remaining) => (*remaining, true),
             Ballot::Reserved(remaining) => ((*remaining).max(TURN), true),
             Ballot::Granted(_) => (Duration::ZERO, false),
-            Ballot::Read(_) | Ballot::Undone | Ballot::Quarantined(_) => continue,
+            Ballot::Read(_) | Ballot::Undone | Ballot::Quarantined(_) | Ballot::Stranger(_) => continue,
         };
         free_in.push(after);
         refused += usize::from(refuses);

@@ -16,14 +16,16 @@ const COUNTS: &str = "an odd number of servers, at least 3: host:port,host:port,
 
 /// Settings of one connection to a deployment of independent Redis servers.
 ///
-/// `max_ttl` and `restart_quarantine` belong to the deployment: all its clients are to have the same.
+/// `max_ttl` and `restart_quarantine` belong to the deployment: [`init`](crate::init) writes them on the servers, and a
+/// client that says otherwise is refused.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// The servers: an odd number, at least 3, in the same order for all clients.
+    /// The servers: an odd number, at least 3, and all of the deployment's.
     pub nodes: Vec<NodeConfig>,
-    /// How long the servers keep a lock without a renewal, unless a request says otherwise.
-    pub ttl: Duration,
+    /// How long the servers keep a lock without a renewal, unless a request says otherwise; `None` for 30 s, or the
+    /// deployment's `max_ttl` where that is less.
+    pub ttl: Option<Duration>,
     /// What the keys of all locks begin with.
     pub prefix: String,
     /// How long connecting may take, and for how long a waiting acquisition bridges an outage.
@@ -31,11 +33,13 @@ pub struct Config {
     /// How long each node may take for one request. It matters only where the nodes that answered do not decide: a
     /// majority's answer is never kept waiting for the rest.
     pub node_timeout: Duration,
-    /// The longest ttl that any client may ask for; for so long a restarted node gives no vote.
-    pub max_ttl: Duration,
+    /// The longest ttl that any client may ask for; for so long a restarted node gives no vote. `None` for what the
+    /// deployment has; of a new one, 60 s.
+    pub max_ttl: Option<Duration>,
     /// Whether a restarted node gives no vote for `max_ttl`. To be turned off only where every node has each write on
-    /// its disk before it answers (`appendfsync always`), so that a restart loses nothing.
-    pub restart_quarantine: bool,
+    /// its disk before it answers (`appendfsync always`), so that a restart loses nothing. `None` for what the deployment
+    /// has; of a new one, `true`.
+    pub restart_quarantine: Option<bool>,
     /// The clock of validity and of time limits; another one only in tests.
     pub clock: Clock,
 }
@@ -43,6 +47,12 @@ pub struct Config {
 impl Config {
     /// The port of a server that was given without one.
     pub const PORT: u16 = 6379;
+
+    /// The ttl of a lock unless something else is asked for, in a deployment that allows it.
+    const TTL: Duration = Duration::from_secs(30);
+
+    /// The longest ttl of a new deployment, unless something else is asked for.
+    pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
 
     /// The servers `nodes`, everything else as it is by default.
     ///
@@ -52,14 +62,14 @@ impl Config {
         check_servers(&nodes)?;
         Ok(Self {
             nodes,
-            ttl: Duration::from_secs(30),
+            ttl: None,
             prefix: "lock".to_owned(),
             connect_timeout: Duration::from_secs(1),
             // Far above a round trip, so that a busy machine is not taken for a dead one: where others decide, nobody
             // waits for it.
             node_timeout: Duration::from_secs(1),
-            max_ttl: Duration::from_secs(60),
-            restart_quarantine: true,
+            max_ttl: None,
+            restart_quarantine: None,
             clock: Clock::boot(),
         })
     }
@@ -82,13 +92,19 @@ impl Config {
             node.username.clone_from(&settings.username);
             node.password.clone_from(&settings.password);
         }
-        config.max_ttl = settings.duration("max_ttl", config.max_ttl, MAX_TTLS)?;
-        // The default for all but those who allow less than that.
-        let ttl = config.ttl.min(config.max_ttl);
-        config.ttl = settings.duration("ttl", ttl, SHORTEST_TTL..=config.max_ttl)?;
+        let is_set = |settings: &Settings, key: &str| settings.values.contains_key(key);
+        if is_set(&settings, "max_ttl") {
+            config.max_ttl = Some(settings.duration("max_ttl", Self::MAX_TTL, MAX_TTLS)?);
+        }
+        if is_set(&settings, "ttl") {
+            config.ttl = Some(settings.duration("ttl", Self::TTL, config.ttls())?);
+        }
+        if is_set(&settings, "restart_quarantine") {
+            let quarantine = settings.choice("restart_quarantine", &[("on", true), ("off", false)])?;
+            config.restart_quarantine = Some(quarantine);
+        }
         config.connect_timeout = settings.duration("connect_timeout", config.connect_timeout, LIMITS)?;
         config.node_timeout = settings.duration("node_timeout", config.node_timeout, LIMITS)?;
-        config.restart_quarantine = settings.choice("restart_quarantine", &[("on", true), ("off", false)])?;
         if let Some(prefix) = settings.text("prefix") {
             config.prefix = prefix;
         }
@@ -103,24 +119,41 @@ impl Config {
         if !Keys::is_prefix(&self.prefix) {
             return Err(Error::config("prefix", &self.prefix, Keys::PREFIXES));
         }
-        if !self.ttls().contains(&self.ttl) {
-            let allowed = format!("{SHORTEST_TTL:?} to max_ttl, {:?}", self.max_ttl);
-            return Err(Error::config("ttl", format!("{:?}", self.ttl), allowed));
+        if let Some(max_ttl) = self.max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) {
+            let allowed = format!("{:?} to {:?}", MAX_TTLS.start(), MAX_TTLS.end());
+            return Err(Error::config("max_ttl", format!("{max_ttl:?}"), allowed));
+        }
+        if let Some(ttl) = self.ttl.filter(|ttl| !self.ttls().contains(ttl)) {
+            let allowed = format!("{SHORTEST_TTL:?} to max_ttl, {:?}", self.ttls().end());
+            return Err(Error::config("ttl", format!("{ttl:?}"), allowed));
         }
         Ok(())
     }
 
-    /// The ttls that a request may ask for.
-    #[must_use]
-    pub fn ttls(&self) -> RangeInclusive<Duration> {
-        SHORTEST_TTL..=self.max_ttl
+    /// The ttls that a request may ask for, as far as they are known without the deployment.
+    fn ttls(&self) -> RangeInclusive<Duration> {
+        SHORTEST_TTL..=self.max_ttl.unwrap_or(*MAX_TTLS.end())
+    }
+
+    /// The ttls that a request may ask for in a deployment with this longest one.
+    pub(crate) const fn ttls_up_to(max_ttl: Duration) -> RangeInclusive<Duration> {
+        SHORTEST_TTL..=max_ttl
+    }
+
+    /// The ttl of a lock that asks for none, in a deployment with this longest one.
+    pub(crate) fn default_ttl(&self, max_ttl: Duration) -> Duration {
+        self.ttl.unwrap_or_else(|| Self::TTL.min(max_ttl))
+    }
+
+    /// The servers, for messages.
+    pub(crate) fn addresses(&self) -> String {
+        self.nodes.iter().map(address).collect::<Vec<_>>().join(",")
     }
 
     /// The URL without settings and secrets, for messages.
     #[must_use]
     pub fn url(&self) -> String {
-        let servers: Vec<String> = self.nodes.iter().map(address).collect();
-        format!("redlock://{}", servers.join(","))
+        format!("redlock://{}", self.addresses())
     }
 
     /// The servers with the limits of this configuration.
@@ -186,8 +219,9 @@ mod tests {
     fn what_is_not_set_has_its_default() {
         let config = Config::from_settings(settings(&THREE, &[])).unwrap();
         assert_eq!(config.url(), "redlock://a:6379,b:6379,[::1]:6379");
-        assert_eq!((config.ttl, config.max_ttl), (Duration::from_secs(30), Duration::from_secs(60)));
-        assert!(config.restart_quarantine);
+        assert_eq!((config.ttl, config.max_ttl, config.restart_quarantine), (None, None, None));
+        assert_eq!(config.default_ttl(Duration::from_secs(60)), Duration::from_secs(30));
+        assert_eq!(config.default_ttl(Duration::from_secs(10)), Duration::from_secs(10));
     }
 
     #[test]
@@ -203,9 +237,9 @@ mod tests {
         let mut given = settings(&THREE, &values);
         (given.username, given.password) = (Some("u".to_owned()), Some("secret".to_owned()));
         let config = Config::from_settings(given).unwrap();
-        assert_eq!((config.ttl, config.prefix.as_str()), (Duration::from_millis(300), "p"));
+        assert_eq!((config.ttl, config.prefix.as_str()), (Some(Duration::from_millis(300)), "p"));
         assert_eq!((config.connect_timeout, config.node_timeout), (Duration::from_secs(2), Duration::from_millis(50)));
-        assert_eq!((config.max_ttl, config.restart_quarantine), (Duration::from_secs(10), false));
+        assert_eq!((config.max_ttl, config.restart_quarantine), (Some(Duration::from_secs(10)), Some(false)));
         let nodes: Vec<NodeConfig> = config.limited_nodes().collect();
         assert_eq!(nodes[2].password.as_deref(), Some("secret"));
         assert_eq!(nodes[2].response_timeout, Duration::from_millis(50));
@@ -231,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_is_not_allowed_is_named_with_what_is() {
-        let error = refused(&THREE, &[("ttl", "2m")]);
+        let error = refused(&THREE, &[("ttl", "2m"), ("max_ttl", "1m")]);
         assert!(error.contains("ttl") && error.contains("2m") && error.contains("1m"), "{error}");
         let error = refused(&THREE, &[("ttl", "10ms")]);
         assert!(error.contains("100ms"), "{error}");

@@ -70,12 +70,15 @@ fn ask(writer: &Held) -> (Replies<Answer<bool>>, Votes) {
     let Attempt { keys, value, ttl, payload, .. } = &writer.attempt;
     let call = |node: usize| match plan[node] {
         // Value and number, as for a renewal.
-        Renewal::Extend(number) => Some(scripts::downgrade(keys, value, *ttl, number, writer.token, payload).into()),
+        Renewal::Extend(number) => {
+            let stamp = writer.panel.slots.stamp(node).ok()?;
+            Some(scripts::downgrade(keys, value, *ttl, number, writer.token, payload, &stamp).into())
+        }
         Renewal::Rejoin => None,
     };
     let replies = writer.panel.ask(call, is_held);
     let mut votes = Votes::new(writer.panel.len());
-    let counts = |node: usize| writer.holdings(|holdings| holdings.counts(node));
+    let counts = |node: usize| replies.is_open(node) && writer.holdings(|holdings| holdings.counts(node));
     for node in (0..writer.panel.len()).filter(|node| !counts(*node)) {
         votes.record(node, Vote::Refused);
     }

@@ -15,17 +15,17 @@
 //!   does not overtake a writer that has been waiting for it.
 //! * Semaphores and lock delays are not offered: neither can be counted by majority.
 //!
-//! # Members and quarantine
-//! A server that restarts without its data has forgotten for whom it voted, and could give a second holder the majority
-//! that a first one still has. So each server stores which process of it the deployment knows. A process that is not
-//! known, because it was restarted, flushed, or never marked, gives no vote for `max_ttl`, by when every lease that it may
-//! have voted for has ended; held locks are carried on meanwhile by the others, and take it in again. While a majority is
-//! in that state nothing is granted, and the error says so.
+//! # Deployment
+//! The servers of a deployment are made one once, by [`init`]: it writes an id, the members and the limits on each of them.
+//! A client with other servers or other limits is refused, and a server that is reached under two addresses has one vote.
 //!
-//! An unmarked server cannot be told from one that lost everything. A new deployment is therefore marked once, by
-//! [`init`]; if that is forgotten it becomes usable by itself, `max_ttl` after the first connection. Where every server
-//! has each write on its disk before it answers (`appendfsync always`), nothing is ever forgotten, and
-//! `restart_quarantine=off` does without all this.
+//! A server that restarts without its data has forgotten for whom it voted, and could give a second holder the majority
+//! that a first one still has. So each server also stores which process of it the deployment knows. Another process gives
+//! no vote for `max_ttl`, by when every lease that it may have voted for has ended; held locks are carried on meanwhile by
+//! the others, and take it in again. One that lost even its membership becomes a member again, by itself, while a majority
+//! has kept theirs. When a majority has lost it nothing is granted until [`init`] is called again, and for `max_ttl` from
+//! then on; the error says so. Where every server has each write on its disk before it answers (`appendfsync always`),
+//! nothing is ever forgotten, and `restart_quarantine=off` does without the quarantine.
 //!
 //! # Example
 //! ```no_run
@@ -35,7 +35,8 @@
 //! let mut settings = Settings::new("redlock");
 //! settings.hosts = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|host| (host.to_owned(), None)).into();
 //! let config = lock_redlock::Config::from_settings(settings)?;
-//! lock_redlock::init(&config).await?; // Once in the life of the deployment.
+//! // Once in the life of the deployment, before any client connects.
+//! lock_redlock::init(&config, lock_redlock::InitOptions::new().with_no_holders()).await?;
 //!
 //! let locks = Locks::new(lock_redlock::Redlock::connect(config).await?);
 //! let guard = locks.mutex("orders/4711").lock().await?;
@@ -51,9 +52,12 @@ pub mod ballots;
 mod changes;
 mod cleaning;
 mod config;
+#[doc(hidden)]
+pub mod deployment;
 mod downgrade;
 #[doc(hidden)]
 pub mod holdings;
+mod init;
 #[doc(hidden)]
 pub mod kind;
 mod lease;
@@ -70,4 +74,8 @@ pub mod scripts;
 pub mod token;
 mod waiting;
 
-pub use crate::{backend::Redlock, config::Config, member::init};
+pub use crate::{
+    backend::Redlock,
+    config::Config,
+    init::{InitOptions, init},
+};

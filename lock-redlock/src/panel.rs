@@ -1,8 +1,11 @@
 //! All nodes at once: what is sent to each of them.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use futures::{FutureExt, stream::FuturesUnordered};
@@ -13,10 +16,11 @@ use tokio::runtime::Handle;
 use crate::{
     cleaning::Cleaning,
     config::{Config, address},
+    deployment::Deployment,
+    member::Slots,
     places::Coming,
     quorum::majority,
     replies::{Answer, Replies, Sending, Silence},
-    scripts::admit,
 };
 
 /// The nodes of a deployment.
@@ -30,7 +34,15 @@ pub(crate) struct Panel {
     /// For each node, whether a vote has waited for it in vain, and it has answered nothing since.
     late: Vec<AtomicBool>,
     /// For each node, whether a request is under way that finds out whether it works again.
-    probes: Vec<Arc<AtomicBool>>,
+    probes: Vec<Flag>,
+    /// Which member each node is.
+    pub(crate) slots: Slots,
+    /// What the nodes have in common, known once the client has connected.
+    pub(crate) deployment: OnceLock<Deployment>,
+    /// Where what goes on in the background runs that leaves nothing on the servers.
+    pub(crate) runtime: Handle,
+    /// Raised while somebody finds out which members the servers are that are not known as any.
+    pub(crate) identifying: Flag,
 }
 
 /// How an answer is read.
@@ -51,25 +63,23 @@ pub(crate) enum Turn {
     /// Nobody's: it works.
     None,
     /// This request's.
-    Own(Probe),
+    Own(Raised),
     /// Another request's.
     Other,
 }
 
 impl Panel {
     pub(crate) fn new(config: Config, runtime: &Handle) -> Self {
-        let node = |node| match config.restart_quarantine {
-            true => {
-                let quarantine = config.max_ttl;
-                Node::with_prelude(node, config.clock, runtime.clone(), move || admit(quarantine))
-            }
-            false => Node::new(node, config.clock, runtime.clone()),
-        };
+        let node = |node| Node::new(node, config.clock, runtime.clone());
         let nodes: Vec<Node> = config.limited_nodes().map(node).collect();
         Self {
             cleaning: nodes.iter().map(|_| Cleaning::default()).collect(),
             late: nodes.iter().map(|_| AtomicBool::new(false)).collect(),
-            probes: nodes.iter().map(|_| Arc::default()).collect(),
+            probes: nodes.iter().map(|_| Flag::default()).collect(),
+            slots: Slots::new(nodes.len()),
+            deployment: OnceLock::new(),
+            runtime: runtime.clone(),
+            identifying: Flag::default(),
             janitor: Janitor::new(config.clock, runtime.clone()),
             nodes,
             config,
@@ -82,6 +92,16 @@ impl Panel {
 
     pub(crate) fn majority(&self) -> usize {
         majority(self.len())
+    }
+
+    /// The longest ttl of the deployment.
+    pub(crate) fn max_ttl(&self) -> Duration {
+        self.deployment.get().map_or(Config::MAX_TTL, |deployment| deployment.max_ttl)
+    }
+
+    /// The ttl of a lock that asks for none.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.config.default_ttl(self.max_ttl())
     }
 
     pub(crate) const fn clock(&self) -> Clock {
@@ -167,13 +187,13 @@ impl Panel {
         answer.map_err(Silence::Failed)
     }
 
-    /// Asks each node its calls in one burst.
+    /// Asks each node its calls, if it has any, in one burst.
     pub(crate) fn ask_many(
         self: &Arc<Self>,
-        calls: impl Fn(usize) -> Vec<ScriptCall>,
+        calls: impl Fn(usize) -> Option<Vec<ScriptCall>>,
     ) -> Replies<Answer<Vec<Result<Value, NodeError>>>> {
         self.replies(|node, sending| {
-            let calls = calls(node);
+            let calls = calls(node)?;
             let panel = Arc::clone(self);
             Some(async move {
                 let connection = panel.reach(node).await?;
@@ -194,7 +214,7 @@ impl Panel {
         if self.needs_all() || !self.is_failing(node) {
             return Turn::None;
         }
-        Probe::begin(&self.probes[node]).map_or(Turn::Other, Turn::Own)
+        self.probes[node].begin().map_or(Turn::Other, Turn::Own)
     }
 
     /// A connection to `node`, within its time limit. Nothing was sent when there is none.
@@ -231,17 +251,22 @@ impl From<ScriptCall> for Ask {
     }
 }
 
-/// The one request that finds out whether a failing node works again.
-#[derive(Debug)]
-pub(crate) struct Probe(Arc<AtomicBool>);
+/// Something that one does at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(Arc<AtomicBool>);
 
-impl Probe {
-    fn begin(under_way: &Arc<AtomicBool>) -> Option<Self> {
-        (!under_way.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(under_way)))
+/// The one that does it, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Raised(Arc<AtomicBool>);
+
+impl Flag {
+    /// `None` while another does it.
+    pub(crate) fn begin(&self) -> Option<Raised> {
+        (!self.0.swap(true, Ordering::AcqRel)).then(|| Raised(Arc::clone(&self.0)))
     }
 }
 
-impl Drop for Probe {
+impl Drop for Raised {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use lock_core::{BootInstant, Loss, Renewer, validity::Observed, validity::deadline};
-use lock_redis::{
-    node::{NodeError, ScriptCall, Value},
-    scripts::held,
-};
+use lock_redis::node::{NodeError, ScriptCall, Value};
 
 use crate::{
     holdings::{Renewal, Renewed, Standing},
     lease::Held,
+    member::stranger,
     panel::Panel,
     replies::{Answer, Replies},
     scripts::{Ballot, ballot},
@@ -68,7 +66,12 @@ impl Burst {
             Some(Item { held: Arc::clone(held), observed, plan, extended: 0 })
         };
         let items: Vec<Item> = batch.iter().filter_map(item).collect();
-        let replies = panel.ask_many(|node| items.iter().map(|item| item.call(node)).collect());
+        let calls = |node: usize| {
+            let stamp = panel.slots.stamp(node).ok()?;
+            Some(items.iter().map(|item| item.call(node, &stamp)).collect())
+        };
+        let replies = panel.ask_many(calls);
+        panel.identify();
         Self { items, replies }
     }
 
@@ -94,21 +97,26 @@ impl Burst {
 }
 
 impl Item {
-    fn call(&self, node: usize) -> ScriptCall {
+    fn call(&self, node: usize, stamp: &str) -> ScriptCall {
         let attempt = &self.held.attempt;
         let (kind, keys, value, ttl) = (attempt.kind, &attempt.keys, &attempt.value, attempt.ttl);
         match self.plan[node] {
             // Value and number: a holding of the same value that a resent acquisition made later is not the one that
             // was counted, and somebody else may have been granted in between.
-            Renewal::Extend(number) => kind.extend(keys, value, ttl, number),
-            Renewal::Rejoin => kind.rejoin(keys, value, ttl, self.held.token, &attempt.payload),
+            Renewal::Extend(number) => kind.extend(keys, value, ttl, number, stamp),
+            Renewal::Rejoin => kind.rejoin(keys, value, ttl, self.held.token, &attempt.payload, stamp),
         }
     }
 
     /// Takes a node's answer into account. Returns whether it extended the lease.
     fn take(&self, node: usize, answer: Result<Value, NodeError>, until: BootInstant) -> bool {
         let plan = self.plan[node];
-        let answer = read(plan, answer);
+        let (answer, stranger) = read(plan, answer);
+        if let Some(why) = stranger {
+            let panel = &self.held.panel;
+            panel.slots.is_stranger(node, why);
+            panel.identify();
+        }
         match self.held.holdings(|holdings| holdings.renewed(node, plan, answer, until)) {
             None => return false,
             Some(Standing::Kept(until)) => {
@@ -120,16 +128,22 @@ impl Item {
     }
 }
 
-fn read(plan: Renewal, answer: Result<Value, NodeError>) -> Renewed {
+/// What a node answered, and if it is not the member that it was asked as, what it is.
+fn read(plan: Renewal, answer: Result<Value, NodeError>) -> (Renewed, Option<String>) {
     match plan {
-        Renewal::Extend(_) => match answer.and_then(|answer| held(&answer)) {
-            Ok(true) => Renewed::Extended,
-            Ok(false) => Renewed::Denied,
-            Err(_) => Renewed::Nothing,
+        Renewal::Extend(_) => match answer {
+            Ok(Value::Int(1)) => (Renewed::Extended, None),
+            Ok(Value::Int(0)) => (Renewed::Denied, None),
+            // It has lost everything, this holding included.
+            Ok(Value::Int(-2)) => (Renewed::Denied, Some(stranger(""))),
+            // What the member has of which this server is not the one, nobody knows.
+            Ok(Value::Int(-1)) => (Renewed::Nothing, Some("it is another server than it was".to_owned())),
+            _ => (Renewed::Nothing, None),
         },
         Renewal::Rejoin => match answer.and_then(|answer| ballot(&answer)) {
-            Ok(Ballot::Granted(number)) => Renewed::Joined(number),
-            _ => Renewed::Nothing,
+            Ok(Ballot::Granted(number)) => (Renewed::Joined(number), None),
+            Ok(Ballot::Stranger(stamp)) => (Renewed::Nothing, Some(stranger(&stamp))),
+            _ => (Renewed::Nothing, None),
         },
     }
 }

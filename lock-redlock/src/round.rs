@@ -16,10 +16,11 @@ use crate::{
     holdings::Holdings,
     kind::Kind,
     lease::Held,
+    member::stranger,
     panel::{Ask, Panel},
     places::Coming,
     quorum::{self, Verdict, Votes},
-    replies::{Answer, Replies},
+    replies::{Answer, Replies, Silence},
     scripts::{Ballot, Line, LockKeys, Place, Renumbered, Vote, ballot, renumbered, undo},
     token::{Answer as Numbered, Straggler, straggler},
     waiting::Waiter,
@@ -113,7 +114,6 @@ impl Attempt {
 
 impl Round {
     pub(crate) fn begin(panel: &Arc<Panel>, attempt: Attempt, proposal: u64) -> Self {
-        let config = &panel.config;
         let place = attempt.place();
         let vote = Vote {
             kind: attempt.kind,
@@ -123,18 +123,30 @@ impl Round {
             proposal,
             payload: &attempt.payload,
             place: place.as_ref(),
-            quarantine: config.restart_quarantine.then_some(config.max_ttl),
         };
-        let ask = |node| Ask { probe: panel.turn(node), coming: attempt.coming(node), ..vote.call().into() };
-        let replies = panel.ask(|node| Some(ask(node)), ballot);
-        Self {
+        let ask = |node| {
+            let stamp = panel.slots.stamp(node).ok()?;
+            Some(Ask { probe: panel.turn(node), coming: attempt.coming(node), ..vote.call(&stamp).into() })
+        };
+        let replies = panel.ask(ask, ballot);
+        let mut round = Self {
             panel: Arc::clone(panel),
             votes: Votes::new(panel.len()),
             ballots: panel.nodes.iter().map(|_| None).collect(),
             replies,
             attempt,
             late: false,
+        };
+        for node in 0..panel.len() {
+            // Nobody's vote counts who is not known as a member.
+            if let Err(why) = panel.slots.stamp(node).map(drop)
+                && !round.replies.is_open(node)
+            {
+                round.record(node, Err(Silence::NotSent(why)));
+            }
         }
+        panel.identify();
+        round
     }
 
     /// Waits for as many answers as the decision takes, and not for more.
@@ -170,6 +182,10 @@ impl Round {
     }
 
     fn record(&mut self, node: usize, answer: Answer<Ballot>) {
+        if let Ok(Ballot::Stranger(stamp)) = &answer {
+            self.panel.slots.is_stranger(node, stranger(stamp));
+            self.panel.identify();
+        }
         let vote = match &answer {
             Ok(Ballot::Granted(_)) => quorum::Vote::Granted,
             Ok(_) => quorum::Vote::Refused,
@@ -324,8 +340,9 @@ async fn join(held_lock: &Held, node: usize, number: u64, until: BootInstant) {
         Straggler::Joins => number,
         Straggler::PassedBy => return held_lock.holdings(|holdings| holdings.pass_by(node)),
         Straggler::JoinsAs(token) => {
-            let call = || attempt.kind.renumber(&attempt.keys, &attempt.value, number, token).into();
-            let mut replies = panel.ask(|other| (other == node).then(call), renumbered);
+            let call = |stamp: &str| attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, stamp);
+            let ask = |other| Some(call(&panel.slots.stamp(other).ok().filter(|_| other == node)?).into());
+            let mut replies = panel.ask(ask, renumbered);
             match replies.next_of_all().await {
                 Some((_, Ok(Renumbered::Done))) => token,
                 Some((_, Ok(Renumbered::Passed(_)))) => number,

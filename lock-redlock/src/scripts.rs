@@ -12,8 +12,11 @@ use lock_redis::{
     scripts::TOMBSTONE,
 };
 
-pub use self::answers::{Ballot, Renumbered, Standing, ballot, read_standing, renumbered};
-use crate::kind::Kind;
+pub use self::answers::{Ballot, Renumbered, ballot, read_standing, renumbered};
+use crate::{
+    deployment::{Deployment, on_or_off},
+    kind::Kind,
+};
 
 /// A script out of files in `scripts/`, one after the other, behind what those of lock-redis begin with.
 macro_rules! script {
@@ -27,16 +30,20 @@ macro_rules! script {
 pub(crate) use script;
 
 static UNDO: Script = script!("head.lua", "turn.lua", "undo.lua");
-static DOWNGRADE: Script = script!("head.lua", "turn.lua", "downgrade.lua");
-static ADMIT: Script = Script::new(include_str!("scripts/admit.lua"));
+static DOWNGRADE: Script = script!("head.lua", "member.lua", "turn.lua", "downgrade.lua");
 static STANDING: Script = Script::new(include_str!("scripts/standing.lua"));
-static MARK: Script = Script::new(include_str!("scripts/mark.lua"));
+static ENLIST: Script = Script::new(include_str!("scripts/enlist.lua"));
 
-/// The run id of the process that the deployment knows as this node. One for the whole server, whatever the prefix: no
-/// lock key is like it, because those begin with a brace.
-const MEMBER: &str = "redlock:member";
-/// There while the node gives no vote.
+// What a server has once, whatever the prefix of the locks: no lock key is like it, because those begin with a brace.
+
+/// The deployment, its generation, and which of its members this server is.
+const STAMP: &str = "redlock:member";
+/// The run id of the process that the deployment knows as this member; `any` where servers forget nothing.
+const RUN: &str = "redlock:run";
+/// There while the server gives no vote.
 const QUARANTINE: &str = "redlock:quarantine";
+/// The record of the deployment: a hash.
+const DEPLOYMENT: &str = "redlock:deployment";
 
 /// For how long after a release a lock is kept for those who were woken: a few round trips, so that newcomers do not
 /// split the vote with them, and short, should they not come.
@@ -57,9 +64,7 @@ pub struct LockKeys(Keys);
 pub struct Place {
     /// Which waiter: `<channel>@<visit>`, a name that no other waiter ever gets.
     pub waiter: String,
-    /// Its place in line: when it came, by its own clock.
-    pub since: u64,
-    /// For how long it has waited, when this is sent.
+    /// For how long it has waited, when this is sent: by this and the node's own clock a place in line is told.
     pub waited: Duration,
     /// Its ttl: a node that hears nothing more from it forgets it no later than it would forget its lease.
     pub ttl: Duration,
@@ -82,8 +87,6 @@ pub struct Vote<'a> {
     pub payload: &'a [u8],
     /// `None` for one that does not wait.
     pub place: Option<&'a Place>,
-    /// For how long a node gives no vote that turns out to have lost its data; `None` for nodes that lose nothing.
-    pub quarantine: Option<Duration>,
 }
 
 /// What an undo does with the waiter's place in line.
@@ -149,30 +152,37 @@ impl LockKeys {
 }
 
 impl Vote<'_> {
-    pub fn call(&self) -> ScriptCall {
+    /// Asks the server that has this stamp.
+    pub fn call(&self, stamp: &str) -> ScriptCall {
         let call = self
             .keys
             .call(self.kind.acquire(), self.value)
             // One that does not wait has nothing but its own tombstone to look for.
             .key(self.place.map_or_else(|| self.keys.0.tombstone(self.value), |place| self.keys.gone(place)))
-            .key(MEMBER)
+            .key(RUN)
             .key(QUARANTINE)
+            .key(DEPLOYMENT)
             .arg(self.value)
             .number(self.ttl.as_millis())
             .number(self.proposal)
             .arg(self.payload)
-            .arg(self.keys.0.changes())
-            .number(self.quarantine.map_or(0, |quarantine| quarantine.as_millis()));
-        match self.place {
-            None => call.arg("").number(0_u8).number(0_u8),
+            .arg(self.keys.0.changes());
+        let call = match self.place {
+            None => call.arg("").number(0_u8).number(0_u8).number(0_u8),
             Some(place) => call
                 .arg(place.waiter.as_str())
-                .number(place.since)
                 .number(place.waited.as_millis())
                 .number(WAITERS_KEPT.min(place.ttl).as_millis())
                 .number(intent_kept(place.ttl).as_millis()),
-        }
+        };
+        as_member(call, stamp)
     }
+}
+
+/// Has a call say as which member it counts the server. To be called last: the stamp is the last argument, its key the last
+/// key.
+pub(crate) fn as_member(call: ScriptCall, stamp: &str) -> ScriptCall {
+    call.key(STAMP).arg(stamp)
 }
 
 /// For how long after its last look a writer with this ttl keeps later readers out.
@@ -193,7 +203,7 @@ pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> Sc
         Line::Stay(kind, place) => call
             .number(u8::from(kind == Kind::Reader))
             .arg(place.waiter.as_str())
-            .number(place.since)
+            .number(1_u8)
             .number(place.waited.as_millis())
             .number(WAITERS_KEPT.min(place.ttl).as_millis())
             .number(intent_kept(place.ttl).as_millis()),
@@ -208,23 +218,40 @@ fn leaves(call: ScriptCall, kind: Kind, place: &Place, noted: Duration) -> Scrip
 }
 
 /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
-pub fn downgrade(keys: &LockKeys, value: &str, ttl: Duration, number: u64, token: u64, payload: &[u8]) -> ScriptCall {
-    keys.turn(&DOWNGRADE, value).number(ttl.as_millis()).number(number).number(token).arg(payload)
+pub fn downgrade(
+    keys: &LockKeys,
+    value: &str,
+    ttl: Duration,
+    number: u64,
+    token: u64,
+    payload: &[u8],
+    stamp: &str,
+) -> ScriptCall {
+    let call = keys.turn(&DOWNGRADE, value).number(ttl.as_millis()).number(number).number(token).arg(payload);
+    as_member(call, stamp)
 }
 
-/// Checks whether the node has restarted. Goes before everything else on each connection.
-pub fn admit(quarantine: Duration) -> ScriptCall {
-    ScriptCall::new(&ADMIT).key(MEMBER).key(QUARANTINE).number(quarantine.as_millis())
+/// A call of a script about the server itself.
+fn of_the_server(script: &'static Script) -> ScriptCall {
+    ScriptCall::new(script).key(STAMP).key(RUN).key(QUARANTINE).key(DEPLOYMENT)
 }
 
-/// Asks how a node stands.
+/// Asks what a server says of itself.
 pub fn standing() -> ScriptCall {
-    ScriptCall::new(&STANDING).key(MEMBER).key(QUARANTINE)
+    of_the_server(&STANDING)
 }
 
-/// Makes a node that nobody has marked a member.
-pub fn mark() -> ScriptCall {
-    ScriptCall::new(&MARK).key(MEMBER)
+/// Makes a server a member of a deployment whose stamp is still `seen`; it gives no vote for `quarantine`.
+pub fn enlist(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
+    of_the_server(&ENLIST)
+        .arg(deployment.stamp(member))
+        .arg(seen)
+        .arg(deployment.id.as_str())
+        .number(deployment.generation)
+        .arg(deployment.members_text())
+        .number(deployment.max_ttl.as_millis())
+        .arg(on_or_off(deployment.quarantine))
+        .number(quarantine.as_millis())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use lock_core::{BootInstant, Clock, clock::wall_micros};
+use lock_core::{BootInstant, Clock};
 use lock_redis::node::Subscription;
 
 use crate::{
@@ -56,8 +56,6 @@ struct Kept {
 pub(crate) struct Waiter {
     name: String,
     clock: Clock,
-    /// When it came, by the wall clock that its place in line is told by.
-    since: u64,
     came: BootInstant,
     /// Where it stands.
     pub(crate) places: Places,
@@ -87,7 +85,6 @@ impl Waiters {
         let waiter = Waiter {
             name: waiter_name(&self.channel(channel), visit),
             clock: self.clock,
-            since: wall_micros(),
             came: now,
             places: Places::default(),
         };
@@ -124,7 +121,7 @@ impl Waiter {
     /// Its place, as it is sent now.
     pub(crate) fn place(&self, ttl: Duration) -> Place {
         let waited = self.clock.now().saturating_since(self.came);
-        Place { waiter: self.name.clone(), since: self.since, waited, ttl }
+        Place { waiter: self.name.clone(), waited, ttl }
     }
 }
 

@@ -11,6 +11,8 @@ use lock_redis::{
     scripts::held,
 };
 use lock_redlock::{
+    Config,
+    deployment::Deployment,
     kind::Kind,
     scripts::{self, Ballot, LockKeys, ballot, renumbered},
 };
@@ -35,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A reservation is kept for longer than this.
 const RESERVED: Duration = Duration::from_millis(9);
 const TTL: u64 = 60_000;
-const MEMBER: &str = "redlock:member";
+const RUN_KEY: &str = "redlock:run";
 const QUARANTINE: &str = "redlock:quarantine";
 /// The process that the model is, and another.
 const RUN: u32 = 1;
@@ -49,10 +51,10 @@ const VALUES: u64 = 4;
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Call(Call),
-    /// A connection begins; of a process that is not the one that the deployment knows.
-    Admit {
-        restarted: bool,
-    },
+    /// What the node knows of its process is of another one.
+    Restart,
+    /// A node that has lost its data is made a member again.
+    Enlist,
     EndWriter,
     EndReader(Value),
     EndAll,
@@ -68,6 +70,7 @@ struct Pair {
     connection: MultiplexedConnection,
     real: Node,
     keys: LockKeys,
+    deployment: Deployment,
     news: PubSub,
     model: node::Node,
     chance: Chance,
@@ -85,6 +88,8 @@ impl Pair {
         config.response_timeout = LIMIT;
         let real = Node::new(config, Clock::boot(), Handle::current());
         let keys = LockKeys::new("lock", &LockName::new("a").unwrap());
+        let nodes = [1, 2, 3].map(|port| NodeConfig::new("h", port)).into();
+        let deployment = Deployment::new("test".to_owned(), &Config::new(nodes).unwrap());
         let client = redis::Client::open(format!("redis://127.0.0.1:{}", redis.port())).unwrap();
         let mut news = client.get_async_pubsub().await.unwrap();
         for waiter in 0..LISTENERS {
@@ -95,6 +100,7 @@ impl Pair {
             _redis: redis,
             real,
             keys,
+            deployment,
             news,
             model: node::Node::default(),
             chance: Chance::new(0),
@@ -108,12 +114,17 @@ impl Pair {
     async fn begin(&mut self, seed: u64) {
         self.run(&["FLUSHALL"]).await;
         self.until = Clock::boot().now().saturating_add(TIME);
-        assert!(held(&self.real.call(scripts::mark()).await.unwrap()).unwrap());
-        self.model = node::Node::marked(RUN);
+        self.enlist(Duration::ZERO).await;
+        self.model = node::Node::marked(RUN, TTL);
         self.model.listeners = (1 << LISTENERS) - 1;
         self.chance = Chance::new(seed);
         self.began = self.time().await;
         self.log = format!("sequence {seed}\n");
+    }
+
+    async fn enlist(&self, absence: Duration) {
+        let call = scripts::enlist(&self.deployment, 1, "", absence);
+        assert!(held(&self.real.call(call).await.unwrap()).unwrap());
     }
 
     async fn run(&self, words: &[&str]) -> redis::Value {
@@ -152,8 +163,7 @@ impl Pair {
 
     /// They came one after the other, so far apart that the time of this test changes nothing about it.
     fn place(waiter: Waiter) -> Place {
-        let waited = 100_000 * (1 + u64::from(waiter));
-        Place { waiter, since: 1_000_000 - waited, waited }
+        Place { waiter, waited: 10_000 * (1 + u64::from(waiter)) }
     }
 
     fn line(&mut self) -> Line {
@@ -197,7 +207,8 @@ impl Pair {
                 let tombstone = self.chance.one_in(5);
                 Step::Call(Call::Undo { value, tombstone, line: self.line() })
             }
-            34 => Step::Admit { restarted: self.chance.one_in(8) },
+            34 if self.chance.one_in(8) => Step::Restart,
+            34 => Step::Enlist,
             35 => Step::EndWriter,
             36 => Step::EndReader(value),
             37 => Step::EndReservation,
@@ -217,10 +228,9 @@ impl Pair {
             1 if !self.model.is_reserved() => self.began + 3_600_000_000,
             _ => self.began + 10_000_000 + self.chance.below(1_000),
         };
-        let quarantine = if self.chance.one_in(8) { TTL } else { 0 };
         let waiter = self.waiter(reads);
         let place = self.chance.one_in(2).then(|| Self::place(waiter));
-        Vote { reads, value, ttl: TTL, proposal, quarantine, place }
+        Vote { reads, value, ttl: TTL, proposal, place }
     }
 
     /// Takes a step with both, and compares.
@@ -250,6 +260,8 @@ impl Pair {
         let said = match call {
             Call::Vote(_) | Call::Rejoin { .. } => Said::Ballot(ballot(&answer).unwrap()),
             Call::Renumber { reads: true, .. } => Said::Renumbered(renumbered(&answer).unwrap()),
+            // That it has lost everything is a denial.
+            Call::Extend { .. } => Said::Done(answer == redis::Value::Int(1)),
             _ => Said::Done(held(&answer).unwrap()),
         };
         let now = self.now(call, &said, before, after);
@@ -275,23 +287,25 @@ impl Pair {
         let keys = &self.keys;
         let kind = |reads: bool| if reads { Kind::Reader } else { Kind::Writer };
         let ttl = Duration::from_millis(TTL);
+        let stamp = &self.deployment.stamp(1);
         match *call {
-            Call::Vote(Vote { reads, value, proposal, quarantine, place, .. }) => {
+            Call::Vote(Vote { reads, value, proposal, place, .. }) => {
                 let place = place.map(real_place);
                 let value = value.to_string();
-                let quarantine = (quarantine > 0).then(|| Duration::from_millis(quarantine));
                 let (kind, place) = (kind(reads), place.as_ref());
-                scripts::Vote { kind, keys, value: &value, ttl, proposal, payload: b"who", place, quarantine }.call()
+                scripts::Vote { kind, keys, value: &value, ttl, proposal, payload: b"who", place }.call(stamp)
             }
             Call::Renumber { reads, value, number, token } => {
-                kind(reads).renumber(keys, &value.to_string(), number, token)
+                kind(reads).renumber(keys, &value.to_string(), number, token, stamp)
             }
-            Call::Extend { reads, value, number, .. } => kind(reads).extend(keys, &value.to_string(), ttl, number),
+            Call::Extend { reads, value, number, .. } => {
+                kind(reads).extend(keys, &value.to_string(), ttl, number, stamp)
+            }
             Call::Rejoin { reads, value, token, .. } => {
-                kind(reads).rejoin(keys, &value.to_string(), ttl, token, b"who")
+                kind(reads).rejoin(keys, &value.to_string(), ttl, token, b"who", stamp)
             }
             Call::Downgrade { value, number, token, .. } => {
-                scripts::downgrade(keys, &value.to_string(), ttl, number, token, b"who")
+                scripts::downgrade(keys, &value.to_string(), ttl, number, token, b"who", stamp)
             }
             Call::Undo { value, tombstone, line } => {
                 let place = match line {
@@ -314,13 +328,15 @@ impl Pair {
         let (lock, readers, reading) = (Self::key(""), Self::key(":readers"), Self::key(":reading"));
         match step {
             Step::Call(_) => {}
-            Step::Admit { restarted } => {
-                if restarted {
-                    self.run(&["SET", MEMBER, "another process"]).await;
-                    self.model.admit(self.began, OTHER_RUN, TTL, node::ALL);
+            Step::Restart => {
+                if self.model.is_marked() {
+                    self.run(&["SET", RUN_KEY, "another process"]).await;
+                    self.model.is_of_run(OTHER_RUN);
                 }
-                self.real.call(scripts::admit(Duration::from_millis(TTL))).await.unwrap();
-                self.model.admit(self.began, RUN, TTL, node::ALL);
+            }
+            Step::Enlist => {
+                self.enlist(Duration::from_millis(TTL)).await;
+                self.model.enlist(self.began, RUN, TTL, node::ALL);
             }
             Step::EndWriter => {
                 self.run(&["DEL", &lock]).await;
@@ -426,10 +442,9 @@ fn waiter(name: &str) -> Option<Waiter> {
 }
 
 fn real_place(place: Place) -> scripts::Place {
-    let Place { waiter, since, waited } = place;
+    let Place { waiter, waited } = place;
     scripts::Place {
         waiter: format!("{}@{waiter}", channel(waiter)),
-        since,
         waited: Duration::from_millis(waited),
         ttl: Duration::from_millis(TTL),
     }

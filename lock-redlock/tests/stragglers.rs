@@ -26,7 +26,7 @@ async fn connect_with_proxy_before(nodes: &RedisNodes, node: usize, ttl: &str) -
     let proxy = Proxy::start(nodes.ports()[node]).await.unwrap();
     let mut ports = nodes.ports();
     ports[node] = proxy.port();
-    let locks = connect_to(&ports, &[("ttl", ttl), ("max_ttl", "1h"), NODE_LIMIT]).await;
+    let locks = connect_to(&ports, &[("ttl", ttl), NODE_LIMIT]).await;
     let warm = locks.mutex("warm").lock().await.unwrap();
     until("all nodes are connected", || async { count(nodes, "warm").await == 3 }).await;
     warm.release().await.unwrap();

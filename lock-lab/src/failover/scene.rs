@@ -40,16 +40,22 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Starts the servers. `name` is the lock that the victim will hold: the fault strikes the servers that have it.
+    /// Starts the servers. `name` is the lock that the victim will hold: the fault strikes the servers that have it. `lease`
+    /// is for how long locks will outlive their holders; with Redlock it is the longest that the deployment allows.
     ///
     /// # Errors
     /// [`LabError`]; `Missing` when a program is not installed, `Run` when the fault makes no sense on the arrangement.
-    pub async fn start(arrangement: Arrangement, fault: Fault, name: LockName) -> Result<Self, LabError> {
+    pub async fn start(
+        arrangement: Arrangement,
+        fault: Fault,
+        name: LockName,
+        lease: Duration,
+    ) -> Result<Self, LabError> {
         if let Some(reason) = fault.why_not(arrangement) {
             return Err(LabError::run(format!("{fault} does not apply to {arrangement}: {reason}")));
         }
         let own_clocks = matches!(fault, Fault::ClockJump | Fault::ClockJumpMinimalQuorum);
-        let servers = Servers::start(arrangement, own_clocks).await?;
+        let servers = Servers::start(arrangement, own_clocks, lease).await?;
         let links = Links::start(&servers.ports()).await?;
         Ok(Self { arrangement, fault, name, servers, links, chosen: None, struck: Vec::new() })
     }
@@ -67,7 +73,7 @@ impl Scene {
     }
 
     /// The URL for connections of that side, whose locks outlive their holder by at most `lease`: the ttl, or ZooKeeper's
-    /// session time-out. One scene is for one lease: with Redlock it is the longest that the deployment allows.
+    /// session time-out.
     #[must_use]
     pub fn url(&self, side: Side, lease: Duration) -> String {
         let millis = lease.as_millis();
@@ -85,9 +91,8 @@ impl Scene {
                 format!("redis+sentinel://{sentinels}/{}?{ttl}{least}", crate::servers::Sentinel::NAME)
             }
             Arrangement::Cluster => format!("redis+cluster://{all}/?{ttl}"),
-            Arrangement::Redlock3 | Arrangement::Redlock5 => format!("redlock://{all}/?{ttl}&max_ttl={millis}ms"),
-            Arrangement::Redlock5Durable => {
-                format!("redlock://{all}/?{ttl}&max_ttl={millis}ms&restart_quarantine=off")
+            Arrangement::Redlock3 | Arrangement::Redlock5 | Arrangement::Redlock5Durable => {
+                format!("redlock://{all}/?{ttl}")
             }
         }
     }

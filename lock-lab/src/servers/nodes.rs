@@ -1,6 +1,7 @@
 //! Redis servers that know nothing of each other.
 
 use lock_core::Settings;
+use lock_redlock::{Config, InitOptions};
 
 use super::{Redis, RedisOptions};
 use crate::LabError;
@@ -25,16 +26,33 @@ impl RedisNodes {
     /// # Errors
     /// As those of [`RedisNodes::start`].
     pub async fn start_with(count: usize, options: RedisOptions) -> Result<Self, LabError> {
+        Self::start_as(count, options, &[]).await
+    }
+
+    /// As [`RedisNodes::start_with`], of a deployment with these settings, such as `max_ttl`.
+    ///
+    /// # Errors
+    /// As those of [`RedisNodes::start`].
+    pub async fn start_as(count: usize, options: RedisOptions, settings: &[(&str, &str)]) -> Result<Self, LabError> {
         let nodes = Self::start_without_mark(count, options).await?;
-        let mut settings = Settings::new("redlock");
-        settings.hosts = nodes.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
-        let config = lock_redlock::Config::from_settings(settings).map_err(LabError::lock("marking the nodes"))?;
-        lock_redlock::init(&config).await.map_err(LabError::lock("marking the nodes"))?;
+        let config = nodes.config(settings).map_err(LabError::lock("marking the nodes"))?;
+        let options = InitOptions::default().with_no_holders();
+        lock_redlock::init(&config, options).await.map_err(LabError::lock("marking the nodes"))?;
         Ok(nodes)
     }
 
-    /// Starts `count` servers without persistence that nobody has marked: to Redlock they look as if they had just lost
-    /// everything.
+    /// What a client connects with, with these settings.
+    ///
+    /// # Errors
+    /// [`lock_core::Error::Config`] when one is not allowed.
+    pub fn config(&self, settings: &[(&str, &str)]) -> Result<Config, lock_core::Error> {
+        let mut all = Settings::new("redlock");
+        all.hosts = self.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
+        all.values = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Config::from_settings(all)
+    }
+
+    /// Starts `count` servers without persistence that nobody has marked: no deployment, or one that has lost everything.
     ///
     /// # Errors
     /// As those of [`Redis::start`].

@@ -10,7 +10,7 @@ use lock_lab::failover::{
     scene::{Scene, Side},
 };
 
-use crate::stage::{LIMIT, Stage, ask, first_port};
+use crate::stage::{LEASE, LIMIT, Stage, ask, first_port};
 
 #[tokio::test]
 async fn what_a_restart_leaves_of_a_lock_depends_on_the_disk() {
@@ -166,6 +166,6 @@ async fn what_stands_beside_the_lock_is_not_told_of_another_holder() {
 #[tokio::test]
 async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
     let name = lock_core::LockName::new("a").unwrap();
-    let refused = Scene::start(Arrangement::Redis, Fault::MajorityFrozen, name).await.unwrap_err();
+    let refused = Scene::start(Arrangement::Redis, Fault::MajorityFrozen, name, LEASE).await.unwrap_err();
     assert!(refused.to_string().contains("majority"), "{refused}");
 }

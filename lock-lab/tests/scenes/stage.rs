@@ -26,7 +26,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) async fn of(arrangement: Arrangement, fault: Fault) -> Self {
         let name = LockName::new(Lock::Kept.name()).unwrap();
-        let scene = Scene::start(arrangement, fault, name).await.unwrap();
+        let scene = Scene::start(arrangement, fault, name, LEASE).await.unwrap();
         let observer = scene.observer();
         Self { scene, observer, lease: LEASE }
     }

@@ -7,6 +7,7 @@ use lock_core::Error;
 use super::Round;
 use crate::{
     ballots::{Defeat, Known, defeat},
+    member::stranger,
     panel::unavailable,
     scripts::Ballot,
 };
@@ -43,8 +44,11 @@ impl Round {
         match &self.ballots[node] {
             Some(Err(silence)) => silence.reason(),
             Some(Ok(Ballot::Quarantined(left))) => {
-                format!("in quarantine for {left:?}, after a restart or because it was never marked as a member (init)")
+                format!(
+                    "in quarantine for {left:?}: it was restarted or marked in that time and may have forgotten votes"
+                )
             }
+            Some(Ok(Ballot::Stranger(stamp))) => stranger(stamp),
             Some(Ok(_)) | None => "it has not answered of late".to_owned(),
         }
     }

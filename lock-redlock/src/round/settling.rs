@@ -60,7 +60,8 @@ async fn is_written_back(
     let asked: Vec<Answer> = answers.iter().filter(|answer| answer.number < token).copied().collect();
     let call = |node| {
         let number = number_of(&asked, node)?;
-        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, token).into())
+        let stamp = panel.slots.stamp(node).ok()?;
+        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, &stamp).into())
     };
     let mut replies = panel.ask(call, held);
     // Only nodes that granted can confirm: elsewhere no holding of ours keeps others away.
@@ -116,7 +117,8 @@ async fn renumber(panel: &Arc<Panel>, attempt: &Attempt, numbering: &mut Numberi
     let behind = numbering.behind(proposal);
     let call = |node| {
         let number = number_of(&behind, node)?;
-        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, proposal).into())
+        let stamp = panel.slots.stamp(node).ok()?;
+        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, proposal, &stamp).into())
     };
     let mut replies = panel.ask(call, renumbered);
     while numbering.agreed().is_none() {

@@ -1,14 +1,13 @@
 -- One node's vote for a writer: takes the lock here, or says who has it. One script, so one step for everybody else.
--- Answers {'granted', number}, {'held', ms or -1, value}, {'read', ms}, {'reserved', ms}, {'undone'} or
--- {'quarantined', ms}.
+-- Answers {'granted', number}, {'held', ms or -1, value}, {'read', ms}, {'reserved', ms}, {'undone'},
+-- {'quarantined', ms} or {'stranger', stamp}.
 -- It reads before it writes: an error can then only come from the first write, and means that nothing was written (but
 -- that what had ended before was removed).
 local function line_up()
   if waiter ~= '' then
-    redis.call('ZADD', waiters, place, waiter)
-    redis.call('PEXPIRE', waiters, ARGV[10])
+    writer_lines_up(waiter, waited, ARGV[8])
     -- Readers that come from now on wait until it had its turn, does not wait any more, or does not look any more.
-    writer_waits(waiter, waited, ARGV[11])
+    writer_waits(waiter, waited, ARGV[9])
   end
 end
 

@@ -1,11 +1,11 @@
 -- One node's vote for a reader: lets it read here, beside others, or says why not. One script, so one step for everybody
 -- else.
--- Answers {'granted', number}, {'held', ms or -1, value}, {'behind', ms}, {'reserved', ms}, {'undone'} or
--- {'quarantined', ms}.
+-- Answers {'granted', number}, {'held', ms or -1, value}, {'behind', ms}, {'reserved', ms}, {'undone'},
+-- {'quarantined', ms} or {'stranger', stamp}.
 -- It reads before it writes, as acquire.lua does.
 local function line_up()
   if waiter ~= '' then
-    reader_waits(waiter, waited, ARGV[10])
+    reader_waits(waiter, waited, ARGV[8])
   end
 end
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use lock_redis::node::{NodeError, Value};
 
+use crate::deployment::{Deployment, Standing};
+
 /// A node's answer to an acquisition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ballot {
@@ -21,6 +23,8 @@ pub enum Ballot {
     Undone,
     /// The node gives no vote, for this long.
     Quarantined(Duration),
+    /// The server is not the member that it was asked as: its stamp is this one.
+    Stranger(String),
 }
 
 /// A node's answer to another number for a holding.
@@ -32,15 +36,6 @@ pub enum Renumbered {
     Passed(u64),
     /// The holding is gone.
     Gone,
-}
-
-/// How a node stands in its deployment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
-    pub run_id: String,
-    /// The run id of the process that the deployment knows; empty for a node that was never marked or has lost its data.
-    pub member: String,
-    pub quarantine: Option<Duration>,
 }
 
 /// Reads the answer to an acquisition or a rejoin.
@@ -60,6 +55,7 @@ pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
         ("reserved", [Value::Int(left)]) => Ok(Ballot::Reserved(millis(*left).unwrap_or_default())),
         ("quarantined", [Value::Int(left)]) => Ok(Ballot::Quarantined(millis(*left).unwrap_or_default())),
         ("undone", []) => Ok(Ballot::Undone),
+        ("stranger", [stamp]) => text(stamp).map(|stamp| Ballot::Stranger(stamp.to_owned())).ok_or_else(nonsense),
         _ => Err(nonsense()),
     }
 }
@@ -82,12 +78,33 @@ pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
 /// Reads the answer to [`standing`](super::standing).
 pub fn read_standing(answer: &Value) -> Result<Standing, NodeError> {
     if let Value::Array(parts) = answer
-        && let [run_id, member, Value::Int(left)] = parts.as_slice()
-        && let (Some(run_id), Some(member)) = (text(run_id), text(member))
+        && let [run_id, stamp, Value::Int(left), record @ ..] = parts.as_slice()
+        && let (Some(run_id), Some(stamp)) = (text(run_id), text(stamp))
     {
-        return Ok(Standing { run_id: run_id.to_owned(), member: member.to_owned(), quarantine: millis(*left) });
+        return Ok(Standing {
+            run_id: run_id.to_owned(),
+            stamp: stamp.to_owned(),
+            quarantine: millis(*left),
+            deployment: read_deployment(record),
+        });
     }
     Err(NodeError::nonsense(answer))
+}
+
+fn read_deployment(record: &[Value]) -> Option<Deployment> {
+    let [id, generation, members, max_ttl, quarantine] = record else { return None };
+    let quarantine = match text(quarantine)? {
+        "on" => true,
+        "off" => false,
+        _ => return None,
+    };
+    Some(Deployment {
+        id: text(id)?.to_owned(),
+        generation: parsed(generation)?,
+        members: Deployment::read_members(text(members)?)?,
+        max_ttl: Duration::from_millis(parsed(max_ttl)?),
+        quarantine,
+    })
 }
 
 fn parsed(value: &Value) -> Option<u64> {

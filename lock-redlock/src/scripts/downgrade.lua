@@ -1,7 +1,10 @@
 -- Makes a reader of the writer that holds the lock here, in one step, and wakes the readers that may go in with it.
--- ARGV: ..., ttl in ms, number that this node gave to the holding, token of the grant, payload
--- Answers 1 when it reads now, 0 when the holding is gone.
+-- ARGV: ..., ttl in ms, number that this node gave to the holding, token of the grant, payload, stamp
+-- Answers 1 when it reads now, 0 when the holding is gone, -1 when another server answers.
 local value, ttl = ARGV[1], tonumber(ARGV[5])
+if not is_member then
+  return stamp == '' and 0 or -1
+end
 local held, since = unpack(redis.call('HMGET', token, 'held', 'since'))
 -- pcall: a key of another type is another's lock.
 if redis.pcall('GET', lock) ~= value then

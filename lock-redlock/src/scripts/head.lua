@@ -55,6 +55,20 @@ local function reader_waits(waiter, waited, kept)
   redis.call('PEXPIRE', waiting, kept)
 end
 
+-- A writer waits. Its place is when it came on this node's clock, and the first one that it was given: what a later
+-- request takes to arrive does not move it.
+local function writer_lines_up(waiter, waited, kept)
+  redis.call('ZADD', waiters, 'NX', digits(now - tonumber(waited) * 1000), waiter)
+  redis.call('PEXPIRE', waiters, kept)
+end
+
+-- What is held for days must not outlive its counter.
+local function keep_counter(ttl)
+  if redis.call('PTTL', token) < ttl + 43200000 then
+    redis.call('PEXPIRE', token, ttl + 86400000)
+  end
+end
+
 -- The counter never goes down, and goes a day after the clock has passed it.
 local function raise_counter(number, ttl)
   local stored = redis.call('HGET', token, 'counter')

@@ -1,8 +1,12 @@
 -- Joins this node to the lease of a writer that a majority of the others keeps: takes the lock here if it is free.
--- ARGV: value, ttl in ms, token of the grant, payload
--- Answers {'granted', number of this holding}, {'held', ms or -1, value}, {'read', ms} or {'undone'}.
+-- ARGV: value, ttl in ms, token of the grant, payload, stamp
+-- Answers {'granted', number of this holding}, {'held', ms or -1, value}, {'read', ms}, {'undone'} or {'stranger',
+-- stamp}.
 -- A node in quarantine joins, too: whoever else it may have voted for has no majority while this lease has one.
 local value, ttl, number = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+if not is_member then
+  return {'stranger', stamp}
+end
 
 -- Where it holds the lock already, the node granted and its answer was lost: from here on that holding is the lease's.
 if redis.call('EXISTS', lock) == 1 then

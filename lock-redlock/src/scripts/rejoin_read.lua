@@ -1,8 +1,11 @@
 -- Joins this node to the lease of a reader that a majority of the others keeps, where no writer holds the lock.
--- ARGV: value, ttl in ms, token of the grant, payload
--- Answers {'granted', number of this holding}, {'held', ms or -1, value} or {'undone'}.
+-- ARGV: value, ttl in ms, token of the grant, payload, stamp
+-- Answers {'granted', number of this holding}, {'held', ms or -1, value}, {'undone'} or {'stranger', stamp}.
 -- A node in quarantine joins, too: whoever else it may have voted for has no majority while this lease has one.
 local value, ttl, number = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+if not is_member then
+  return {'stranger', stamp}
+end
 
 local mine = false
 if redis.call('EXISTS', lock) == 1 then

@@ -1,7 +1,10 @@
 -- Gives a reader another number here, one that this node has given to nobody, while the very holding that was counted for
 -- the grant stands.
--- ARGV: value, number that this node gave to the holding, the other number, channel of changes
+-- ARGV: value, number that this node gave to the holding, the other number, channel of changes, stamp
 -- Answers 1 when it has it, {counter} when this node may have given it to somebody else, 0 when the holding is gone.
+if not is_member then
+  return 0
+end
 local number, since, payload = reader(ARGV[1])
 -- This request was here before.
 if number and number == ARGV[3] then

@@ -3,7 +3,7 @@
 use lock_core::{Clock, clock::wall_micros};
 use lock_lab::servers::Redis;
 use lock_redis::{
-    node::{Node, NodeConfig},
+    node::{Node, NodeConfig, Value},
     scripts::held,
 };
 use tokio::runtime::Handle;
@@ -11,6 +11,16 @@ use tokio::runtime::Handle;
 use super::*;
 
 const TTL: Duration = Duration::from_secs(30);
+
+/// What the member has as its stamp.
+const STAMP: &str = "test 1 1";
+
+fn deployment() -> Deployment {
+    let nodes = [1, 2, 3].map(|port| NodeConfig::new("h", port)).into();
+    let deployment = Deployment::new("test".to_owned(), &crate::Config::new(nodes).unwrap());
+    assert_eq!(deployment.stamp(1), STAMP);
+    deployment
+}
 
 /// A server, and one lock on it.
 struct Server {
@@ -26,6 +36,7 @@ impl Server {
         // However busy the machine is: what the scripts do is looked at here, and not how soon.
         (config.connect_timeout, config.response_timeout) = (TTL, TTL);
         let node = Node::new(config, Clock::boot(), Handle::current());
+        assert!(held(&node.call(enlist(&deployment(), 1, "", Duration::ZERO)).await.unwrap()).unwrap());
         Self { redis, node, keys: LockKeys::new("lock", &LockName::new("a").unwrap()) }
     }
 
@@ -40,8 +51,8 @@ impl Server {
     }
 
     async fn vote_for(&self, kind: Kind, value: &str, proposal: u64, place: Option<&Place>) -> Ballot {
-        let vote = Vote { kind, keys: &self.keys, value, ttl: TTL, proposal, payload: b"who", place, quarantine: None };
-        ballot(&self.node.call(vote.call()).await.unwrap()).unwrap()
+        let vote = Vote { kind, keys: &self.keys, value, ttl: TTL, proposal, payload: b"who", place };
+        ballot(&self.node.call(vote.call(STAMP)).await.unwrap()).unwrap()
     }
 
     async fn reads(&self, value: &str) -> u64 {
@@ -52,11 +63,12 @@ impl Server {
     }
 
     async fn rejoin(&self, kind: Kind, value: &str, token: u64) -> Ballot {
-        ballot(&self.node.call(kind.rejoin(&self.keys, value, TTL, token, b"")).await.unwrap()).unwrap()
+        ballot(&self.node.call(kind.rejoin(&self.keys, value, TTL, token, b"", STAMP)).await.unwrap()).unwrap()
     }
 
     async fn renumber(&self, value: &str, number: u64, token: u64) -> Renumbered {
-        renumbered(&self.node.call(Kind::Reader.renumber(&self.keys, value, number, token)).await.unwrap()).unwrap()
+        renumbered(&self.node.call(Kind::Reader.renumber(&self.keys, value, number, token, STAMP)).await.unwrap())
+            .unwrap()
     }
 
     async fn granted(&self, value: &str, proposal: u64) -> u64 {
@@ -88,12 +100,11 @@ impl Server {
     }
 }
 
-/// Of one that came so many milliseconds after the first, all of them long ago.
-fn place(waiter: &str, since: u64) -> Place {
+/// Of one that came so many tenths of a second after the first, all of them long ago.
+fn place(waiter: &str, since: u32) -> Place {
     Place {
         waiter: waiter.to_owned(),
-        since,
-        waited: Duration::from_secs(60) - Duration::from_millis(since),
+        waited: Duration::from_secs(60) - Duration::from_millis(100) * since,
         ttl: Duration::from_secs(30),
     }
 }
@@ -114,6 +125,50 @@ async fn a_proposal_near_the_clock_is_the_first_number_and_others_are_put_right(
     let fresh = Server::start().await;
     let before = wall_micros();
     assert!(fresh.granted("x:4", 5).await >= before);
+}
+
+#[tokio::test]
+async fn a_number_is_not_below_the_clock_of_a_server_whose_counter_lags_behind() {
+    let server = Server::start().await;
+    // What another server gave out in the meantime, this one does not know.
+    let hour = 3_600_000_000;
+    assert!(matches!(server.rejoin(Kind::Writer, "x:1", wall_micros() - hour).await, Ballot::Granted(_)));
+    server.undo("x:1", Line::None).await;
+    let before = wall_micros();
+    assert!(server.granted("y:1", before - hour / 2).await >= before);
+}
+
+#[tokio::test]
+async fn a_server_that_is_another_member_or_none_has_no_vote_and_keeps_no_lease_alive() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    let reader = "r:1";
+    for other in ["test 1 2", "test 2 1", "other 1 1"] {
+        let vote = |kind| Vote {
+            kind,
+            keys: &server.keys,
+            value: "y:1",
+            ttl: TTL,
+            proposal: number,
+            payload: b"",
+            place: None,
+        };
+        for kind in [Kind::Writer, Kind::Reader] {
+            let stranger = Ballot::Stranger(STAMP.to_owned());
+            assert_eq!(ballot(&server.node.call(vote(kind).call(other)).await.unwrap()).unwrap(), stranger);
+            let rejoin = kind.rejoin(&server.keys, "x:1", TTL, number, b"", other);
+            assert_eq!(ballot(&server.node.call(rejoin).await.unwrap()).unwrap(), stranger);
+            let extend = kind.extend(&server.keys, "x:1", TTL, number, other);
+            assert_eq!(server.node.call(extend).await.unwrap(), Value::Int(-1));
+        }
+        assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", number, number + 9, other)).await);
+        let call = downgrade(&server.keys, "x:1", TTL, number, number, b"", other);
+        assert_eq!(server.node.call(call).await.unwrap(), Value::Int(-1));
+    }
+    assert!(server.undo("x:1", Line::None).await);
+    let number = server.reads(reader).await;
+    let renumber = Kind::Reader.renumber(&server.keys, reader, number, number + 9, "test 1 2");
+    assert_eq!(renumbered(&server.node.call(renumber).await.unwrap()).unwrap(), Renumbered::Gone);
 }
 
 #[tokio::test]
@@ -194,11 +249,11 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let server = Server::start().await;
     let first = server.granted("x:1", wall_micros()).await;
     let ahead = first + 5_000_000;
-    assert!(server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead)).await);
+    assert!(server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead, STAMP)).await);
     assert_eq!(server.counter().await, ahead);
     // Once more, and it is not lowered.
-    assert!(server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead)).await);
-    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, first)).await);
+    assert!(server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead, STAMP)).await);
+    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, first, STAMP)).await);
     assert_eq!(server.counter().await, ahead);
 
     // The first holding ends, somebody else is granted, and then a resent acquisition makes a second holding of the
@@ -210,10 +265,10 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let () = redis::cmd("DEL").arg(server.keys.0.tombstone("x:1")).query_async(&mut connection).await.unwrap();
     let second = server.granted("x:1", wall_micros()).await;
     assert!(first < other && other < second);
-    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead + 1_000_000)).await);
+    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", first, ahead + 1_000_000, STAMP)).await);
     assert_eq!(server.counter().await, second);
-    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, first)).await);
-    assert!(server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, second)).await);
+    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, first, STAMP)).await);
+    assert!(server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, second, STAMP)).await);
 }
 
 #[tokio::test]
@@ -238,8 +293,8 @@ async fn a_lock_of_another_type_is_held_by_somebody_else() {
     let foreign = Ballot::Held { remaining: None, holder: Vec::new() };
     assert_eq!(server.vote("x:1", wall_micros(), None).await, foreign);
     assert!(!server.undo("x:1", Line::None).await);
-    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, 1)).await);
-    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", 1, 2)).await);
+    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, 1, STAMP)).await);
+    assert!(!server.holds(Kind::Writer.renumber(&server.keys, "x:1", 1, 2, STAMP)).await);
 }
 
 #[tokio::test]
@@ -255,7 +310,7 @@ async fn a_release_keeps_the_lock_for_the_longest_waiter_that_listens() {
     }
     let heard = ear.changes();
     server.undo("x:1", Line::None).await;
-    ear.changed_since(heard).await;
+    Clock::boot().timeout(TTL, ear.changed_since(heard)).await.expect("it is the turn of the first");
     let vote = server.vote("first:2", wall_micros(), Some(&first)).await;
     assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
 }
@@ -317,14 +372,14 @@ async fn each_reader_ends_by_its_own_time_whoever_else_is_renewed() {
         let kind = Kind::Reader;
         let keys = &server.keys;
         let proposal = wall_micros();
-        Vote { kind, keys, value, ttl, proposal, payload: b"", place: None, quarantine: None }.call()
+        Vote { kind, keys, value, ttl, proposal, payload: b"", place: None }.call(STAMP)
     };
     let dies = ballot(&server.node.call(vote("dies:1", short)).await.unwrap()).unwrap();
     let Ballot::Granted(dies) = dies else { panic!("{dies:?}") };
     let lives = server.reads("lives:1").await;
     Clock::boot().sleep(short * 2).await;
-    assert!(server.holds(Kind::Reader.extend(&server.keys, "lives:1", TTL, lives)).await);
-    assert!(!server.holds(Kind::Reader.extend(&server.keys, "dies:1", TTL, dies)).await);
+    assert!(server.holds(Kind::Reader.extend(&server.keys, "lives:1", TTL, lives, STAMP)).await);
+    assert!(!server.holds(Kind::Reader.extend(&server.keys, "dies:1", TTL, dies, STAMP)).await);
     assert!(server.undo("lives:1", Line::None).await);
     server.granted("x:1", wall_micros()).await;
 }
@@ -340,8 +395,8 @@ async fn a_node_gives_a_number_to_one_reader_only() {
     assert_eq!(server.renumber("s:1", two, ahead).await, Renumbered::Passed(ahead));
     assert_eq!(server.renumber("s:1", two, ahead - 1).await, Renumbered::Passed(ahead));
     // The holding that is renewed is the one of the new number, and no other.
-    assert!(!server.holds(Kind::Reader.extend(&server.keys, "r:1", TTL, one)).await);
-    assert!(server.holds(Kind::Reader.extend(&server.keys, "r:1", TTL, ahead)).await);
+    assert!(!server.holds(Kind::Reader.extend(&server.keys, "r:1", TTL, one, STAMP)).await);
+    assert!(server.holds(Kind::Reader.extend(&server.keys, "r:1", TTL, ahead, STAMP)).await);
     server.undo("s:1", Line::None).await;
     assert_eq!(server.renumber("s:1", two, ahead + 1).await, Renumbered::Gone);
 }
@@ -403,17 +458,17 @@ async fn a_downgrade_is_one_step_for_the_very_holding_and_keeps_the_next_writer_
     let server = Server::start().await;
     let number = server.granted("x:1", wall_micros()).await;
     let token = number + 5_000_000;
-    let call = |number| downgrade(&server.keys, "x:1", TTL, number, token, b"who");
+    let call = |number| downgrade(&server.keys, "x:1", TTL, number, token, b"who", STAMP);
     assert!(!server.holds(call(number - 1)).await, "another holding of the same value");
     assert!(server.holds(call(number)).await);
     // Sent twice; and what was sent to the writer and comes late takes nothing.
     assert!(server.holds(call(number)).await);
-    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, number)).await);
+    assert!(!server.holds(Kind::Writer.extend(&server.keys, "x:1", TTL, number, STAMP)).await);
     assert!(matches!(server.rejoin(Kind::Writer, "x:1", token).await, Ballot::Read(_)));
     assert_eq!(server.counter().await, token);
     assert!(matches!(server.vote("y:1", wall_micros(), None).await, Ballot::Read(_)));
     assert!(server.reads("r:1").await > token);
-    assert!(server.holds(Kind::Reader.extend(&server.keys, "x:1", TTL, token)).await);
+    assert!(server.holds(Kind::Reader.extend(&server.keys, "x:1", TTL, token, STAMP)).await);
     assert!(server.undo("x:1", Line::None).await);
     assert!(server.undo("r:1", Line::None).await);
     server.granted("y:1", wall_micros()).await;
@@ -443,7 +498,8 @@ async fn nothing_is_left_of_readers_and_waiters_that_are_gone() {
     server.undo("r:1", Line::None).await;
     let mut connection = server.redis.connection().await.unwrap();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
-    let left: Vec<_> = keys.iter().filter(|key| !key.contains(":undone:") && **key != server.keys.0.token()).collect();
+    let of_a_lock = keys.iter().filter(|key| key.starts_with('{'));
+    let left: Vec<_> = of_a_lock.filter(|key| !key.contains(":undone:") && **key != server.keys.0.token()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

@@ -1,10 +1,10 @@
 -- Gives back what an attempt has on this node, however it shares the lock, and wakes those whose turn it is.
 -- KEYS: ..., note that this waiter is gone
--- ARGV: ..., ms to keep a tombstone (0: none), 1 for a reader, waiter or '', its place to stay in line or '' to leave it; of
---       one that stays: ms since it came, ms to keep the waiters, ms to keep the intent of a writer; of one that leaves: ms
+-- ARGV: ..., ms to keep a tombstone (0: none), 1 for a reader, waiter or '', 1 to stay in line or '' to leave it; of one that
+--       stays: ms since it came, ms to keep the waiters, ms to keep the intent of a writer; of one that leaves: ms
 --       to keep the note that it is gone (0: none)
 -- Answers 1 when given back, 0 when the lock was gone or another's.
-local value, reads, waiter, place = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] or ''
+local value, reads, waiter, in_line = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] == '1'
 
 -- pcall: a key of another type is another's lock.
 local held = redis.pcall('GET', lock) == value
@@ -29,14 +29,13 @@ end
 
 -- What an earlier round has sent may come after the whole attempt was undone, over a connection that broke meanwhile. It
 -- gives back what it has to; but the waiter is gone, and its place must not be renewed.
-local stays, turn, intent = waiter ~= '' and place ~= '' and redis.call('EXISTS', KEYS[11]) == 0, false, false
+local stays, turn, intent = waiter ~= '' and in_line and redis.call('EXISTS', KEYS[11]) == 0, false, false
 if stays and reads then
   reader_waits(waiter, ARGV[9], ARGV[10])
 elseif stays then
-  redis.call('ZADD', waiters, place, waiter)
-  redis.call('PEXPIRE', waiters, ARGV[10])
+  writer_lines_up(waiter, ARGV[9], ARGV[10])
   writer_waits(waiter, ARGV[9], ARGV[11])
-elseif waiter ~= '' and place == '' then
+elseif waiter ~= '' and not in_line then
   if ARGV[9] ~= '0' then
     redis.call('SET', KEYS[11], '', 'PX', ARGV[9])
   end

@@ -1,21 +1,26 @@
--- Whether this node votes, and the number that it gives to a grant.
--- KEYS: ..., note that this waiter is gone, member, quarantine
--- ARGV: value, ttl in ms, proposed token number, payload, channel of changes, ms of a quarantine or 0 for none; of one that
---       waits, else '': waiter, its place, ms since it came, ms to keep the waiters, ms to keep the intent of a writer
-local member, quarantine = KEYS[12], KEYS[13]
-local value, ttl, payload, waiter, place, waited = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[7], ARGV[8], ARGV[9]
+-- Whether this server votes, and the number that it gives to a grant.
+-- KEYS: ..., note that this waiter is gone, run, quarantine, record of the deployment, stamp
+-- ARGV: value, ttl in ms, proposed token number, payload, channel of changes; of one that waits, else '': waiter, ms since
+--       it came, ms to keep the waiters, ms to keep the intent of a writer; stamp
+local value, ttl, payload, waiter, waited = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[6], ARGV[7]
 
-if ARGV[6] ~= '0' then
-  local state = redis.call('MGET', member, quarantine)
-  if not state[1] then
-    -- Whoever emptied the node (a flush needs no restart), it has forgotten whom it voted for.
-    redis.call('SET', quarantine, '', 'PX', ARGV[6])
-    redis.call('SET', member, string.match(redis.call('INFO', 'server'), 'run_id:(%x+)'))
-    return {'quarantined', tonumber(ARGV[6])}
+if not is_member then
+  return {'stranger', stamp}
+end
+-- A restarted server has forgotten for whom it voted, or has an old copy of it, so it gives no vote until every lease of
+-- that time has ended. Each vote looks: a proxy may keep a client's connection while the server behind it restarts.
+local standing = redis.call('MGET', KEYS[12], KEYS[13])
+if standing[1] ~= 'any' then
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  if standing[1] ~= run then
+    local max_ttl = redis.call('HGET', KEYS[14], 'max_ttl')
+    redis.call('SET', KEYS[13], '', 'PX', max_ttl)
+    redis.call('SET', KEYS[12], run)
+    return {'quarantined', tonumber(max_ttl)}
   end
-  if state[2] then
-    return {'quarantined', redis.call('PTTL', quarantine)}
-  end
+end
+if standing[2] then
+  return {'quarantined', redis.call('PTTL', KEYS[13])}
 end
 
 -- The undo of this attempt was here before it: it must not come back. Nor must it line up, before anything else that it
@@ -29,13 +34,13 @@ end
 local function number_of_grant()
   -- A client whose clock is ahead cannot push the numbers away for good.
   local number = math.min(tonumber(ARGV[3]), now + 60000000)
-  local stored = tonumber(redis.call('HGET', token, 'counter') or '')
-  if stored then
-    return math.max(number, stored + 1)
+  -- A client whose clock is behind must not go below what was given out and lost here, nor below what another server gave
+  -- out of which this one's counter does not know. Within a quarter of a second its proposal stands, so that the nodes agree.
+  if number < now - 250000 then
+    number = now
   end
-  -- A client whose clock is behind must not start below what was given out and lost here. Within a quarter of a second
-  -- its proposal stands, so that the nodes agree on the first grant of a name, too.
-  return number < now - 250000 and now or number
+  local stored = tonumber(redis.call('HGET', token, 'counter') or '')
+  return stored and math.max(number, stored + 1) or number
 end
 
 -- For those who look on. pcall: a user who may not publish holds it all the same.

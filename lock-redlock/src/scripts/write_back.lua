@@ -1,10 +1,10 @@
 -- Raises this node's counter to the token of a writer's grant, and the number of its holding with it, while the very
 -- holding that was counted for the grant stands.
--- ARGV: value, number that this node gave to the holding, token, channel of changes
--- Answers 1 when the counter has reached the token, 0 when the holding is gone.
+-- ARGV: value, number that this node gave to the holding, token, channel of changes, stamp
+-- Answers 1 when the counter has reached the token, 0 when the holding is gone or another server answers.
 local held = redis.call('HGET', token, 'held')
 -- pcall: a key of another type is another's lock.
-if redis.pcall('GET', lock) ~= ARGV[1] then
+if not is_member or redis.pcall('GET', lock) ~= ARGV[1] then
   return 0
 end
 -- This request was here before.

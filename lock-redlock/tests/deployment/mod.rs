@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_core::{Clock, Locks, Settings};
 use lock_lab::{
     proxy::Proxy,
-    servers::{Redis, RedisNodes},
+    servers::{Redis, RedisNodes, RedisOptions},
 };
 use lock_redlock::{Config, Redlock};
 
@@ -21,9 +21,14 @@ pub(crate) fn config(ports: &[u16], values: &[(&str, &str)]) -> Config {
     Config::from_settings(settings).unwrap()
 }
 
-/// Servers that are members from the start.
+/// Servers that are members from the start, of a deployment in which leases may be longer than any test.
 pub(crate) async fn marked(count: usize) -> RedisNodes {
-    RedisNodes::start(count).await.unwrap()
+    marked_as(count, &[("max_ttl", "1h")]).await
+}
+
+/// Servers that are members from the start, of a deployment with these settings.
+pub(crate) async fn marked_as(count: usize, settings: &[(&str, &str)]) -> RedisNodes {
+    RedisNodes::start_as(count, RedisOptions::default(), settings).await.unwrap()
 }
 
 pub(crate) async fn connect(nodes: &RedisNodes, values: &[(&str, &str)]) -> Locks {

@@ -36,8 +36,6 @@ pub(super) struct Client {
     pub(super) is_probe: bool,
     pub(super) requests: Pipes,
     pub(super) answers: Pipes,
-    /// To which process of each node it is connected.
-    pub(super) admitted: [u32; 5],
     /// The greatest token that it has seen.
     pub(super) seen: u64,
     /// How often it will acquire yet.
@@ -67,7 +65,6 @@ impl Client {
             is_probe: false,
             requests: Pipes::default(),
             answers: Pipes::default(),
-            admitted: [0; 5],
             seen: 0,
             left: match weather.kind {
                 Kind::Crowd if number + 1 < weather.clients => 1_000,
@@ -89,7 +86,7 @@ impl Client {
     fn place(&self, number: usize, now: Time) -> Option<Place> {
         let waited = self.clock.at(now).saturating_sub(self.came) / MS;
         let waiter = u8::try_from(number).unwrap_or(0);
-        self.waits.then_some(Place { waiter, since: self.came / 1_000, waited })
+        self.waits.then_some(Place { waiter, waited })
     }
 }
 
@@ -152,8 +149,7 @@ impl World<'_> {
         let mut round = Round::new(client, value, reads, nodes, now);
         round.sent = [self.local(client); 5];
         self.rounds.push(round);
-        let quarantine = self.weather.max_ttl;
-        let vote = Vote { reads, value, ttl: self.weather.ttl_ms(), proposal, quarantine, place };
+        let vote = Vote { reads, value, ttl: self.weather.ttl_ms(), proposal, place };
         self.ask_all(index, Stage::Vote, |_| Some(Call::Vote(vote)));
     }
 

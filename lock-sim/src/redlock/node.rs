@@ -56,15 +56,19 @@ pub struct Node {
     tombstones: Vec<(Value, Ms)>,
     readers: Vec<Reader>,
     intents: Vec<Intent>,
-    /// Writers by their places.
+    /// Writers by when they came.
     waiters: Vec<(u64, Waiter)>,
     waiters_end: Ms,
     /// Readers by when they came; `None` for those whose turn it is.
     waiting: Vec<(Option<u64>, Waiter)>,
     waiting_end: Ms,
     reservation: Option<(Reserved, Ms)>,
-    /// The process that the deployment knows.
-    member: Option<u32>,
+    /// Whether it has the stamp of a member.
+    is_marked: bool,
+    /// The process that the deployment knows; `None` where nodes forget nothing.
+    run: Option<u32>,
+    /// The longest ttl of the deployment, by its record.
+    max_ttl: Ms,
     quarantine: Option<Ms>,
     /// Who listens: a bit for each waiter.
     pub listeners: u64,
@@ -73,18 +77,32 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of a new deployment, that was marked as a member, in its process `run`.
+    /// A node of a new deployment, that was marked as a member, in its process `run`. `max_ttl` is in milliseconds.
     #[must_use]
-    pub fn marked(run: u32) -> Self {
-        Self { member: Some(run), ..Self::default() }
+    pub fn marked(run: u32, max_ttl: u64) -> Self {
+        Self { is_marked: true, run: Some(run), max_ttl, ..Self::default() }
     }
 
-    /// What a connection begins with (`admit.lua`); `now` in microseconds of the node's clock.
-    pub fn admit(&mut self, now: u64, run: u32, quarantine: u64, checks: Checks) {
-        if checks.quarantine && checks.admission && self.member != Some(run) {
-            self.quarantine = Some(now / 1000 + quarantine);
-            self.member = Some(run);
+    /// Whether it has the stamp of a member: it was marked, and has not lost its data since.
+    #[must_use]
+    pub const fn is_marked(&self) -> bool {
+        self.is_marked
+    }
+
+    /// Makes a node that has lost its data a member again (`enlist.lua`); `now` in microseconds of the node's clock.
+    pub fn enlist(&mut self, now: u64, run: u32, max_ttl: u64, checks: Checks) {
+        if self.is_marked {
+            return;
         }
+        if checks.quarantine {
+            self.quarantine = Some(now / 1000 + max_ttl);
+        }
+        (self.is_marked, self.run, self.max_ttl) = (true, Some(run), max_ttl);
+    }
+
+    /// What it knows of its process is of another one.
+    pub const fn is_of_run(&mut self, run: u32) {
+        self.run = Some(run);
     }
 
     /// Does what a script does, at `now` in microseconds of the node's clock, in its process `run`.
@@ -125,10 +143,10 @@ impl Node {
 
     /// What a server without its data has; the keys of a lock only, or all.
     pub fn forget(&mut self, all: bool) {
-        let (member, quarantine, listeners) = (self.member, self.quarantine, self.listeners);
+        let Self { is_marked, run, max_ttl, quarantine, listeners, .. } = *self;
         *self = Self { listeners, ..Self::default() };
         if !all {
-            (self.member, self.quarantine) = (member, quarantine);
+            (self.is_marked, self.run, self.max_ttl, self.quarantine) = (is_marked, run, max_ttl, quarantine);
         }
     }
 
@@ -181,7 +199,7 @@ impl Node {
     /// known yet.
     #[must_use]
     pub fn is_silent_until(&self, run: u32) -> Option<u64> {
-        if self.member == Some(run) { self.quarantine } else { Some(u64::MAX) }
+        if self.is_marked && self.run == Some(run) { self.quarantine } else { Some(u64::MAX) }
     }
 
     /// Whether somebody holds here, at that millisecond.
@@ -221,11 +239,14 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn vote(&mut self, vote: &Vote, run: u32) -> Ballot {
-        if vote.quarantine > 0 && self.checks.quarantine {
-            if self.node.member.is_none() {
-                self.node.quarantine = Some(self.ms + vote.quarantine);
-                self.node.member = Some(run);
-                return Ballot::Quarantined(millis(vote.quarantine));
+        if !self.node.is_marked {
+            return Ballot::Stranger(String::new());
+        }
+        if self.checks.quarantine {
+            if self.node.run != Some(run) && self.checks.run {
+                self.node.quarantine = Some(self.ms + self.node.max_ttl);
+                self.node.run = Some(run);
+                return Ballot::Quarantined(millis(self.node.max_ttl));
             }
             if let Some(ends) = self.node.quarantine {
                 return Ballot::Quarantined(self.left(ends));
@@ -307,12 +328,9 @@ impl Work<'_> {
     }
 
     fn number_of_grant(&self, proposal: u64) -> u64 {
-        let number = proposal.min(self.now + 60_000_000);
-        match self.node.counter {
-            Some(stored) => number.max(stored + 1),
-            None if number + 250_000 < self.now && self.checks.clock_floor => self.now,
-            None => number,
-        }
+        let ahead = proposal.min(self.now + 60_000_000);
+        let number = if ahead + 250_000 < self.now && self.checks.clock_floor { self.now } else { ahead };
+        self.node.counter.map_or(number, |stored| number.max(stored + 1))
     }
 
     fn extend(&mut self, reads: bool, value: Value, ttl: Ms, number: u64) -> bool {
@@ -368,6 +386,9 @@ impl Work<'_> {
     }
 
     fn rejoin(&mut self, value: Value, ttl: Ms, token: u64) -> Ballot {
+        if !self.node.is_marked {
+            return Ballot::Stranger(String::new());
+        }
         if let Some(lock) = self.node.lock
             && lock.value != value
             && self.checks.rejoin_if_free
@@ -389,6 +410,9 @@ impl Work<'_> {
     }
 
     fn rejoin_read(&mut self, value: Value, ttl: Ms, token: u64) -> Ballot {
+        if !self.node.is_marked {
+            return Ballot::Stranger(String::new());
+        }
         let holder_here = self.holder();
         if let Some(lock) = self.node.lock
             && lock.value != value

@@ -59,7 +59,7 @@ impl Rules {
             "renewal-number" => &mut checks.renewal_number,
             "downgrade-number" => &mut checks.downgrade_number,
             "quarantine" => &mut checks.quarantine,
-            "run-id" => &mut checks.admission,
+            "run-id" => &mut checks.run,
             "margin" => &mut rules.margin,
             "minimum-remainder" => &mut rules.minimum_remainder,
             "from-sending" => &mut rules.from_sending,
@@ -97,7 +97,7 @@ pub(super) const SAFEGUARDS: &[Safeguard] = &[
     safeguard("renewal-number", "A renewal is for the very holding that was counted, by its number.", 1_000_000),
     safeguard("downgrade-number", "A downgrade is for the very holding that was counted, by its number.", 1_000_000),
     safeguard("quarantine", "A node that forgot its votes gives none for as long as any lease may last.", 100_000),
-    safeguard("run-id", "Each connection begins by asking whether the node has restarted.", 100_000),
+    safeguard("run-id", "Each vote asks whether the node has restarted.", 100_000),
     safeguard("margin", "A lease is worth its ttl less one per cent and 2 ms.", 100_000),
     safeguard("minimum-remainder", "A grant of which less than a third of the ttl is left is none.", 100_000),
     safeguard("from-sending", "Validity counts from before the request was sent.", 100_000),
@@ -122,7 +122,11 @@ pub(super) const SAFEGUARDS: &[Safeguard] = &[
         1_000_000,
     ),
     safeguard("intent", "A reader does not overtake a writer that waits.", 10_000),
-    safeguard("clock-floor", "A counter that was lost starts again from the clock.", 1_000_000),
+    safeguard(
+        "clock-floor",
+        "A number is no lower than the clock, also where the counter was lost or lags behind.",
+        1_000_000,
+    ),
     safeguard("end-before-release", "The holder's validity ends before its release is sent.", 10_000),
 ];
 

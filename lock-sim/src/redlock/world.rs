@@ -148,6 +148,8 @@ pub(super) struct World<'t> {
     pub(super) counts: Counts,
     steps: u64,
     is_calm: bool,
+    /// Whether a proxy keeps the clients' connections while a server restarts.
+    is_proxied: bool,
 }
 
 /// When wall clocks begin.
@@ -157,11 +159,13 @@ impl<'t> World<'t> {
     pub(super) fn new(seed: u64, rules: Rules, trace: &'t mut Trace) -> Self {
         let mut chance = Chance::new(seed);
         let weather = Weather::draw(&mut chance);
+        // By the seed and not by chance, so that the schedules are the same that they were without proxies.
+        let is_proxied = seed.is_multiple_of(3);
         let server = |chance: &mut Chance, boot: u32| {
             let offset = chance.signed(-weather.offset, weather.offset) * 1_000;
             let clock =
                 LocalClock::new(EPOCH.saturating_add_signed(offset), chance.signed(-weather.drift, weather.drift));
-            let node = Node::marked(boot);
+            let node = Node::marked(boot, weather.max_ttl);
             Server { snapshot: node.clone(), node, clock, is_up: true, boot, has_failed: false }
         };
         let servers =
@@ -182,6 +186,7 @@ impl<'t> World<'t> {
             counts: Counts::default(),
             steps: 0,
             is_calm: false,
+            is_proxied,
         }
     }
 
@@ -246,8 +251,8 @@ impl<'t> World<'t> {
         match event {
             Event::Request { client, node, boot, round, stage, call, is_answered } => {
                 let server = &self.servers[usize::from(node)];
-                // A restart breaks every connection.
-                if server.is_up && server.boot == boot {
+                // A restart breaks every connection, unless a proxy keeps the clients'.
+                if server.is_up && (server.boot == boot || self.is_proxied) {
                     self.serve(client, node, round, stage, &call, is_answered);
                 }
             }
@@ -280,13 +285,13 @@ impl<'t> World<'t> {
         let now = self.now();
         let server = &mut self.servers[usize::from(node)];
         let at = server.clock.at(now) / 1_000;
-        let connection = &mut self.clients[usize::from(client)].admitted[usize::from(node)];
-        if *connection != server.boot {
-            *connection = server.boot;
-            server.node.admit(at, server.boot, self.weather.max_ttl, self.rules.checks);
-        }
+        let is_marked = server.node.is_marked();
         let said = server.node.take(at, server.boot, call, self.rules.checks);
         let woken = server.node.woken;
+        if !is_marked {
+            // Its client finds out what the server is; where a majority has lost its data, the operator does.
+            server.node.enlist(at, server.boot, self.weather.max_ttl, self.rules.checks);
+        }
         self.note_served(node, client, call, &said);
         self.count_said(&said);
         for waiter in 0..self.clients.len() {

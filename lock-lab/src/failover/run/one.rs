@@ -99,9 +99,9 @@ struct Struck {
 /// Runs it.
 pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     let clock = Clock::boot();
-    let mut scene = Scene::start(pair.on, pair.fault, kept()?).await?;
-    let version = scene.version().await?;
     let lease = lease(pair);
+    let mut scene = Scene::start(pair.on, pair.fault, kept()?, lease).await?;
+    let version = scene.version().await?;
     let mut crew = Crew::start(&crew(program, &scene, lease)).await?;
     crew.wait_for_traffic(TRAFFIC, LIMIT).await?;
     let observer = scene.observer();

@@ -18,7 +18,7 @@ pub(super) enum Servers {
 }
 
 impl Servers {
-    pub(super) async fn start(arrangement: Arrangement, own_clocks: bool) -> Result<Self, LabError> {
+    pub(super) async fn start(arrangement: Arrangement, own_clocks: bool, lease: Duration) -> Result<Self, LabError> {
         let options = RedisOptions::default().with_durable(arrangement.is_durable()).with_own_clock(own_clocks);
         let sentinel = SentinelOptions::default().with_own_clocks(own_clocks);
         Ok(match arrangement {
@@ -34,7 +34,10 @@ impl Servers {
                 Self::Cluster(Cluster::start_with(ClusterOptions::default().with_own_clocks(own_clocks)).await?)
             }
             Arrangement::Redlock3 | Arrangement::Redlock5 | Arrangement::Redlock5Durable => {
-                Self::Redlock(RedisNodes::start_with(arrangement.voters(), options).await?)
+                let max_ttl = format!("{}ms", lease.as_millis());
+                let quarantine = if arrangement.is_durable() { "off" } else { "on" };
+                let settings = [("max_ttl", max_ttl.as_str()), ("restart_quarantine", quarantine)];
+                Self::Redlock(RedisNodes::start_as(arrangement.voters(), options, &settings).await?)
             }
         })
     }

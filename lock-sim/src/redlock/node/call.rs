@@ -25,8 +25,8 @@ pub const TOMBSTONE: Ms = 5_000;
 pub struct Checks {
     /// A node that forgot gives no vote for a while.
     pub quarantine: bool,
-    /// Each connection begins with a comparison of run ids.
-    pub admission: bool,
+    /// Each vote begins with a comparison of run ids.
+    pub run: bool,
     /// A write-back is for the holding of that number only.
     pub write_back_number: bool,
     /// A renewal is for the holding of that number only.
@@ -49,14 +49,14 @@ pub struct Checks {
     pub rejoin_if_free: bool,
     /// A reader does not overtake a writer that waits.
     pub intent: bool,
-    /// A counter that is not there counts as the clock.
+    /// A number is no lower than the clock, but for a quarter of a second.
     pub clock_floor: bool,
 }
 
 /// With all of them.
 pub const ALL: Checks = Checks {
     quarantine: true,
-    admission: true,
+    run: true,
     write_back_number: true,
     renewal_number: true,
     downgrade_number: true,
@@ -76,8 +76,6 @@ pub const ALL: Checks = Checks {
 pub struct Place {
     /// Which one.
     pub waiter: Waiter,
-    /// Its place in line.
-    pub since: u64,
     /// For how long it has waited, in milliseconds.
     pub waited: u64,
 }
@@ -93,8 +91,6 @@ pub struct Vote {
     pub ttl: u64,
     /// The number that it proposes.
     pub proposal: u64,
-    /// In milliseconds; 0 for nodes that forget nothing.
-    pub quarantine: u64,
     /// `None` for one that does not wait.
     pub place: Option<Place>,
 }

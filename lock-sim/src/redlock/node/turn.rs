@@ -125,9 +125,12 @@ impl Work<'_> {
     }
 
     fn stand_in_line(&mut self, place: Place) {
-        self.node.waiters.retain(|(_, other)| *other != place.waiter);
-        let at = self.node.waiters.partition_point(|other| *other < (place.since, place.waiter));
-        self.node.waiters.insert(at, (place.since, place.waiter));
+        // The first place that it was given stays.
+        if !self.node.waiters.iter().any(|(_, other)| *other == place.waiter) {
+            let came = (self.now.saturating_sub(place.waited * 1000), place.waiter);
+            let at = self.node.waiters.partition_point(|other| *other < came);
+            self.node.waiters.insert(at, came);
+        }
         self.node.waiters_end = self.ms + WAITERS_KEPT;
     }
 

@@ -1,0 +1,268 @@
+//! What a deployment is, without any of the asking: its members and its limits, how a server says that it is a member,
+//! and what a client makes of that.
+//!
+//! `init` writes the same record on every server: an id that no other deployment has, the members, the longest ttl, and
+//! whether a restarted server is kept from voting. Beside it each server has a *stamp*: the id, the generation of the
+//! record, and which member this server is. Every request that counts toward a majority carries the stamp that the
+//! client expects, and a server with another stamp answers *stranger*. So votes of two clients are votes of the same
+//! members whatever addresses the two were given, and a server that is reached under two addresses is one member.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use lock_core::Error;
+
+use crate::{Config, config::address};
+
+/// What the servers of a deployment have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deployment {
+    /// No other deployment has it.
+    pub id: String,
+    /// How often the members have changed, plus one.
+    pub generation: u64,
+    /// The members by their numbers, and as `init` was given them.
+    pub members: BTreeMap<u32, String>,
+    /// The longest ttl that a lease may have, and for how long a server that has lost its data gives no vote.
+    pub max_ttl: Duration,
+    /// Whether a restarted server gives no vote for `max_ttl`.
+    pub quarantine: bool,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Which process it is.
+    pub run_id: String,
+    /// Its stamp; empty on a server that was never marked or has lost its data.
+    pub stamp: String,
+    /// For how long it gives no vote.
+    pub quarantine: Option<Duration>,
+    /// The record; `None` where there is none, or none that this version can read.
+    pub deployment: Option<Deployment>,
+}
+
+impl Deployment {
+    /// A new deployment of the servers of `config`.
+    #[must_use]
+    pub fn new(id: String, config: &Config) -> Self {
+        let members = (1..).zip(config.nodes.iter().map(address)).collect();
+        Self {
+            id,
+            generation: 1,
+            members,
+            max_ttl: config.max_ttl.unwrap_or(Config::MAX_TTL),
+            quarantine: config.restart_quarantine.unwrap_or(true),
+        }
+    }
+
+    /// What the server that is this member has as its stamp.
+    #[must_use]
+    pub fn stamp(&self, member: u32) -> String {
+        format!("{} {} {member}", self.id, self.generation)
+    }
+
+    /// Which member has this stamp.
+    #[must_use]
+    pub fn member(&self, stamp: &str) -> Option<u32> {
+        self.members.keys().copied().find(|member| self.stamp(*member) == stamp)
+    }
+
+    /// The member that `init` was given by this address.
+    #[must_use]
+    pub fn named(&self, address: &str) -> Option<u32> {
+        self.members.iter().find(|(_, name)| *name == address).map(|(member, _)| *member)
+    }
+
+    /// How a member is called in messages.
+    #[must_use]
+    pub fn name(&self, member: u32) -> &str {
+        self.members.get(&member).map_or("?", String::as_str)
+    }
+
+    /// For how long a server gives no vote that has lost its data: until every lease has ended of which it may have known.
+    #[must_use]
+    pub const fn absence(&self) -> Duration {
+        // Also where servers are said to forget nothing: this one did.
+        self.max_ttl
+    }
+
+    /// The members for a message.
+    #[must_use]
+    pub fn list(&self) -> String {
+        self.members.values().map(String::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether a client with this configuration takes part in it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with what differs.
+    pub fn admit(&self, config: &Config) -> Result<(), Error> {
+        if config.nodes.len() != self.members.len() {
+            return Err(self.differs("host", config.addresses(), self.list()));
+        }
+        if let Some(max_ttl) = config.max_ttl.filter(|max_ttl| *max_ttl != self.max_ttl) {
+            return Err(self.differs("max_ttl", format!("{max_ttl:?}"), format!("{:?}", self.max_ttl)));
+        }
+        if let Some(quarantine) = config.restart_quarantine.filter(|quarantine| *quarantine != self.quarantine) {
+            return Err(self.differs("restart_quarantine", on_or_off(quarantine), on_or_off(self.quarantine)));
+        }
+        if let Some(ttl) = config.ttl.filter(|ttl| *ttl > self.max_ttl) {
+            return Err(self.differs("ttl", format!("{ttl:?}"), format!("up to {:?}", self.max_ttl)));
+        }
+        Ok(())
+    }
+
+    fn differs(&self, key: &str, value: impl Into<String>, allowed: impl fmt::Display) -> Error {
+        let id = &self.id;
+        Error::config(key, value, format!("{allowed}, by what `lock redlock init` has written for the deployment {id}"))
+    }
+
+    /// The members in the form in which the record has them.
+    #[must_use]
+    pub fn members_text(&self) -> String {
+        let member = |(member, name): (&u32, &String)| format!("{member}={name}");
+        self.members.iter().map(member).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Reads what [`Deployment::members_text`] writes.
+    #[must_use]
+    pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
+        let member = |text: &str| {
+            let (member, name) = text.split_once('=')?;
+            Some((member.parse().ok()?, name.to_owned()))
+        };
+        text.split(' ').map(member).collect()
+    }
+}
+
+/// As the settings are written.
+#[must_use]
+pub const fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+impl Standing {
+    /// Whether it was never marked, or has lost its data.
+    #[must_use]
+    pub const fn is_unmarked(&self) -> bool {
+        self.stamp.is_empty()
+    }
+
+    /// The deployment that its stamp and its record both name.
+    #[must_use]
+    pub fn member_of(&self) -> Option<(&Deployment, u32)> {
+        let deployment = self.deployment.as_ref()?;
+        Some((deployment, deployment.member(&self.stamp)?))
+    }
+}
+
+/// The deployment that the servers which answered belong to; `None` when all of them are unmarked.
+///
+/// # Errors
+/// [`Error::Config`] when they belong to different ones, or one has a stamp that its own record does not explain.
+pub fn common<'a>(standings: impl IntoIterator<Item = (String, &'a Standing)>) -> Result<Option<Deployment>, Error> {
+    let mut found: Option<(String, Deployment)> = None;
+    for (address, standing) in standings.into_iter().filter(|(_, standing)| !standing.is_unmarked()) {
+        let Some((deployment, _)) = standing.member_of() else {
+            let value = format!("{address}, which is marked as {:?}", standing.stamp);
+            return Err(Error::config(
+                "host",
+                value,
+                "servers with a record of their deployment that this version reads",
+            ));
+        };
+        match &found {
+            Some((other, known)) if known != deployment => {
+                let value = format!("{address} is of the deployment {deployment}, {other} of {known}");
+                return Err(Error::config("host", value, "servers of one deployment"));
+            }
+            Some(_) => {}
+            None => found = Some((address, deployment.clone())),
+        }
+    }
+    Ok(found.map(|(_, deployment)| deployment))
+}
+
+impl fmt::Display for Deployment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, generation, max_ttl, quarantine, .. } = self;
+        let quarantine = on_or_off(*quarantine);
+        write!(f, "{id}/{generation} ({}; max_ttl={max_ttl:?}, restart_quarantine={quarantine})", self.list())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_redis::node::NodeConfig;
+
+    use super::*;
+
+    fn config(ports: &[u16]) -> Config {
+        Config::new(ports.iter().map(|port| NodeConfig::new("h", *port)).collect()).unwrap()
+    }
+
+    fn deployment() -> Deployment {
+        Deployment::new("d1".to_owned(), &config(&[1, 2, 3]))
+    }
+
+    fn standing(deployment: &Deployment, member: u32) -> Standing {
+        let (stamp, deployment) = (deployment.stamp(member), Some(deployment.clone()));
+        Standing { run_id: member.to_string(), stamp, quarantine: None, deployment }
+    }
+
+    #[test]
+    fn a_stamp_tells_the_member_and_is_no_other_deployments_nor_another_generations() {
+        let one = deployment();
+        assert_eq!(one.member(&one.stamp(2)), Some(2));
+        let later = Deployment { generation: 2, ..one.clone() };
+        let other = Deployment { id: "d2".to_owned(), ..one.clone() };
+        for stamp in [later.stamp(2), other.stamp(2), one.stamp(4), String::new()] {
+            assert_eq!(one.member(&stamp), None, "{stamp}");
+        }
+    }
+
+    #[test]
+    fn the_members_are_read_as_they_were_written() {
+        let one = deployment();
+        assert_eq!(Deployment::read_members(&one.members_text()), Some(one.members));
+        for text in ["", "x", "1", "x=h:1"] {
+            assert_eq!(Deployment::read_members(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_differs_is_named_with_both_values_and_what_is_not_set_is_the_deployments() {
+        let one = deployment();
+        let mut client = config(&[4, 5, 6]);
+        one.admit(&client).unwrap();
+        client.max_ttl = Some(Duration::from_secs(1));
+        let error = one.admit(&client).unwrap_err().to_string();
+        assert!(error.contains("max_ttl") && error.contains("1s") && error.contains("60s"), "{error}");
+        client.max_ttl = Some(one.max_ttl);
+        client.restart_quarantine = Some(false);
+        let error = one.admit(&client).unwrap_err().to_string();
+        assert!(error.contains("restart_quarantine") && error.contains("\"off\"") && error.contains("on,"), "{error}");
+        client.restart_quarantine = None;
+        client.ttl = Some(Duration::from_secs(90));
+        let error = one.admit(&client).unwrap_err().to_string();
+        assert!(error.contains("ttl") && error.contains("90s") && error.contains("60s"), "{error}");
+        let error = one.admit(&config(&[1, 2, 3, 4, 5])).unwrap_err().to_string();
+        assert!(error.contains("h:4") && error.contains("h:1,h:2,h:3,"), "{error}");
+    }
+
+    #[test]
+    fn servers_of_two_deployments_are_not_one() {
+        let (one, mut other) = (deployment(), deployment());
+        let named = |standing| ("h:1".to_owned(), standing);
+        let [first, second] = [1, 2].map(|member| standing(&one, member));
+        assert_eq!(common([named(&first), named(&second)]).unwrap(), Some(one));
+        other.id = "d2".to_owned();
+        let third = standing(&other, 3);
+        let error = common([named(&first), named(&third)]).unwrap_err().to_string();
+        assert!(error.contains("d1/1") && error.contains("d2/1"), "{error}");
+        let unmarked = Standing { stamp: String::new(), deployment: None, ..first.clone() };
+        assert_eq!(common([named(&unmarked)]).unwrap(), None);
+        let torn = Standing { deployment: None, ..first.clone() };
+        assert!(common([named(&torn)]).unwrap_err().to_string().contains("d1 1 1"));
+    }
+}

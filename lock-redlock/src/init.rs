@@ -1,0 +1,166 @@
+//! Making servers a deployment, once in its life: the record and the stamps.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use lock_core::Error;
+use lock_redis::scripts::held;
+use tokio::runtime::Handle;
+
+use crate::{
+    Config,
+    deployment::{Deployment, Standing, common},
+    member::{ask_all, not_a_member, refuse_twins},
+    panel::{Panel, unavailable},
+    scripts::enlist,
+};
+
+/// How [`init`] goes about it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InitOptions {
+    no_holders: bool,
+    reset: bool,
+}
+
+impl InitOptions {
+    /// As [`InitOptions::default`].
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { no_holders: false, reset: false }
+    }
+
+    /// Says that nobody holds a lock on these servers, because no client has ever used them: so they vote at once. A
+    /// deployment that lost the data of all servers looks the same as a new one, and may have holders; this is for new
+    /// ones. It is of no account where some server is a member already.
+    #[must_use]
+    pub const fn with_no_holders(mut self) -> Self {
+        self.no_holders = true;
+        self
+    }
+
+    /// Makes the servers a new deployment whatever they were, with the members and limits of the configuration. All
+    /// clients of the old one lose their locks and have to connect again, and nothing is granted until every lease of the
+    /// old one has ended.
+    #[must_use]
+    pub const fn with_reset(mut self) -> Self {
+        self.reset = true;
+        self
+    }
+}
+
+/// Makes the servers of `config` a deployment: writes on each of them an id, the members, `max_ttl`, and whether a
+/// restarted server gives no vote for so long. To be called once, before any client connects. Called again with the same
+/// settings it makes members again of those servers that have lost their data, and changes nothing else.
+///
+/// Returns for how long the servers give no vote: nothing for a deployment that is there already, and with
+/// [`InitOptions::with_no_holders`]. Otherwise it is `max_ttl`, because servers that have lost all their data cannot be told
+/// from new ones, and somebody may still hold a lock by their old votes.
+///
+/// # Errors
+/// [`Error::Config`] when some servers are members of a deployment with other members or limits, with what differs, or two
+/// addresses lead to one server; [`Error::Unavailable`] when a server does not answer: this takes all of them.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+///
+/// # Cancel safety
+/// When the future is dropped, some servers may be members and others not. Calling it again completes it.
+pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
+    config.check()?;
+    let panel = Arc::new(Panel::new(config.clone(), &Handle::current()));
+    let result = init_all(&panel, options).await;
+    for node in &panel.nodes {
+        node.close();
+    }
+    result
+}
+
+async fn init_all(panel: &Arc<Panel>, options: InitOptions) -> Result<Duration, Error> {
+    let (standings, failed) = ask_all(panel).await;
+    if !failed.is_empty() {
+        return Err(unavailable(panel, "answers as a whole, and marking takes all of them", failed));
+    }
+    refuse_twins(panel, &standings)?;
+    if options.reset {
+        return reset(panel, &standings, options).await;
+    }
+    let named = (0..panel.len()).map(|node| (panel.address(node), &standings[&node]));
+    match common(named)? {
+        None => {
+            let deployment = Deployment::new(new_id(), &panel.config);
+            let absence = if options.no_holders { Duration::ZERO } else { deployment.absence() };
+            enlist_all(panel, &deployment, &standings, absence).await?;
+            Ok(absence)
+        }
+        Some(deployment) => complete(panel, &deployment, &standings).await,
+    }
+}
+
+/// Makes members again of those that have lost their data.
+async fn complete(
+    panel: &Arc<Panel>,
+    deployment: &Deployment,
+    standings: &HashMap<usize, Standing>,
+) -> Result<Duration, Error> {
+    deployment.admit(&panel.config)?;
+    let unmarked: HashMap<usize, Standing> =
+        standings.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
+    for node in unmarked.keys() {
+        let address = panel.address(*node);
+        if deployment.named(&address).is_none() {
+            return Err(not_a_member(deployment, address));
+        }
+    }
+    enlist_all(panel, deployment, &unmarked, deployment.absence()).await?;
+    // The others vote, so the deployment does as soon as a majority of it are others.
+    let others = panel.len() - unmarked.len();
+    Ok(if others >= panel.majority() { Duration::ZERO } else { deployment.absence() })
+}
+
+/// Makes a new deployment of whatever the servers were.
+async fn reset(
+    panel: &Arc<Panel>,
+    standings: &HashMap<usize, Standing>,
+    options: InitOptions,
+) -> Result<Duration, Error> {
+    let deployment = Deployment::new(new_id(), &panel.config);
+    // Leases of what they were before, and of what they may have been before they lost it.
+    let before = standings.values().filter_map(|standing| Some(standing.deployment.as_ref()?.max_ttl)).max();
+    let is_new = standings.values().all(Standing::is_unmarked);
+    let absence = match options.no_holders && is_new {
+        true => Duration::ZERO,
+        false => before.unwrap_or_default().max(deployment.max_ttl),
+    };
+    enlist_all(panel, &deployment, standings, absence).await?;
+    Ok(absence)
+}
+
+async fn enlist_all(
+    panel: &Arc<Panel>,
+    deployment: &Deployment,
+    seen: &HashMap<usize, Standing>,
+    absence: Duration,
+) -> Result<(), Error> {
+    let call = |node: usize| {
+        let standing = seen.get(&node)?;
+        let member = deployment.named(&panel.address(node))?;
+        Some(enlist(deployment, member, &standing.stamp, absence).into())
+    };
+    let mut replies = panel.ask(call, held);
+    let mut failed = Vec::new();
+    while let Some((node, answer)) = replies.next_of_all().await {
+        match answer {
+            Ok(true) => {}
+            Ok(false) => failed.push((node, "somebody else has marked it in this moment".to_owned())),
+            Err(silence) => failed.push((node, silence.reason())),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(unavailable(panel, "could be marked as a whole", failed)) }
+}
+
+fn new_id() -> String {
+    // Half of it is unique enough, and is sent with each vote.
+    let mut id = uuid::Uuid::new_v4().simple().to_string();
+    id.truncate(16);
+    id
+}

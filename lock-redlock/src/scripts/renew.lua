@@ -1,0 +1,15 @@
+-- Extends a writer's holding, if it is still the one that was counted.
+-- ARGV: value, ttl in ms, number that this node gave to the holding, stamp
+-- Answers 1 when extended, 0 when the holding is gone, -1 when another server answers, -2 when this one has lost its data.
+local ttl = tonumber(ARGV[2])
+if not is_member then
+  return stamp == '' and -2 or -1
+end
+-- pcall: a key of another type is another's lock. The same value with another number is another holding, and somebody else
+-- may have been granted in between.
+if redis.pcall('GET', lock) ~= ARGV[1] or redis.call('HGET', token, 'held') ~= ARGV[3] then
+  return 0
+end
+redis.call('PEXPIRE', lock, ttl)
+keep_counter(ttl)
+return 1
