@@ -11,6 +11,7 @@ use crate::{
     follow::{follow, now},
     grip::Grip,
     run::{Connected, Held, close, connect, refused, settle, signalled, while_held},
+    service::Service,
     shown::{Payload, plain},
     signals::Signals,
     supervision::{Ended, Job},
@@ -21,15 +22,16 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Campaigns, and runs the command while leading. Returns the exit status.
-pub(crate) async fn elect(config: Config, options: &Elect) -> Result<u8, Failure> {
-    let (locks, mut signals, url) = match connect(config).await? {
-        Connected::Yes(locks, signals, url) => (locks, signals, url),
+pub(crate) async fn elect(service: &Service, options: &Elect) -> Result<u8, Failure> {
+    let (locks, mut signals) = match connect(service.config.clone()).await? {
+        Connected::Yes(locks, signals) => (locks, signals),
         Connected::Interrupted(status) => return Ok(status),
     };
-    let job = Job { command: &options.command, url: &url, kill_after: options.kill_after, max_hold: None };
+    let job = Job { command: &options.command, service, kill_after: options.kill_after, max_hold: None };
     let status = loop {
         match term(&locks, &mut signals, options, &job).await {
             Term::Last(status) => break status,
+            Term::Left(status) => return Ok(status),
             Term::Over(Err(failure)) if options.again => say(failure),
             Term::Over(status) if !options.again => break status,
             Term::Over(_) => {}
@@ -52,6 +54,8 @@ enum Term {
     Over(Result<u8, Failure>),
     /// For good.
     Last(Result<u8, Failure>),
+    /// Interrupted while it was given back, for which the command may have to be gone first: the rest is left to the ttl.
+    Left(u8),
 }
 
 async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'_>) -> Term {
@@ -65,7 +69,7 @@ async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'
     let interrupted = matches!(ended, Ended::ByItself { interrupted: true, .. });
     tokio::select! {
         status = settle(ended, grip) => if interrupted { Term::Last(status) } else { Term::Over(status) },
-        signal = signals.next_ending() => Term::Last(Ok(signalled(signal))),
+        signal = signals.next_ending() => Term::Left(signalled(signal)),
     }
 }
 

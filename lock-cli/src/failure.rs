@@ -18,6 +18,8 @@ pub(crate) const SYSTEM: u8 = 71;
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The lock was lost while the command ran (`EX_PROTOCOL` is the nearest).
 pub(crate) const LOST: u8 = 76;
+/// The lock was lost, and the command could not be ended, since it has become another user (`EX_NOPERM`).
+pub(crate) const NOT_ENDED: u8 = 77;
 /// Wrong configuration (`EX_CONFIG`).
 pub(crate) const CONFIG: u8 = 78;
 /// The command was found and could not be run, as shells say it.

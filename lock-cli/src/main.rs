@@ -8,7 +8,10 @@ mod grip;
 mod group;
 mod guardian;
 mod lab;
+mod plan;
+mod remains;
 mod run;
+mod service;
 mod shown;
 mod signals;
 mod status;
@@ -19,13 +22,13 @@ mod watch;
 use std::{io, process};
 
 use clap::{Parser, error::ErrorKind};
-use lock::Config;
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     arguments::{Arguments, Command, Redlock},
     failure::{CONFIG, Failure, USAGE, say},
+    service::Service,
 };
 
 fn main() {
@@ -54,12 +57,12 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         _ => Builder::new_current_thread().enable_all().build()?,
     };
     let status = match &arguments.command {
-        Command::Run(run) => runtime.block_on(run::run(backend(arguments)?, run)),
-        Command::Status(status) => runtime.block_on(status::status(backend(arguments)?, status)),
-        Command::Watch(watch) => runtime.block_on(watch::watch(backend(arguments)?, watch)),
-        Command::Elect(elect) if elect.observe => runtime.block_on(elect::observe(backend(arguments)?, elect)),
-        Command::Elect(elect) => runtime.block_on(elect::elect(backend(arguments)?, elect)),
-        Command::Demo(demo) => runtime.block_on(lab::demo(asked_for(arguments)?, demo)),
+        Command::Run(run) => runtime.block_on(run::run(&Service::choose(arguments)?, run)),
+        Command::Status(status) => runtime.block_on(status::status(Service::choose(arguments)?.config, status)),
+        Command::Watch(watch) => runtime.block_on(watch::watch(Service::choose(arguments)?.config, watch)),
+        Command::Elect(elect) if elect.observe => runtime.block_on(elect::observe(Service::choose(arguments)?.config, elect)),
+        Command::Elect(elect) => runtime.block_on(elect::elect(&Service::choose(arguments)?, elect)),
+        Command::Demo(demo) => runtime.block_on(lab::demo(Service::asked_for(arguments)?.map(|service| service.config), demo)),
         Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_)
             if arguments.url.is_some() || arguments.config.is_some() =>
         {
@@ -69,11 +72,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
         Command::Failover(failover) => runtime.block_on(lab::failover(failover)),
         Command::Redlock(Redlock::Init) => runtime.block_on(async {
-            let config = asked_for(arguments)?.map_or_else(Config::from_env, |config| Ok(Some(config)))?;
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
             };
-            config.ok_or_else(none)?.initialize().await?;
+            Service::named(arguments)?.ok_or_else(none)?.config.initialize().await?;
             Ok(0)
         }),
         Command::LabWorker(worker) => runtime.block_on(lab::worker(arguments.url.as_deref(), worker)),
@@ -82,32 +84,6 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
     // A resolver that hangs in a thread of its own must not keep the program from ending.
     runtime.shutdown_background();
     status
-}
-
-/// The backend of the command line, if it names one.
-fn asked_for(arguments: &Arguments) -> Result<Option<Config>, Failure> {
-    let url = arguments.url.as_ref().map(|url| Config::from_url(url));
-    let file = arguments.config.as_ref().map(Config::from_file);
-    Ok(url.or(file).transpose()?)
-}
-
-/// The backend that needs nothing.
-const LOCAL: &str = "local://";
-
-/// The backend of the command line, else of the environment, else this machine.
-fn backend(arguments: &Arguments) -> Result<Config, Failure> {
-    if let Some(config) = asked_for(arguments)? {
-        return Ok(config);
-    }
-    if let Some(config) = Config::from_env()? {
-        return Ok(config);
-    }
-    // Always: a host of a cluster that lacks its LOCK_URL must not go unnoticed.
-    say(format_args!(
-        "no lock service is named by --url, --config, LOCK_URL or LOCK_CONFIG: using {LOCAL}, the locks of this user on this \
-         machine alone"
-    ));
-    Ok(Config::from_url(LOCAL)?)
 }
 
 /// Silent unless asked: a script reads what a failure says, not what a client library thinks.
