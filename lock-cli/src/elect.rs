@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use crate::{
     arguments::Elect,
+    escaped,
     failure::{Failure, LOST, UNAVAILABLE, say},
     follow::{follow, now},
     grip::Grip,
     run::{Connected, Held, close, connect, refused, settle, signalled, while_held},
     service::Service,
-    shown::{Payload, plain},
+    shown::{Payload, words},
     signals::Signals,
     supervision::{Ended, Job},
 };
@@ -93,7 +94,7 @@ pub(crate) async fn observe(config: Config, options: &Elect) -> Result<u8, Failu
 }
 
 fn text(leader: &Leader) -> String {
-    format!("{} token={} {}", now(), leader.token, plain(&leader.payload))
+    format!("{} token={} {}", now(), leader.token, words(&leader.payload))
 }
 
 fn json(name: &str, leader: &Leader) -> String {
@@ -108,5 +109,5 @@ fn json(name: &str, leader: &Leader) -> String {
     }
     let payload = Payload::new(&leader.payload);
     let line = Line { time: now(), name, token: leader.token.to_string(), id: &leader.id, payload };
-    serde_json::to_string(&line).unwrap_or_default()
+    escaped::json(&line)
 }

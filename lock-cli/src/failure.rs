@@ -8,6 +8,8 @@ use std::{
 
 use lock::Error;
 
+use crate::escaped::plain;
+
 /// Wrong usage (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The backend is unavailable (`EX_UNAVAILABLE`).
@@ -29,10 +31,10 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// With the number of a signal added: it ended the command, or `lock` itself.
 pub(crate) const SIGNALLED: u8 = 128;
 
-/// Writes one line to standard error. Whether somebody reads it must not matter to a program that supervises another, so
+/// Writes one line to standard error, fit for a terminal: parts of it may come from a server. Whether somebody reads it must not matter to a program that supervises another, so
 /// not by `eprintln`, which panics when nobody does.
 pub(crate) fn say(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "lock: {line}");
+    let _ = writeln!(io::stderr(), "lock: {}", plain(&line.to_string()));
 }
 
 /// Why the program ends without what it was asked for: one line for standard error, and the exit status.

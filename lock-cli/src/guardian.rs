@@ -161,7 +161,12 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
     }
     let now = clock.now();
     let last = || plan.map_or(now, |plan: Plan| plan.last(now, kill_after));
-    let says = |left: &str| say(format_args!("the lock is lost, and {left} of the command cannot be ended"));
+    let says = |left: &str| {
+        // Else `lock run` says it.
+        if why.is_some() {
+            say(format_args!("the lock is lost, and {left} of the command cannot be ended"));
+        }
+    };
     group::end_own(getpgrp(), deadline.unwrap_or_else(last), says).await;
     // Not reached: the last signal is for the guardian, too.
     Ok(0)

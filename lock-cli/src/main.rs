@@ -2,6 +2,7 @@
 
 mod arguments;
 mod elect;
+mod escaped;
 mod failure;
 mod follow;
 mod grip;
@@ -19,7 +20,7 @@ mod supervision;
 mod terminal;
 mod watch;
 
-use std::{io, process};
+use std::process;
 
 use clap::{Parser, error::ErrorKind};
 use tokio::runtime::Builder;
@@ -27,6 +28,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     arguments::{Arguments, Command, Redlock},
+    escaped::Log,
     failure::{CONFIG, Failure, USAGE, say},
     service::Service,
 };
@@ -93,5 +95,5 @@ fn log(verbose: u8) {
         1 => "off,lock=debug,lock_core=debug,lock_zk=debug,lock_redis=debug,lock_redlock=debug,lock_local=debug",
         _ => "trace",
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_ansi(false).with_writer(|| Log).init();
 }
