@@ -90,9 +90,15 @@ mod tests {
 
     #[test]
     fn what_plays_with_a_terminal_is_shown_by_its_number() {
-        assert_eq!(plain("a\u{1b}[2J\u{9b}2J\u{7f}\n\u{202e}b\u{2066}"), r"a\u{1b}[2J\u{9b}2J\u{7f}\u{a}\u{202e}b\u{2066}");
+        assert_eq!(
+            plain("a\u{1b}[2J\u{9b}2J\u{7f}\n\u{202e}b\u{2066}"),
+            r"a\u{1b}[2J\u{9b}2J\u{7f}\u{a}\u{202e}b\u{2066}"
+        );
         assert_eq!(plain("grüße, שלום 🧑\u{200d}🚀 \"'\\"), "grüße, שלום 🧑\u{200d}🚀 \"'\\");
-        assert_eq!(json(&"a\u{1b}[2J\u{9b}\u{7f}\u{202e}\"\u{e0041}ü"), r#""a\u001b[2J\u009b\u007f\u202e\"\udb40\udc41ü""#);
+        assert_eq!(
+            json(&"a\u{1b}[2J\u{9b}\u{7f}\u{202e}\"\u{e0041}ü"),
+            r#""a\u001b[2J\u009b\u007f\u202e\"\udb40\udc41ü""#
+        );
     }
 
     proptest! {

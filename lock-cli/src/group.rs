@@ -42,7 +42,8 @@ pub(crate) async fn end_own(group: Pid, deadline: BootInstant, says: impl FnOnce
     let mut says = Some(says);
     loop {
         let members = Members::of(group);
-        let immune: Vec<_> = members.living.iter().copied().filter(|pid| kill(*pid, None) == Err(Errno::EPERM)).collect();
+        let immune: Vec<_> =
+            members.living.iter().copied().filter(|pid| kill(*pid, None) == Err(Errno::EPERM)).collect();
         if immune.is_empty() {
             break;
         }

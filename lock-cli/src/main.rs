@@ -62,9 +62,13 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::Run(run) => runtime.block_on(run::run(&Service::choose(arguments)?, run)),
         Command::Status(status) => runtime.block_on(status::status(Service::choose(arguments)?.config, status)),
         Command::Watch(watch) => runtime.block_on(watch::watch(Service::choose(arguments)?.config, watch)),
-        Command::Elect(elect) if elect.observe => runtime.block_on(elect::observe(Service::choose(arguments)?.config, elect)),
+        Command::Elect(elect) if elect.observe => {
+            runtime.block_on(elect::observe(Service::choose(arguments)?.config, elect))
+        }
         Command::Elect(elect) => runtime.block_on(elect::elect(&Service::choose(arguments)?, elect)),
-        Command::Demo(demo) => runtime.block_on(lab::demo(Service::asked_for(arguments)?.map(|service| service.config), demo)),
+        Command::Demo(demo) => {
+            runtime.block_on(lab::demo(Service::asked_for(arguments)?.map(|service| service.config), demo))
+        }
         Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_)
             if arguments.url.is_some() || arguments.config.is_some() =>
         {

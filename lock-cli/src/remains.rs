@@ -40,7 +40,9 @@ impl Remains {
         drop(ManuallyDrop::into_inner(grip));
         match left {
             None => Failure::new(LOST, format!("{why}; the command was ended")),
-            Some(left) => Failure::new(NOT_ENDED, format!("{why}; {left} of the command could not be ended, and went on")),
+            Some(left) => {
+                Failure::new(NOT_ENDED, format!("{why}; {left} of the command could not be ended, and went on"))
+            }
         }
     }
 
@@ -58,7 +60,9 @@ impl Remains {
             }
             if past >= KILLING && !said && grip.validity().is_valid() {
                 let name = grip.name();
-                say(format_args!("{left} of the command cannot be ended; lock {name:?} is held for as long as that lives"));
+                say(format_args!(
+                    "{left} of the command cannot be ended; lock {name:?} is held for as long as that lives"
+                ));
                 said = true;
             }
             clock.sleep(group::LOOK).await;

@@ -31,7 +31,9 @@ impl Service {
             return Ok(Some(Self { config: Config::from_url(url)?, file: None }));
         }
         let file = arguments.config.as_ref();
-        Ok(file.map(|file| Config::from_file(file).map(|config| Self { config, file: Some(file.clone()) })).transpose()?)
+        Ok(file
+            .map(|file| Config::from_file(file).map(|config| Self { config, file: Some(file.clone()) }))
+            .transpose()?)
     }
 
     /// The one of the command line, else of the environment, if that names one.

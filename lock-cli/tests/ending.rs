@@ -26,7 +26,8 @@ fn tries() -> u32 {
 
 /// Does not follow SIGTERM. The kernel tells whether another one lives: each has the file `$0` locked until its last process
 /// is gone.
-const STUBBORN: &str = "trap '' TERM; exec 9>\"$0\"; flock -n 9 || echo beside another; echo up; while :; do sleep 1; done";
+const STUBBORN: &str =
+    "trap '' TERM; exec 9>\"$0\"; flock -n 9 || echo beside another; echo up; while :; do sleep 1; done";
 
 async fn a_command_that_does_not_follow_sigterm_is_gone_before_the_next_one_runs_when_its_maximum_time_is_over(
     service: Service,
@@ -108,7 +109,10 @@ async fn a_command_that_could_not_be_ended_when_its_lock_was_lost_is_told_of() {
     assert_eq!(running.end().await.code(), Some(77));
     assert!(Path::new(&format!("/proc/{pid}")).exists(), "it is alive");
     let stderr = running.stderr_line().await;
-    assert!(stderr.contains("was lost") && stderr.contains(&format!("process {pid} of the command could not")), "{stderr}");
+    assert!(
+        stderr.contains("was lost") && stderr.contains(&format!("process {pid} of the command could not")),
+        "{stderr}"
+    );
     running.close_stdin();
 }
 

@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Config,
     files::{Contender, Directory, Place, found},
+    trust,
     watch::watch,
 };
 
@@ -47,12 +48,13 @@ struct Held {
 struct LocalLease(Arc<Held>);
 
 impl Local {
-    /// Connects: makes the directory if it is missing.
+    /// Connects: makes the directory if it is missing, for this user alone.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when it cannot be made.
+    /// [`Error::Config`] when it is another user's, when others may write to it and it is not sticky, or when it is on a network's
+    /// file system; [`Error::Unavailable`] when it cannot be made.
     pub fn connect(config: Config) -> Result<Arc<Self>, Error> {
-        let made = std::fs::create_dir_all(&config.directory);
+        let made = trust::open(&config.directory);
         let local = Self { config, closed: CancellationToken::new(), guardians: TaskTracker::new() };
         made.map_err(|error| local.failed("making the directory", error))?;
         Ok(Arc::new(local))
@@ -125,7 +127,10 @@ impl Local {
                 watched = ahead;
             }
             let (at, me) = (directory.clone(), Arc::clone(&contender));
-            let looking = move || Ok((at.ahead_of(&me)?, me.is_there()?));
+            let looking = move || {
+                me.keep()?;
+                Ok((at.ahead_of(&me)?, me.is_there()?))
+            };
             let (now_ahead, there) = self.with("looking at the queue", looking).await?;
             ahead = now_ahead;
             if !there {
@@ -220,8 +225,9 @@ impl Held {
         }
     }
 
-    /// Notices that somebody deleted its file.
+    /// Notices that somebody deleted its file, and sees to it that nobody takes it for forgotten.
     fn check(&self) {
+        let _ = self.contender.keep();
         if matches!(self.contender.is_there(), Ok(false)) {
             self.end(Loss::TakenAway);
         }

@@ -47,6 +47,7 @@ mod backend;
 mod config;
 pub mod counter;
 mod files;
+mod trust;
 mod watch;
 
 pub use crate::{backend::Local, config::Config};
