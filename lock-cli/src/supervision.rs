@@ -42,7 +42,7 @@ pub(crate) enum Ended {
         /// Why.
         why: String,
         /// What may have something left.
-        remains: Remains,
+        remains: Box<Remains>,
     },
 }
 
@@ -116,7 +116,7 @@ impl<'a> Supervision<'a> {
             Err(Loss { why, plan }) => {
                 let deadline = plan.last(Clock::boot().now(), self.kill_after);
                 self.end(deadline, signals).await;
-                Ended::Lost { why, remains: Remains { group, command: self.command } }
+                Ended::Lost { why, remains: Box::new(Remains { group, command: self.command }) }
             }
         };
         if let Some(terminal) = &self.terminal {

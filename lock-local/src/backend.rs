@@ -127,10 +127,7 @@ impl Local {
                 watched = ahead;
             }
             let (at, me) = (directory.clone(), Arc::clone(&contender));
-            let looking = move || {
-                me.keep()?;
-                Ok((at.ahead_of(&me)?, me.is_there()?))
-            };
+            let looking = move || Ok((at.ahead_of(&me)?, me.is_there()?));
             let (now_ahead, there) = self.with("looking at the queue", looking).await?;
             ahead = now_ahead;
             if !there {
@@ -225,9 +222,8 @@ impl Held {
         }
     }
 
-    /// Notices that somebody deleted its file, and sees to it that nobody takes it for forgotten.
+    /// Notices that somebody deleted its file.
     fn check(&self) {
-        let _ = self.contender.keep();
         if matches!(self.contender.is_there(), Ok(false)) {
             self.end(Loss::TakenAway);
         }

@@ -193,19 +193,15 @@ impl Directory {
 }
 
 impl Contender {
-    /// Whether its file is still the one of its name.
+    /// Whether its file is still the one of its name. One that looks old is touched, so that nobody who cleans up takes it for
+    /// forgotten.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
-        is_at(&self.file, &self.directory.file(self.number))
-    }
-
-    /// Touches its file should that look old, so that nobody who cleans up takes it for forgotten.
-    pub(crate) fn keep(&self) -> io::Result<()> {
         let written = u64::try_from(self.file.metadata()?.mtime()).unwrap_or_default();
         if wall_micros() / 1_000_000 > written.saturating_add(OLD) {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-            futimens(&self.file, &Timestamps { last_access: now, last_modification: now })?;
+            let _ = futimens(&self.file, &Timestamps { last_access: now, last_modification: now });
         }
-        Ok(())
+        is_at(&self.file, &self.directory.file(self.number))
     }
 
     /// Goes on as a reader, in one write of one byte: whoever looks sees a writer or a reader.

@@ -35,7 +35,7 @@ pub(crate) const HERE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(O
 pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let directory = trusted(CWD, path, path, OFlags::empty(), true)?;
-    // Its type has another width on each platform.
+    #[allow(clippy::useless_conversion, reason = "the number has another width on other platforms")]
     let kind = u64::from_ne_bytes(i64::from(fstatfs(&directory)?.f_type).to_ne_bytes()) & u64::from(u32::MAX);
     if REMOTE.contains(&kind) {
         return Err(refused(path, "a directory on a file system of this machine, and none of a network's"));
@@ -48,9 +48,10 @@ pub(crate) fn open_lock(all: &Path, parts: &[String]) -> io::Result<OwnedFd> {
     let (mut directory, mut path) = (open(all)?, all.to_path_buf());
     for part in parts {
         path.push(part);
-        match mkdirat(&directory, part, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
+        if let Err(error) = mkdirat(&directory, part, Mode::RWXU)
+            && error != Errno::EXIST
+        {
+            return Err(error.into());
         }
         directory = trusted(&directory, Path::new(part), &path, OFlags::NOFOLLOW, false)?;
     }
@@ -66,6 +67,7 @@ pub(crate) fn parts(name: &LockName, semaphore: bool) -> Vec<String> {
     parts.chain([format!("{last}.{}", if semaphore { "permits" } else { "lock" })]).collect()
 }
 
+/// Opens the directory of that name, which is `path`, if nobody but root and this user can have put there what is in it.
 fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -> io::Result<OwnedFd> {
     let user = geteuid().as_raw();
     let allowed = format!(
