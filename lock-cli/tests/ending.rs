@@ -26,8 +26,8 @@ fn tries() -> u32 {
 
 /// Does not follow SIGTERM. The kernel tells whether another one lives: each has the file `$0` locked until its last process
 /// is gone.
-const STUBBORN: &str =
-    "trap '' TERM; exec 9>\"$0\"; flock -n 9 || echo beside another; echo up; while :; do sleep 1; done";
+const STUBBORN: &str = "trap '' TERM; exec 9>\"$0\"; flock -n 9 || echo beside another; echo up; \
+    for second in $(seq 120); do sleep 1; done";
 
 async fn a_command_that_does_not_follow_sigterm_is_gone_before_the_next_one_runs_when_its_maximum_time_is_over(
     service: Service,
