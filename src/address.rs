@@ -152,6 +152,11 @@ pub(crate) fn mask(error: Error) -> Error {
     }
 }
 
+/// Whether the value of that key belongs to who connects, not to what is connected to.
+pub(crate) fn is_credential(key: &str) -> bool {
+    is_secret(key) || key.to_ascii_lowercase().contains("username")
+}
+
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["pass", "pwd", "secret", "auth", "credential"].iter().any(|part| key.contains(part))

@@ -146,10 +146,26 @@ impl Config {
         &self.settings.scheme
     }
 
-    /// The URL that reads back as this configuration, *with* its password; for one without, format it with `{}`.
+    /// The URL that reads back as this configuration, *with* its password; for one to show, format it with `{}`.
     #[must_use]
     pub fn to_url(&self) -> String {
         address::render(&self.settings, true)
+    }
+
+    /// The same without users, passwords and whatever else looks like a secret: its URL may be given to anybody, and connects
+    /// where the service asks for none.
+    ///
+    /// ```
+    /// let config = lock::Config::from_url("redis://me:secret@10.0.0.1/3?ttl=10s")?;
+    /// assert_eq!(config.without_credentials().to_url(), "redis://10.0.0.1/3?ttl=10s");
+    /// # Ok::<(), lock::Error>(())
+    /// ```
+    #[must_use]
+    pub fn without_credentials(&self) -> Self {
+        let mut public = self.clone();
+        (public.settings.username, public.settings.password) = (None, None);
+        public.settings.values.retain(|key, _| !address::is_credential(key));
+        public
     }
 
     /// Makes servers a deployment, once in its life and before any client connects. Only Redlock needs it: it writes the

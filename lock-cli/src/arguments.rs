@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 
 const STATUSES: &str = "Exit status: that of the command (128+n when signal n ended it, 127 when it was not found, 126 when \
 it could not be run); 75 the lock was not acquired in time, 69 the lock service is unavailable, 76 the lock was lost while \
-the command ran, 64 wrong usage, 78 wrong configuration.";
+the command ran, 77 it was lost and the command could not be ended, 64 wrong usage, 78 wrong configuration.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -63,10 +63,12 @@ pub(crate) enum Command {
 /// Run a command while holding a lock.
 ///
 /// The command runs in a process group of its own, with LOCK_NAME, LOCK_TOKEN (the fencing token) and LOCK_URL in its
-/// environment. Signals are passed on to the group. When the lock is lost, a moment before its validity ends if the service
-/// cannot be reached, and when `lock run` itself is killed or stopped for longer than that, the whole group gets SIGTERM,
-/// and what is left of it after --kill-after gets SIGKILL. A process that leaves the group is out of reach. What the
-/// command leaves running in the background when it ends by itself goes on, without the lock.
+/// environment, the latter without user and password; where these stand in a file, LOCK_CONFIG names it instead. Signals are
+/// passed on to the group. When the lock is lost, a moment before its validity ends if the service cannot be reached, and when
+/// `lock run` itself is killed or stopped for longer than that, the whole group gets SIGTERM, and what is left of it gets
+/// SIGKILL after --kill-after, or when the validity ends, if that is sooner. A process that leaves the group is out of reach.
+/// One that has become another user cannot be ended: the lock is held while it lives, for as long as it can be held, which is
+/// said on standard error. What the command leaves running in the background when it ends by itself goes on, without the lock.
 ///
 /// On a terminal the command's group is its foreground. `lock run` cannot be suspended (a stopped holder loses its lock):
 /// a command that stops on Ctrl-Z is continued.
@@ -97,11 +99,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<NonZeroU32>,
 
-    /// Hold the lock for at most this long. Then the command is ended as when the lock is lost.
+    /// Hold the lock for at most this long. The last --kill-after of that time, but at most half, is for the end of the command:
+    /// it gets SIGTERM, and at the limit what is left of it gets SIGKILL. The lock is given back when all of it is gone.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// When the lock is lost, how long after SIGTERM what is left of the command gets SIGKILL.
+    /// When the lock is lost, how long after SIGTERM what is left of the command gets SIGKILL: at most. It is never later than
+    /// the end of the lock's validity.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
 
@@ -164,7 +168,7 @@ pub(crate) struct Elect {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "observe")]
     pub(crate) ttl: Option<Duration>,
 
-    /// When leadership is lost, how long after SIGTERM what is left of the command gets SIGKILL.
+    /// When leadership is lost, how long after SIGTERM what is left of the command gets SIGKILL: at most, as for `lock run`.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10s")]
     pub(crate) kill_after: Duration,
 

@@ -7,11 +7,13 @@ use serde::Serialize;
 
 use crate::{
     arguments::Elect,
+    escaped,
     failure::{Failure, LOST, UNAVAILABLE, say},
     follow::{follow, now},
     grip::Grip,
     run::{Connected, Held, close, connect, refused, settle, signalled, while_held},
-    shown::{Payload, plain},
+    service::Service,
+    shown::{Payload, words},
     signals::Signals,
     supervision::{Ended, Job},
 };
@@ -21,15 +23,16 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Campaigns, and runs the command while leading. Returns the exit status.
-pub(crate) async fn elect(config: Config, options: &Elect) -> Result<u8, Failure> {
-    let (locks, mut signals, url) = match connect(config).await? {
-        Connected::Yes(locks, signals, url) => (locks, signals, url),
+pub(crate) async fn elect(service: &Service, options: &Elect) -> Result<u8, Failure> {
+    let (locks, mut signals) = match connect(service.config.clone()).await? {
+        Connected::Yes(locks, signals) => (locks, signals),
         Connected::Interrupted(status) => return Ok(status),
     };
-    let job = Job { command: &options.command, url: &url, kill_after: options.kill_after, max_hold: None };
+    let job = Job { command: &options.command, service, kill_after: options.kill_after, max_hold: None };
     let status = loop {
         match term(&locks, &mut signals, options, &job).await {
             Term::Last(status) => break status,
+            Term::Left(status) => return Ok(status),
             Term::Over(Err(failure)) if options.again => say(failure),
             Term::Over(status) if !options.again => break status,
             Term::Over(_) => {}
@@ -52,6 +55,8 @@ enum Term {
     Over(Result<u8, Failure>),
     /// For good.
     Last(Result<u8, Failure>),
+    /// Interrupted while it was given back, for which the command may have to be gone first: the rest is left to the ttl.
+    Left(u8),
 }
 
 async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'_>) -> Term {
@@ -65,7 +70,7 @@ async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'
     let interrupted = matches!(ended, Ended::ByItself { interrupted: true, .. });
     tokio::select! {
         status = settle(ended, grip) => if interrupted { Term::Last(status) } else { Term::Over(status) },
-        signal = signals.next_ending() => Term::Last(Ok(signalled(signal))),
+        signal = signals.next_ending() => Term::Left(signalled(signal)),
     }
 }
 
@@ -89,7 +94,7 @@ pub(crate) async fn observe(config: Config, options: &Elect) -> Result<u8, Failu
 }
 
 fn text(leader: &Leader) -> String {
-    format!("{} token={} {}", now(), leader.token, plain(&leader.payload))
+    format!("{} token={} {}", now(), leader.token, words(&leader.payload))
 }
 
 fn json(name: &str, leader: &Leader) -> String {
@@ -104,5 +109,5 @@ fn json(name: &str, leader: &Leader) -> String {
     }
     let payload = Payload::new(&leader.payload);
     let line = Line { time: now(), name, token: leader.token.to_string(), id: &leader.id, payload };
-    serde_json::to_string(&line).unwrap_or_default()
+    escaped::json(&line)
 }

@@ -8,6 +8,8 @@ use std::{
 
 use lock::Error;
 
+use crate::escaped::plain;
+
 /// Wrong usage (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The backend is unavailable (`EX_UNAVAILABLE`).
@@ -18,6 +20,8 @@ pub(crate) const SYSTEM: u8 = 71;
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The lock was lost while the command ran (`EX_PROTOCOL` is the nearest).
 pub(crate) const LOST: u8 = 76;
+/// The lock was lost, and the command could not be ended, since it has become another user (`EX_NOPERM`).
+pub(crate) const NOT_ENDED: u8 = 77;
 /// Wrong configuration (`EX_CONFIG`).
 pub(crate) const CONFIG: u8 = 78;
 /// The command was found and could not be run, as shells say it.
@@ -27,10 +31,10 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// With the number of a signal added: it ended the command, or `lock` itself.
 pub(crate) const SIGNALLED: u8 = 128;
 
-/// Writes one line to standard error. Whether somebody reads it must not matter to a program that supervises another, so
+/// Writes one line to standard error, fit for a terminal: parts of it may come from a server. Whether somebody reads it must not matter to a program that supervises another, so
 /// not by `eprintln`, which panics when nobody does.
 pub(crate) fn say(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "lock: {line}");
+    let _ = writeln!(io::stderr(), "lock: {}", plain(&line.to_string()));
 }
 
 /// Why the program ends without what it was asked for: one line for standard error, and the exit status.

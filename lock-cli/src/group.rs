@@ -2,14 +2,15 @@
 
 use std::{fs, time::Duration};
 
-use lock::Clock;
+use lock::{BootInstant, Clock};
 use nix::{
-    sys::signal::{Signal, killpg},
+    errno::Errno,
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
 
 /// How often a group that is ending is looked at: nothing announces that a group is empty.
-const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// Sends `signal` to all of `group`. One that is gone has no need of it.
 pub(crate) fn send(group: Pid, signal: Signal) {
@@ -23,34 +24,108 @@ pub(crate) fn ask_to_end(group: Pid) {
     send(group, Signal::SIGCONT);
 }
 
-/// Ends `group`, which was asked to: SIGKILL to what is left of it after `kill_after` or when nobody but its leader is left.
+/// Ends `group`, which was asked to: SIGKILL to what is left of it at `deadline` or when nobody but its leader is left.
 /// The leader is the guardian, which no SIGTERM ends; it goes last, so the group's number cannot become another's.
 ///
 /// The command itself may go at once on SIGTERM, as a shell does, while what it started still cleans up: so it is the
 /// whole group that is waited for.
-pub(crate) async fn end(group: Pid, kill_after: Duration) {
-    let clock = Clock::boot();
-    let deadline = clock.now().saturating_add(kill_after);
-    while clock.now() < deadline && has_members(group) {
-        clock.sleep(LOOK).await;
-    }
+pub(crate) async fn end(group: Pid, deadline: BootInstant) {
+    until_empty(group, deadline).await;
     // Always: one that was started while the group was looked at is not missed.
     send(group, Signal::SIGKILL);
 }
 
-/// Whether anybody but the leader is alive in `group`. When the processes cannot be listed, somebody may be.
-fn has_members(group: Pid) -> bool {
-    let Ok(processes) = fs::read_dir("/proc") else { return true };
-    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| *pid != group.as_raw()).any(|pid| is_alive_in(pid, group))
+/// As [`end`], for the leader itself: it does not go before those that it cannot end, because they belong to another user.
+/// Those are told to `says`, once.
+pub(crate) async fn end_own(group: Pid, deadline: BootInstant, says: impl FnOnce(&str)) {
+    until_empty(group, deadline).await;
+    let mut says = Some(says);
+    loop {
+        let members = Members::of(group);
+        let immune: Vec<_> =
+            members.living.iter().copied().filter(|pid| kill(*pid, None) == Err(Errno::EPERM)).collect();
+        if immune.is_empty() {
+            break;
+        }
+        for pid in members.living {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        if let Some(says) = says.take() {
+            says(&named(&immune));
+        }
+        Clock::boot().sleep(LOOK).await;
+    }
+    send(group, Signal::SIGKILL);
 }
 
-fn is_alive_in(pid: i32, group: Pid) -> bool {
+async fn until_empty(group: Pid, deadline: BootInstant) {
+    let clock = Clock::boot();
+    while clock.now() < deadline {
+        let members = Members::of(group);
+        if members.is_known && members.living.is_empty() {
+            break;
+        }
+        clock.sleep(LOOK.min(deadline.saturating_since(clock.now()))).await;
+    }
+}
+
+/// Who is left of `group`, in words, after it got SIGKILL and its leader was waited for; `None` when nobody is.
+pub(crate) fn left(group: Pid) -> Option<String> {
+    let there = killpg(group, None);
+    if there == Err(Errno::ESRCH) {
+        return None;
+    }
+    let members = Members::of(group);
+    match members.living.as_slice() {
+        // Somebody is there whom the kernel hides from us, as it does with other users' processes under `hidepid`.
+        [] if !members.is_known || (there == Err(Errno::EPERM) && !members.has_dead) => {
+            Some("a process that is not shown".to_owned())
+        }
+        [] => None,
+        living => Some(named(living)),
+    }
+}
+
+fn named(pids: &[Pid]) -> String {
+    let numbers: Vec<_> = pids.iter().map(Pid::to_string).collect();
+    format!("{} {}", if pids.len() == 1 { "process" } else { "processes" }, numbers.join(", "))
+}
+
+/// Who is in a group, but for its leader.
+#[derive(Debug)]
+struct Members {
+    living: Vec<Pid>,
+    /// Whether there are some that have ended and were not waited for.
+    has_dead: bool,
+    /// False when the processes cannot be listed: then somebody may be there.
+    is_known: bool,
+}
+
+impl Members {
+    fn of(group: Pid) -> Self {
+        let mut members = Self { living: Vec::new(), has_dead: false, is_known: true };
+        let Ok(processes) = fs::read_dir("/proc") else { return Self { is_known: false, ..members } };
+        let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        for pid in pids.filter(|pid| *pid != group.as_raw()) {
+            match is_alive_in(pid, group) {
+                Some(true) => members.living.push(Pid::from_raw(pid)),
+                Some(false) => members.has_dead = true,
+                None => {}
+            }
+        }
+        members
+    }
+}
+
+/// Whether that process is alive; `None` when it is not in `group`.
+fn is_alive_in(pid: i32, group: Pid) -> Option<bool> {
     // The name, in parentheses, may hold anything; after it come the state, the parent and the group: `proc_pid_stat(5)`.
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let state = fields.next();
     let member = fields.nth(1).and_then(|group| group.parse().ok()) == Some(group.as_raw());
-    member && !matches!(state, Some("Z" | "X"))
+    // The state is that of the first thread, which may have ended before the others.
+    let threads = fields.nth(14).and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    member.then_some(!matches!(state, Some("Z" | "X")) || threads > 1)
 }

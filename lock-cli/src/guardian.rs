@@ -1,15 +1,16 @@
 //! The guardian: a second process of `lock run`, so that the command does not go on without the lock when the first one is
 //! killed or stopped.
 //!
-//! It leads the command's process group, and reads from a pipe what `lock run` knows of the lock's validity: the first of it
-//! is in the pipe before the command runs. When the pipe closes without a farewell (`lock run` was killed), or the validity
-//! passes without news (`lock run` is stopped or starved), it ends the group; an end that `lock run` has begun it completes.
+//! It leads the command's process group, and reads from a pipe when the group is to be ended, as far as `lock run` knows: the
+//! first of it is in the pipe before the command runs. When the pipe closes without a farewell (`lock run` was killed), or
+//! that time comes without news (`lock run` is stopped or starved), it ends the group; an end that `lock run` has begun it
+//! completes.
 //! A signal of the kernel to the children of a dead process (`PR_SET_PDEATHSIG`) would reach the command only, not what the
 //! command started, and would not fire for a process that is merely stopped.
 
 use std::{io, os::fd::AsFd, process::Stdio, time::Duration};
 
-use lock::{BootInstant, Clock};
+use lock::{BootInstant, Clock, LOCK_URL};
 use nix::{
     sys::signal::SigSet,
     unistd::{Pid, getpgrp},
@@ -23,6 +24,7 @@ use tokio::{
 use crate::{
     failure::{Failure, say},
     group,
+    plan::Plan,
 };
 
 /// How long the guardian may take to start and to end; some milliseconds are usual.
@@ -31,10 +33,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// What `lock run` tells, a line each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
-    /// The lock is held until then, unless it is told otherwise.
-    Until(BootInstant),
-    /// `lock run` has asked the group to end.
-    Ending,
+    /// The group is to be ended so, unless it is told otherwise.
+    Plan(Plan),
+    /// `lock run` has asked the group to end, and SIGKILL comes then.
+    Ending(BootInstant),
     /// The command has ended by itself; what it left in the background may stay.
     Farewell,
 }
@@ -42,17 +44,22 @@ enum Message {
 impl Message {
     fn line(self) -> String {
         match self {
-            Self::Until(until) => format!("until {}\n", until.as_nanos()),
-            Self::Ending => "ending\n".to_owned(),
+            Self::Plan(Plan { ask, kill }) => format!("plan {} {}\n", ask.as_nanos(), kill.as_nanos()),
+            Self::Ending(kill) => format!("ending {}\n", kill.as_nanos()),
             Self::Farewell => "farewell\n".to_owned(),
         }
     }
 
     fn read(line: &str) -> Option<Self> {
-        match line {
-            "ending" => Some(Self::Ending),
-            "farewell" => Some(Self::Farewell),
-            other => other.strip_prefix("until ")?.parse().ok().map(BootInstant::from_nanos).map(Self::Until),
+        let time = |text: &str| text.parse().ok().map(BootInstant::from_nanos);
+        match line.split_once(' ') {
+            None if line == "farewell" => Some(Self::Farewell),
+            Some(("ending", kill)) => time(kill).map(Self::Ending),
+            Some(("plan", times)) => {
+                let (ask, kill) = times.split_once(' ')?;
+                Some(Self::Plan(Plan { ask: time(ask)?, kill: time(kill)? }))
+            }
+            _ => None,
         }
     }
 }
@@ -74,6 +81,8 @@ impl Guardian {
             .arg(humantime::format_duration(kill_after).to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // It talks to no service.
+            .env_remove(LOCK_URL)
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -94,17 +103,17 @@ impl Guardian {
         self.group
     }
 
-    /// Tells it until when the lock is held.
-    pub(crate) async fn promise(&mut self, until: BootInstant) -> io::Result<()> {
-        self.tell(Message::Until(until)).await
+    /// Tells it when the group is to be ended.
+    pub(crate) async fn plan(&mut self, plan: Plan) -> io::Result<()> {
+        self.tell(Message::Plan(plan.in_its_place())).await
     }
 
-    /// Ends the group, and the guardian with it.
-    pub(crate) async fn end_group(&mut self, kill_after: Duration) {
+    /// Ends the group, and the guardian with it. What is left at `deadline` gets SIGKILL.
+    pub(crate) async fn end_group(&mut self, deadline: BootInstant) {
         group::ask_to_end(self.group);
         // It does not ask a second time, and sees to the end should this process be stopped or killed now.
-        let _ = self.tell(Message::Ending).await;
-        group::end(self.group, kill_after).await;
+        let _ = self.tell(Message::Ending(deadline)).await;
+        group::end(self.group, deadline).await;
         let _ = Clock::boot().timeout(LIMIT, self.process.wait()).await;
     }
 
@@ -115,8 +124,11 @@ impl Guardian {
         let _ = Clock::boot().timeout(LIMIT, self.process.wait()).await;
     }
 
+    /// Writes a line, which the kernel takes as a whole or not at all. It takes none when the guardian has been stopped for so
+    /// long that its pipe is full: then the command does not wait for it either, and what it was told before still holds.
     async fn tell(&mut self, message: Message) -> io::Result<()> {
-        self.pipe.write_all(message.line().as_bytes()).await
+        let line = message.line();
+        Clock::boot().timeout(group::LOOK, self.pipe.write_all(line.as_bytes())).await.unwrap_or(Ok(()))
     }
 }
 
@@ -129,32 +141,40 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
     say_ready()?;
 
     let clock = Clock::boot();
-    let mut until = None;
-    let why = loop {
+    let mut plan = None;
+    let (why, deadline) = loop {
         let line = tokio::select! {
             biased;
             line = lines.next_line() => line.ok().flatten(),
-            () = passed(clock, until) => break Some("`lock run` has not renewed it in time"),
+            () = passed(clock, plan) => break (Some("`lock run` has not renewed it in time"), None),
         };
         match line.as_deref().and_then(Message::read) {
-            Some(Message::Until(later)) => until = Some(later),
-            Some(Message::Ending) => break None,
+            Some(Message::Plan(later)) => plan = Some(later),
+            Some(Message::Ending(deadline)) => break (None, Some(deadline)),
             Some(Message::Farewell) => return Ok(0),
-            None => break Some("`lock run` was killed"),
+            None => break (Some("`lock run` was killed"), None),
         }
     };
     if let Some(why) = why {
         say(format_args!("the lock is lost: {why}; ending the command"));
         group::ask_to_end(getpgrp());
     }
-    group::end(getpgrp(), kill_after).await;
+    let now = clock.now();
+    let last = || plan.map_or(now, |plan: Plan| plan.last(now, kill_after));
+    let says = |left: &str| {
+        // Else `lock run` says it.
+        if why.is_some() {
+            say(format_args!("the lock is lost, and {left} of the command cannot be ended"));
+        }
+    };
+    group::end_own(getpgrp(), deadline.unwrap_or_else(last), says).await;
     // Not reached: the last signal is for the guardian, too.
     Ok(0)
 }
 
-async fn passed(clock: Clock, until: Option<BootInstant>) {
-    match until {
-        Some(until) => clock.sleep_until(until).await,
+async fn passed(clock: Clock, plan: Option<Plan>) {
+    match plan {
+        Some(plan) => clock.sleep_until(plan.ask).await,
         None => std::future::pending().await,
     }
 }
@@ -173,15 +193,19 @@ mod tests {
 
     #[test]
     fn a_message_reads_back() {
-        for message in [Message::Until(BootInstant::from_nanos(u64::MAX)), Message::Ending, Message::Farewell] {
+        let last = BootInstant::from_nanos(u64::MAX);
+        let plan = Plan { ask: BootInstant::from_nanos(0), kill: last };
+        for message in [Message::Plan(plan), Message::Ending(last), Message::Farewell] {
             assert_eq!(Message::read(message.line().trim_end()), Some(message));
         }
-        assert_eq!(Message::read("until soon"), None);
+        for nothing in ["plan 1", "plan soon later", "ending", "ending soon", "farewell 1"] {
+            assert_eq!(Message::read(nothing), None);
+        }
     }
 
     proptest::proptest! {
         #[test]
-        fn no_line_makes_it_panic_and_what_is_read_reads_back(line in "(until |ending|farewell)?\\PC{0,24}") {
+        fn no_line_makes_it_panic_and_what_is_read_reads_back(line in "(plan [0-9]{0,21} ?|ending |farewell)?\\PC{0,24}") {
             if let Some(message) = Message::read(&line) {
                 proptest::prop_assert_eq!(Message::read(message.line().trim_end()), Some(message));
             }

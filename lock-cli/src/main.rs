@@ -2,13 +2,18 @@
 
 mod arguments;
 mod elect;
+mod escaped;
 mod failure;
 mod follow;
 mod grip;
 mod group;
 mod guardian;
 mod lab;
+mod plan;
+mod redlock;
+mod remains;
 mod run;
+mod service;
 mod shown;
 mod signals;
 mod status;
@@ -16,16 +21,17 @@ mod supervision;
 mod terminal;
 mod watch;
 
-use std::{io, process};
+use std::process;
 
 use clap::{Parser, error::ErrorKind};
-use lock::{Config, InitOptions};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     arguments::{Arguments, Command, Redlock},
+    escaped::Log,
     failure::{CONFIG, Failure, USAGE, say},
+    service::Service,
 };
 
 fn main() {
@@ -54,12 +60,16 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         _ => Builder::new_current_thread().enable_all().build()?,
     };
     let status = match &arguments.command {
-        Command::Run(run) => runtime.block_on(run::run(backend(arguments)?, run)),
-        Command::Status(status) => runtime.block_on(status::status(backend(arguments)?, status)),
-        Command::Watch(watch) => runtime.block_on(watch::watch(backend(arguments)?, watch)),
-        Command::Elect(elect) if elect.observe => runtime.block_on(elect::observe(backend(arguments)?, elect)),
-        Command::Elect(elect) => runtime.block_on(elect::elect(backend(arguments)?, elect)),
-        Command::Demo(demo) => runtime.block_on(lab::demo(asked_for(arguments)?, demo)),
+        Command::Run(run) => runtime.block_on(run::run(&Service::choose(arguments)?, run)),
+        Command::Status(status) => runtime.block_on(status::status(Service::choose(arguments)?.config, status)),
+        Command::Watch(watch) => runtime.block_on(watch::watch(Service::choose(arguments)?.config, watch)),
+        Command::Elect(elect) if elect.observe => {
+            runtime.block_on(elect::observe(Service::choose(arguments)?.config, elect))
+        }
+        Command::Elect(elect) => runtime.block_on(elect::elect(&Service::choose(arguments)?, elect)),
+        Command::Demo(demo) => {
+            runtime.block_on(lab::demo(Service::asked_for(arguments)?.map(|service| service.config), demo))
+        }
         Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_)
             if arguments.url.is_some() || arguments.config.is_some() =>
         {
@@ -69,25 +79,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
         Command::Failover(failover) => runtime.block_on(lab::failover(failover)),
         Command::Redlock(Redlock::Init { no_holders, reset }) => runtime.block_on(async {
-            let config = asked_for(arguments)?.map_or_else(Config::from_env, |config| Ok(Some(config)))?;
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
             };
-            let mut options = InitOptions::default();
-            if *no_holders {
-                options = options.with_no_holders();
-            }
-            if *reset {
-                options = options.with_reset();
-            }
-            let wait = config.ok_or_else(none)?.initialize(options).await?;
-            if !wait.is_zero() {
-                eprintln!(
-                    "lock: the deployment grants nothing for {}, because its servers may have forgotten who holds a lock \
-                     (--no-holders says that they are new)",
-                    humantime::format_duration(wait)
-                );
-            }
+            redlock::init(Service::named(arguments)?.ok_or_else(none)?.config, *no_holders, *reset).await?;
             Ok(0)
         }),
         Command::LabWorker(worker) => runtime.block_on(lab::worker(arguments.url.as_deref(), worker)),
@@ -98,32 +93,6 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
     status
 }
 
-/// The backend of the command line, if it names one.
-fn asked_for(arguments: &Arguments) -> Result<Option<Config>, Failure> {
-    let url = arguments.url.as_ref().map(|url| Config::from_url(url));
-    let file = arguments.config.as_ref().map(Config::from_file);
-    Ok(url.or(file).transpose()?)
-}
-
-/// The backend that needs nothing.
-const LOCAL: &str = "local://";
-
-/// The backend of the command line, else of the environment, else this machine.
-fn backend(arguments: &Arguments) -> Result<Config, Failure> {
-    if let Some(config) = asked_for(arguments)? {
-        return Ok(config);
-    }
-    if let Some(config) = Config::from_env()? {
-        return Ok(config);
-    }
-    // Always: a host of a cluster that lacks its LOCK_URL must not go unnoticed.
-    say(format_args!(
-        "no lock service is named by --url, --config, LOCK_URL or LOCK_CONFIG: using {LOCAL}, the locks of this user on this \
-         machine alone"
-    ));
-    Ok(Config::from_url(LOCAL)?)
-}
-
 /// Silent unless asked: a script reads what a failure says, not what a client library thinks.
 fn log(verbose: u8) {
     let filter = match verbose {
@@ -131,5 +100,5 @@ fn log(verbose: u8) {
         1 => "off,lock=debug,lock_core=debug,lock_zk=debug,lock_redis=debug,lock_redlock=debug,lock_local=debug",
         _ => "trace",
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_ansi(false).with_writer(|| Log).init();
 }

@@ -9,6 +9,7 @@ use crate::{
     arguments::Run,
     failure::{CONFIG, Failure, LOST, SIGNALLED, say},
     grip::Grip,
+    service::Service,
     signals::{self, Signals},
     supervision::{Ended, Job, Supervision},
 };
@@ -17,13 +18,16 @@ use crate::{
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// Connects, acquires, runs the command and gives the lock back. Returns the exit status.
-pub(crate) async fn run(config: Config, options: &Run) -> Result<u8, Failure> {
-    let (locks, mut signals, url) = match connect(config).await? {
-        Connected::Yes(locks, signals, url) => (locks, signals, url),
+pub(crate) async fn run(service: &Service, options: &Run) -> Result<u8, Failure> {
+    let Run { command, kill_after, max_hold, .. } = options;
+    if max_hold.is_some_and(|limit| limit.is_zero()) {
+        return Err(Error::config("--max-hold", "0s", "more than zero").into());
+    }
+    let (locks, mut signals) = match connect(service.config.clone()).await? {
+        Connected::Yes(locks, signals) => (locks, signals),
         Connected::Interrupted(status) => return Ok(status),
     };
-    let Run { command, kill_after, max_hold, .. } = options;
-    let job = Job { command, url: &url, kill_after: *kill_after, max_hold: *max_hold };
+    let job = Job { command, service, kill_after: *kill_after, max_hold: *max_hold };
     let held = while_held(&mut signals, acquire(&locks, options), &job).await;
     let closing = async {
         let status = match held {
@@ -43,8 +47,8 @@ pub(crate) async fn run(config: Config, options: &Run) -> Result<u8, Failure> {
 
 /// What came of connecting.
 pub(crate) enum Connected {
-    /// The connection, the signals from now on, and the URL for the command.
-    Yes(Locks, Signals, String),
+    /// The connection, and the signals from now on.
+    Yes(Locks, Signals),
     /// Asked to end; the exit status.
     Interrupted(u8),
 }
@@ -53,9 +57,8 @@ pub(crate) enum Connected {
 pub(crate) async fn connect(config: Config) -> Result<Connected, Failure> {
     signals::block_terminal_stops()?;
     let mut signals = Signals::listen()?;
-    let url = config.to_url();
     tokio::select! {
-        locks = inherited(config)?.connect() => Ok(Connected::Yes(locks?, signals, url)),
+        locks = inherited(config)?.connect() => Ok(Connected::Yes(locks?, signals)),
         signal = signals.next_ending() => Ok(Connected::Interrupted(signalled(signal))),
     }
 }
@@ -114,9 +117,7 @@ macro_rules! with_options {
         if let Some(limit) = options.wait {
             asking = asking.wait(limit);
         }
-        if let Some(limit) = options.max_hold {
-            asking = asking.max_hold(limit);
-        }
+        // Not the maximum time: that would give the lock back by the clock, while the command may still live.
         asking
     }};
 }
@@ -159,13 +160,11 @@ pub(crate) fn refused(error: Error) -> Failure {
     }
 }
 
-/// Gives the lock back, and says what the whole came to.
+/// Gives the lock back once the command is gone, and says what the whole came to. When the future is dropped before that, the
+/// lock is left to its ttl.
 pub(crate) async fn settle(ended: Ended, grip: Grip) -> Result<u8, Failure> {
     match ended {
-        Ended::Lost(why) => {
-            drop(grip);
-            Err(Failure::new(LOST, format!("{why}; the command was ended")))
-        }
+        Ended::Lost { why, remains } => Err(remains.settle(&why, grip).await),
         Ended::ByItself { status, .. } => match Clock::boot().timeout(CLOSING, grip.release()).await {
             // It was lost, and the command had ended before it could be told.
             Some(Err(error @ Error::Lost { .. })) => Err(Failure::new(LOST, error.to_string())),

@@ -6,6 +6,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use lock::{Contender, Locks, Mode, Snapshot};
 use serde::Serialize;
 
+use crate::escaped::plain;
+
 /// A lock, for programs: see the help of `lock status --json`, which is the contract.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shown<'a> {
@@ -71,7 +73,7 @@ impl<'a> One<'a> {
 
 /// A contender, for people.
 pub(crate) fn line(locks: &Locks, contender: &Contender) -> String {
-    let mut line = format!("id={}", plain(contender.id.as_bytes()));
+    let mut line = format!("id={}", plain(&contender.id));
     if let Some(mode) = contender.mode {
         line += &match mode {
             Mode::Permit { of } => format!(" mode=permit/{of}"),
@@ -88,14 +90,14 @@ pub(crate) fn line(locks: &Locks, contender: &Contender) -> String {
         line += &format!(" since={since}");
     }
     if !contender.payload.is_empty() {
-        line += &format!(" {}", plain(&contender.payload));
+        line += &format!(" {}", words(&contender.payload));
     }
     line
 }
 
-/// Somebody's own words: without control characters, so that they cannot play with the reader's terminal.
-pub(crate) fn plain(words: &[u8]) -> String {
-    String::from_utf8_lossy(words).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+/// Somebody's own words, fit for a terminal.
+pub(crate) fn words(bytes: &[u8]) -> String {
+    plain(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -9,6 +9,7 @@ use lock::{Config, Locks, Snapshot};
 
 use crate::{
     arguments::Status,
+    escaped::json,
     failure::Failure,
     shown::{Shown, line},
 };
@@ -31,7 +32,7 @@ pub(crate) async fn status(config: Config, options: &Status) -> Result<u8, Failu
 fn write(out: &mut impl Write, locks: &Locks, options: &Status, snapshot: &Snapshot) -> io::Result<()> {
     let name = &options.name;
     if options.json {
-        return writeln!(out, "{}", serde_json::to_string(&Shown::new(locks, name, snapshot))?);
+        return writeln!(out, "{}", json(&Shown::new(locks, name, snapshot)));
     }
     let state = if snapshot.holders.is_empty() { "free" } else { "held" };
     writeln!(out, "{name:?} is {state}")?;
@@ -68,7 +69,7 @@ mod tests {
         assert_eq!(
             written(false).await,
             "\"orders/1\" is held\n  holder  id=a mode=read token=0000000003-00000000000000000007 remaining=1s 500ms \
-             since=2023-11-14T22:13:20.250Z host=h\u{fffd}[2J\n  waits 1  id=b \u{fffd}\n  waits 2  id=c\n"
+             since=2023-11-14T22:13:20.250Z host=h\\u{1b}[2J\n  waits 1  id=b \u{fffd}\n  waits 2  id=c\n"
         );
     }
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io, os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, time::Duration};
 
-use lock::{BootInstant, Clock, LOCK_URL};
+use lock::{BootInstant, Clock, Loss as LockLoss};
 use nix::{
     sys::{
         signal::Signal,
@@ -17,16 +17,15 @@ use crate::{
     grip::Grip,
     group,
     guardian::Guardian,
+    plan::{Bounds, Plan},
+    remains::Remains,
+    service::Service,
     signals::{self, Signals},
     terminal::Terminal,
 };
 
-/// How long a killed command may take to be gone before it is left to the kernel.
-const REAPING: Duration = Duration::from_secs(5);
-
-/// Which part of the validity that a grant begins with is kept to end the command in, when renewals fail. Small, because a
-/// session's validity is always far below its time-out.
-const GRACE: u32 = 8;
+/// How often in the validity that a grant begins with it is looked at anew.
+const LOOKS: u32 = 8;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -38,15 +37,20 @@ pub(crate) enum Ended {
         /// Whether `lock` was asked to end meanwhile.
         interrupted: bool,
     },
-    /// It was ended, because the lock was lost: why.
-    Lost(String),
+    /// It got the last signal, because the lock was lost or held for its maximum time.
+    Lost {
+        /// Why.
+        why: String,
+        /// What may have something left.
+        remains: Box<Remains>,
+    },
 }
 
 /// What is to be run, and how.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) command: &'a [OsString],
-    pub(crate) url: &'a str,
+    pub(crate) service: &'a Service,
     pub(crate) kill_after: Duration,
     /// For how long the lock is held at most.
     pub(crate) max_hold: Option<Duration>,
@@ -57,24 +61,31 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Supervision<'a> {
     grip: &'a Grip,
     guardian: Guardian,
-    /// What the guardian was told before the command was started.
-    promised: BootInstant,
+    /// Until when the lock is held, as the guardian was told before the command was started.
+    until: BootInstant,
     command: Child,
     terminal: Option<Terminal>,
     kill_after: Duration,
-    limit: Option<BootInstant>,
+    bounds: Bounds,
     interrupted: bool,
+}
+
+/// Why and when a command has to end.
+#[derive(Debug)]
+struct Loss {
+    why: String,
+    plan: Plan,
 }
 
 impl<'a> Supervision<'a> {
     /// Starts the guardian, and the command in its group.
     pub(crate) async fn start(grip: &'a Grip, job: &Job<'_>) -> Result<Self, Failure> {
-        let limit = job.max_hold.map(|limit| Clock::boot().now().saturating_add(limit));
         let kill_after = job.kill_after;
+        let bounds = Bounds::new(Clock::boot().now(), grip.validity().remaining(), kill_after, job.max_hold);
         let mut guardian = Guardian::start(kill_after).await?;
         // Before the command runs: should this process be stopped or starved from then on, the guardian knows when to act.
-        let promised = grip.validity().valid_until().ok_or_else(|| too_late(grip))?;
-        guardian.promise(promised).await?;
+        let until = grip.validity().valid_until().ok_or_else(|| too_late(grip))?;
+        guardian.plan(bounds.plan(until)).await?;
         let terminal = Terminal::of_stdin();
         // Before the command runs, so that its first read from the terminal does not stop it.
         if let Some(terminal) = &terminal {
@@ -82,7 +93,7 @@ impl<'a> Supervision<'a> {
         }
         match command(grip, job, guardian.group()).spawn() {
             Ok(command) => {
-                Ok(Self { grip, guardian, promised, command, terminal, kill_after, limit, interrupted: false })
+                Ok(Self { grip, guardian, until, command, terminal, kill_after, bounds, interrupted: false })
             }
             Err(error) => {
                 if let Some(terminal) = &terminal {
@@ -102,9 +113,10 @@ impl<'a> Supervision<'a> {
                 self.guardian.dismiss().await;
                 Ended::ByItself { status: exit_status(status), interrupted: self.interrupted }
             }
-            Err(why) => {
-                self.end(signals).await;
-                Ended::Lost(why)
+            Err(Loss { why, plan }) => {
+                let deadline = plan.last(Clock::boot().now(), self.kill_after);
+                self.end(deadline, signals).await;
+                Ended::Lost { why, remains: Box::new(Remains { group, command: self.command }) }
             }
         };
         if let Some(terminal) = &self.terminal {
@@ -113,17 +125,20 @@ impl<'a> Supervision<'a> {
         ended
     }
 
-    async fn until_ended_or_lost(&mut self, signals: &mut Signals) -> Result<ExitStatus, String> {
-        let Self { grip, guardian, promised, command, terminal, kill_after, limit, interrupted } = self;
+    async fn until_ended_or_lost(&mut self, signals: &mut Signals) -> Result<ExitStatus, Loss> {
+        let Self { grip, guardian, until, command, terminal, bounds, interrupted, .. } = self;
         let group = guardian.group();
-        let grace = (grip.validity().remaining() / GRACE).min(*kill_after);
-        let mut lost = pin!(watch(grip, guardian, *promised, grace, *limit));
+        let unknown = bounds.plan(*until);
+        let mut lost = pin!(watch(grip, guardian, *until, bounds));
         loop {
             let pid = command.id();
             tokio::select! {
                 biased;
-                why = &mut lost => return Err(why),
-                status = command.wait() => return status.map_err(|error| format!("the command's end is unknown: {error}")),
+                loss = &mut lost => return Err(loss),
+                status = command.wait() => {
+                    let why = |error| format!("the command's end is unknown: {error}");
+                    return status.map_err(|error| Loss { why: why(error), plan: unknown });
+                }
                 signal = signals.next() => {
                     *interrupted |= signals::is_ending(signal);
                     follow(signal, group, pid, terminal.as_ref());
@@ -133,9 +148,9 @@ impl<'a> Supervision<'a> {
     }
 
     /// Ends the whole group, and still passes signals on meanwhile.
-    async fn end(&mut self, signals: &mut Signals) {
+    async fn end(&mut self, deadline: BootInstant, signals: &mut Signals) {
         let group = self.guardian.group();
-        let mut ending = pin!(self.guardian.end_group(self.kill_after));
+        let mut ending = pin!(self.guardian.end_group(deadline));
         loop {
             let pid = self.command.id();
             tokio::select! {
@@ -144,14 +159,14 @@ impl<'a> Supervision<'a> {
                 signal = signals.next() => follow(signal, group, pid, self.terminal.as_ref()),
             }
         }
-        let _ = Clock::boot().timeout(REAPING, self.command.wait()).await;
     }
 }
 
 fn command(grip: &Grip, job: &Job<'_>, group: Pid) -> Command {
     let (program, arguments) = job.command.split_first().expect("the command line requires a command");
     let mut command = Command::new(program);
-    command.args(arguments).env("LOCK_NAME", grip.name().as_str()).env(LOCK_URL, job.url).process_group(group.as_raw());
+    command.args(arguments).env("LOCK_NAME", grip.name().as_str()).process_group(group.as_raw());
+    job.service.name_to(&mut command);
     match grip.token() {
         Some(token) => command.env("LOCK_TOKEN", token.to_string()),
         // Not that of somebody who has started us.
@@ -162,7 +177,8 @@ fn command(grip: &Grip, job: &Job<'_>, group: Pid) -> Command {
 
 /// The lock was lost before the command was started.
 fn too_late(grip: &Grip) -> Failure {
-    Failure::new(LOST, format!("{}; the command was not run", lost(grip, Duration::ZERO, None)))
+    let loss = grip.validity().loss().unwrap_or(LockLoss::Expired);
+    Failure::new(LOST, format!("lock {:?} was lost: {loss}; the command was not run", grip.name()))
 }
 
 fn not_run(job: &Job<'_>, error: &io::Error) -> Failure {
@@ -170,40 +186,39 @@ fn not_run(job: &Job<'_>, error: &io::Error) -> Failure {
     Failure::new(status, format!("cannot run {:?}: {error}", job.command[0]))
 }
 
-/// Returns why the lock is lost, or is about to be: when no renewal came in time, the command is given `grace` of what is
-/// left to end in. Until then it keeps the guardian informed, which was told `until` already.
-async fn watch(
-    grip: &Grip,
-    guardian: &mut Guardian,
-    mut until: BootInstant,
-    grace: Duration,
-    limit: Option<BootInstant>,
-) -> String {
-    let validity = grip.validity();
+/// Returns why the command has to end, and by when: because the lock is lost, or is about to be when no renewal came in
+/// time, or because of its maximum time. Until then it keeps the guardian informed, which knows of `until` already.
+///
+/// A lock that is lost early has no deadline any more. What is left of its command gets the last signal by the end of the
+/// validity as it was last known, so that is looked at anew several times in each validity.
+async fn watch(grip: &Grip, guardian: &mut Guardian, mut until: BootInstant, bounds: &Bounds) -> Loss {
+    let (clock, validity) = (Clock::boot(), grip.validity());
+    let look = validity.remaining() / LOOKS;
     let mut guarded = true;
     loop {
+        let plan = bounds.plan(until);
         tokio::select! {
-            _ = validity.lost() => return lost(grip, grace, limit),
-            () = Clock::boot().sleep_until(until.saturating_sub(grace)) => {}
+            _ = validity.lost() => return Loss { why: lost(grip, bounds), plan },
+            () = clock.sleep_until(plan.ask.min(clock.now().saturating_add(look))) => {}
         }
-        match validity.valid_until().filter(|_| validity.remaining() > grace) {
-            Some(later) => until = later,
-            None => return lost(grip, grace, limit),
+        let Some(later) = validity.valid_until() else { return Loss { why: lost(grip, bounds), plan } };
+        let plan = bounds.plan(later);
+        if plan.ask <= clock.now() {
+            return Loss { why: lost(grip, bounds), plan };
         }
-        if guarded && guardian.promise(until).await.is_err() {
+        if later != until && guarded && guardian.plan(plan).await.is_err() {
             guarded = false;
             say("the guardian process has ended; should `lock` be killed, the command will go on");
         }
+        until = later;
     }
 }
 
-fn lost(grip: &Grip, grace: Duration, limit: Option<BootInstant>) -> String {
+fn lost(grip: &Grip, bounds: &Bounds) -> String {
     let name = grip.name();
     match grip.validity().loss() {
         Some(loss) => format!("lock {name:?} was lost: {loss}"),
-        None if limit.is_some_and(|limit| limit.saturating_since(Clock::boot().now()) <= grace) => {
-            format!("lock {name:?} was held for its maximum time")
-        }
+        None if bounds.is_held_too_long(Clock::boot().now()) => format!("lock {name:?} was held for its maximum time"),
         None => format!("lock {name:?} is about to be lost: no renewal was acknowledged in time"),
     }
 }

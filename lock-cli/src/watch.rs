@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::{
     arguments::Watch,
+    escaped,
     failure::Failure,
     follow::{follow, now},
     shown::{Shown, line},
@@ -48,5 +49,5 @@ fn json(locks: &Locks, name: &str, snapshot: &Snapshot) -> String {
         shown: Shown<'a>,
     }
     let line = Line { time: now(), shown: Shown::new(locks, name, snapshot) };
-    serde_json::to_string(&line).unwrap_or_default()
+    escaped::json(&line)
 }

@@ -84,18 +84,43 @@ async fn wrong_configuration_is_78_and_is_named() {
 
 #[tokio::test]
 async fn without_a_service_it_is_this_machine_which_is_always_said() {
-    let name = format!("test {}", std::process::id());
-    for arguments in [&["run", &name, "--", "sh", "-c", "echo $LOCK_URL"][..], &["status", &name]] {
-        let ran = finish(lock(MEMORY, arguments).env_remove("LOCK_URL")).await;
+    let state = tempfile::tempdir().unwrap();
+    for arguments in [&["run", "a", "--", "sh", "-c", "echo $LOCK_URL"][..], &["status", "a"]] {
+        let ran = finish(lock(MEMORY, arguments).env_remove("LOCK_URL").env("XDG_STATE_HOME", state.path())).await;
         assert_eq!(ran.status, Some(0), "{ran:?}");
         assert!(ran.stdout == "local://\n" || ran.stdout.ends_with("is free\n"), "{ran:?}");
         for said in ["LOCK_URL", "local://"] {
             assert!(ran.stderr.contains(said) && ran.stderr.lines().count() == 1, "{ran:?}");
         }
     }
-    let local = lock_local::Config::of_this_user().unwrap().directory;
-    let own = lock::LockName::new(&name).unwrap().to_component();
-    std::fs::remove_dir_all(local.join(format!("{own}.lock"))).unwrap();
+    assert!(state.path().join("lock/a.lock").is_dir());
+}
+
+#[tokio::test]
+async fn a_job_of_a_daemon_and_a_session_of_the_same_user_find_the_same_local_locks() {
+    let [home, session] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let local = |arguments: &[&str]| {
+        let mut command = lock("local://", arguments);
+        command.env_remove("XDG_STATE_HOME").env_remove("XDG_RUNTIME_DIR").env("HOME", home.path());
+        command
+    };
+    let mut by_hand = local(&["run", "a", "--", "sh", "-c", "echo held; cat"]);
+    let mut holder = Running::spawn(by_hand.env("XDG_RUNTIME_DIR", session.path()).env("TMPDIR", session.path()));
+    holder.expect("held").await;
+    let by_daemon = finish(&mut local(&["run", "a", "--no-wait", "--", "echo", "ran"])).await;
+    assert_eq!((by_daemon.status, by_daemon.stdout.as_str()), (Some(75), ""), "{by_daemon:?}");
+    // In no directory that everybody may make first.
+    assert!(home.path().join(".local/state/lock/a.lock").is_dir());
+    holder.close_stdin();
+    assert_eq!(holder.end().await.code(), Some(0));
+
+    let mut nowhere = local(&["status", "a"]);
+    let refused = finish(nowhere.env("XDG_STATE_HOME", "/proc/nowhere")).await;
+    assert_eq!(refused.status, Some(78), "{refused:?}");
+    assert!(
+        refused.stderr.contains("/proc/nowhere/lock") && refused.stderr.contains("set XDG_STATE_HOME"),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

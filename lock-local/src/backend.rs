@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Config,
     files::{Contender, Directory, Place, found},
+    trust,
     watch::watch,
 };
 
@@ -47,12 +48,13 @@ struct Held {
 struct LocalLease(Arc<Held>);
 
 impl Local {
-    /// Connects: makes the directory if it is missing.
+    /// Connects: makes the directory if it is missing, for this user alone.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when it cannot be made.
+    /// [`Error::Config`] when it is another user's, when others may write to it and it is not sticky, or when it is on a network's
+    /// file system; [`Error::Unavailable`] when it cannot be made.
     pub fn connect(config: Config) -> Result<Arc<Self>, Error> {
-        let made = std::fs::create_dir_all(&config.directory);
+        let made = trust::open(&config.directory);
         let local = Self { config, closed: CancellationToken::new(), guardians: TaskTracker::new() };
         made.map_err(|error| local.failed("making the directory", error))?;
         Ok(Arc::new(local))

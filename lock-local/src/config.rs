@@ -1,12 +1,14 @@
 //! What a connection needs to know.
 
-use std::{
-    fs::{DirBuilder, symlink_metadata},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
-    path::PathBuf,
-};
+use std::{env, path::PathBuf};
 
 use lock_core::{Error, Settings};
+
+use crate::trust;
+
+/// The variable of the XDG base directories for what a user's programs keep.
+const STATE: &str = "XDG_STATE_HOME";
+const WAY_OUT: &str = "set XDG_STATE_HOME, or name a directory as local:///PATH";
 
 /// Settings of a [`Local`](crate::Local) connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,24 +34,33 @@ impl Config {
         Err(Error::config("path", directory.display().to_string(), "an absolute path, as local:///var/lib/app/locks"))
     }
 
-    /// Locks in a directory of this user, which nobody else may enter: `/tmp/lock-UID`.
+    /// Locks in a directory of this user: `$XDG_STATE_HOME/lock`, which is `~/.local/state/lock` where that variable is not set.
     ///
-    /// It is the same whatever the environment says. A job that a daemon starts has other variables than the same user's
-    /// shell, and the two must find each other.
+    /// Programs of one user must find each other, whoever starts them. So it is the home of the user, which the system knows
+    /// where `HOME` does not say it: a job that a daemon starts has neither the variables nor the runtime directory of the same
+    /// user's session, and may have a `/tmp` of its own.
     ///
     /// # Errors
-    /// [`Error::Config`] when something else is in its place: another user's directory, one that others may enter, a link.
+    /// [`Error::Config`] when there is no home, or the directory cannot be made.
     pub fn of_this_user() -> Result<Self, Error> {
-        let user = rustix::process::geteuid().as_raw();
-        let config = Self::new(format!("/tmp/lock-{user}"))?;
-        let _ = DirBuilder::new().mode(0o700).create(&config.directory);
-        // Not following a link: /tmp is everybody's.
-        let there = symlink_metadata(&config.directory);
-        if there.is_ok_and(|is| is.is_dir() && is.uid() == user && is.mode() & 0o077 == 0) {
-            return Ok(config);
-        }
-        let shown = config.directory.display().to_string();
-        Err(Error::config("path", shown, "a directory of this user alone (mode 0700), or another one as local:///PATH"))
+        let state = env::var_os(STATE).filter(|state| !state.is_empty()).map(PathBuf::from);
+        let config = Self::in_state(state, env::home_dir())?;
+        let refused = |error| {
+            let shown = config.directory.display().to_string();
+            Error::config("path", shown, format!("a directory that can be made ({error}); {WAY_OUT}"))
+        };
+        trust::open(&config.directory).map_err(|error| error.downcast::<Error>().unwrap_or_else(refused))?;
+        Ok(config)
+    }
+
+    fn in_state(state: Option<PathBuf>, home: Option<PathBuf>) -> Result<Self, Error> {
+        let state = match (state, home.filter(|home| home.is_absolute())) {
+            (Some(state), _) if state.is_absolute() => state,
+            (Some(state), _) => return Err(Error::config(STATE, state.display().to_string(), "an absolute path")),
+            (None, Some(home)) => home.join(".local/state"),
+            (None, None) => return Err(Error::config("HOME", "", format!("the home of this user; {WAY_OUT}"))),
+        };
+        Self::new(state.join("lock"))
     }
 
     /// Reads `local:///PATH?inherit=no`, or `local://` for [`Config::of_this_user`].
@@ -73,5 +84,24 @@ impl Config {
     #[must_use]
     pub fn url(&self) -> String {
         format!("local://{}", self.directory.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_a_user_is_in_its_state_or_its_home_or_it_is_said_what_to_set() {
+        let chosen = |state: Option<&str>, home: Option<&str>| {
+            let config = Config::in_state(state.map(PathBuf::from), home.map(PathBuf::from));
+            config.map(|config| config.directory.display().to_string()).map_err(|error| error.to_string())
+        };
+        assert_eq!(chosen(Some("/s"), Some("/h")).unwrap(), "/s/lock");
+        assert_eq!(chosen(None, Some("/h")).unwrap(), "/h/.local/state/lock");
+        assert!(chosen(Some("s"), Some("/h")).unwrap_err().contains("XDG_STATE_HOME = \"s\""));
+        for home in [None, Some("h")] {
+            assert!(chosen(None, home).unwrap_err().contains("set XDG_STATE_HOME"));
+        }
     }
 }

@@ -4,28 +4,40 @@
 //! is not locked is a dead contender's and counts for nothing.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, File, TryLockError},
     io::{self, ErrorKind, Read as _},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use lock_core::{Contender as Shown, Error, LockName, Mode, Request, Snapshot, Wait, clock::wall_micros};
 use rustix::{
-    fs::{CWD, RenameFlags, renameat_with},
+    fs::{
+        AtFlags, Dir, Mode as Rights, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, futimens, openat,
+        renameat_with, unlinkat,
+    },
     io::{FdFlags, fcntl_setfd},
 };
 
-use crate::{Config, counter};
+use crate::{Config, counter, trust};
 
-/// The longest part of a name that one directory is called by; file systems take 255 bytes.
-const LONGEST: usize = 240;
+/// How old a contender's file may look, in seconds: what cleans up takes what was not touched for some hours or days.
+const OLD: u64 = 3600;
+
+/// For files: they are their owner's.
+const PRIVATE: Rights = Rights::RUSR.union(Rights::WUSR);
 
 /// The directory of one lock, or of one semaphore.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
+    /// That of all locks.
+    all: PathBuf,
+    parts: Vec<String>,
     inherit: bool,
 }
 
@@ -37,26 +49,23 @@ pub(crate) type Place = (Arc<Contender>, Option<u64>);
 pub(crate) struct Contender {
     pub(crate) number: u64,
     mode: Mode,
-    path: PathBuf,
+    directory: Directory,
     /// Locked.
     file: File,
 }
 
 impl Directory {
     pub(crate) fn new(config: &Config, name: &LockName, semaphore: bool) -> Self {
-        // A component has no dot, so neither a part of a longer name nor the other kind is ever called the same.
-        let mut path = config.directory.clone();
-        let component = name.to_component();
-        let (parts, last) = component.split_at((component.len() - 1) / LONGEST * LONGEST);
-        for part in parts.as_bytes().chunks(LONGEST) {
-            path.push(format!("{}.more", String::from_utf8_lossy(part)));
-        }
-        path.push(format!("{last}.{}", if semaphore { "permits" } else { "lock" }));
-        Self { path, inherit: config.inherit }
+        let (all, parts) = (config.directory.clone(), trust::parts(name, semaphore));
+        Self { path: parts.iter().fold(all.clone(), |path, part| path.join(part)), all, parts, inherit: config.inherit }
     }
 
     pub(crate) fn file(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number:020}"))
+        self.path.join(called(number))
+    }
+
+    fn open(&self) -> io::Result<OwnedFd> {
+        trust::open_lock(&self.all, &self.parts)
     }
 
     /// Enters, in one step that no other contender can come between; `None` while another is at the door. What refuses the
@@ -65,20 +74,22 @@ impl Directory {
     /// Who stands at the door (holds the lock of that file) takes a number that is higher than all before, and shows a
     /// file that is complete and locked, before the next may enter. So everybody finds all that came earlier.
     pub(crate) fn enter(&self, request: &Request) -> io::Result<Option<Place>> {
-        DirBuilder::new().recursive(true).create(&self.path)?;
-        let at = self.path.join("door");
-        let door = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&at)?;
+        self.enter_at(&self.open()?, request)
+    }
+
+    fn enter_at(&self, at: &OwnedFd, request: &Request) -> io::Result<Option<Place>> {
+        let door = File::from(openat(at, "door", OFlags::RDWR | OFlags::CREATE | trust::HERE, PRIVATE)?);
         if is_locked(door.try_lock())? {
             return Ok(None);
         }
-        let numbers = self.numbers()?;
+        let numbers = numbers(at)?;
         if let Some(asked) = request.mode.permits()
-            && let Some(oldest) = self.live(numbers.iter()).next()
+            && let Some(oldest) = self.live(at, numbers.iter()).next()
             && let Some(there) = oldest?.1.permits().filter(|there| *there != asked)
         {
             return Err(io::Error::other(Error::permits(&request.name, asked, there)));
         }
-        let ahead = request.mode.waits_for(self.live(numbers.iter().rev()))?;
+        let ahead = request.mode.waits_for(self.live(at, numbers.iter().rev()))?;
         if ahead.is_some() && request.wait == Wait::No {
             return Err(io::Error::other(Error::NotAcquired { name: request.name.clone() }));
         }
@@ -89,9 +100,9 @@ impl Directory {
         let floor = numbers.last().map_or(0, |last| last + 1).max(wall_micros());
         let (number, offset, slot) = counter::next(&record, floor);
         door.write_all_at(&slot, offset)?;
-        let contender = self.appear(number, request)?;
+        let contender = self.appear(at, number, request)?;
         // Somebody who deleted the door may have let another one in beside us, who may have moved our file or theirs.
-        let is_in = contender.is_there()? && is_at(&door, &at)?;
+        let is_in = contender.is_there()? && is_at(&door, &self.path.join("door"))?;
         if !is_in {
             return Ok(None);
         }
@@ -103,16 +114,21 @@ impl Directory {
 
     /// Whom a contender waits for now.
     pub(crate) fn ahead_of(&self, contender: &Contender) -> io::Result<Option<u64>> {
-        let numbers = self.numbers()?;
+        let at = self.open()?;
+        let numbers = numbers(&at)?;
         let ahead = numbers.iter().rev().filter(|number| **number < contender.number);
-        contender.mode.waits_for(self.live(ahead))
+        contender.mode.waits_for(self.live(&at, ahead))
     }
 
     /// `all`, and who holds and who waits here.
     pub(crate) fn show(&self, mut all: Snapshot) -> io::Result<Snapshot> {
-        let mut ahead = Vec::new();
-        for number in self.numbers()? {
-            let Some((mode, shown)) = self.read(number)? else { continue };
+        // Nobody is shown where nobody ever was: a look makes no directory.
+        if found(fs::symlink_metadata(&self.path))?.is_none() {
+            return Ok(all);
+        }
+        let (at, mut ahead) = (self.open()?, Vec::new());
+        for number in numbers(&at)? {
+            let Some((mode, shown)) = self.read(&at, number)? else { continue };
             match mode.waits_for(ahead.iter().rev().copied().map(Ok::<_, io::Error>))? {
                 None => all.holders.push(shown.with_token(number)),
                 Some(_) => all.queue.push(shown),
@@ -122,22 +138,16 @@ impl Directory {
         Ok(all)
     }
 
-    /// The files there are, lowest number first. A file that is there all the while is among them: `readdir(3)`.
-    fn numbers(&self) -> io::Result<Vec<u64>> {
-        let mut numbers = Vec::new();
-        for entry in found(fs::read_dir(&self.path))?.into_iter().flatten() {
-            numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
-        }
-        numbers.sort_unstable();
-        Ok(numbers)
-    }
-
     /// The live ones of `numbers`. What the dead ones left is removed: no number is ever given twice.
-    fn live<'a>(&self, numbers: impl Iterator<Item = &'a u64>) -> impl Iterator<Item = io::Result<(u64, Mode)>> {
-        numbers.filter_map(|number| {
-            let read = self.read(*number).transpose();
+    fn live<'a>(
+        &self,
+        at: &OwnedFd,
+        numbers: impl Iterator<Item = &'a u64>,
+    ) -> impl Iterator<Item = io::Result<(u64, Mode)>> {
+        numbers.filter_map(move |number| {
+            let read = self.read(at, *number).transpose();
             if read.is_none() {
-                let _ = fs::remove_file(self.file(*number));
+                let _ = unlinkat(at, called(*number), AtFlags::empty());
             }
             Some(read?.map(|(mode, _)| (*number, mode)))
         })
@@ -145,8 +155,9 @@ impl Directory {
 
     /// What a live contender wrote; `None` when it is dead or gone. Whatever else keeps it from being read is an error:
     /// nobody is taken for dead without the kernel's word.
-    fn read(&self, number: u64) -> io::Result<Option<(Mode, Shown)>> {
-        let Some(mut file) = found(File::open(self.file(number)))? else { return Ok(None) };
+    fn read(&self, at: &OwnedFd, number: u64) -> io::Result<Option<(Mode, Shown)>> {
+        let opened = openat(at, called(number), OFlags::RDONLY | trust::HERE, Rights::empty());
+        let Some(mut file) = found(opened.map_err(io::Error::from))?.map(File::from) else { return Ok(None) };
         // Shared, and nobody waits for this lock: it is in nobody's way.
         if !is_locked(file.try_lock_shared())? {
             return Ok(None);
@@ -158,33 +169,39 @@ impl Directory {
     }
 
     /// Makes the file of a contender. It is locked before it gets its name, so nobody ever takes it for a dead one's.
-    fn appear(&self, number: u64, request: &Request) -> io::Result<Contender> {
+    fn appear(&self, at: &OwnedFd, number: u64, request: &Request) -> io::Result<Contender> {
         let mode = match request.mode {
             Mode::Permit { of } => of.to_string(),
             Mode::Read => "r".to_owned(),
             _ => "w".to_owned(),
         };
         let who = format!("{mode} {} {}\n", std::process::id(), wall_micros());
-        let new = self.path.join("new");
         // Of somebody who died at the door.
-        let _ = fs::remove_file(&new);
-        let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+        let _ = unlinkat(at, "new", AtFlags::empty());
+        let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = File::from(openat(at, "new", new | trust::HERE, PRIVATE)?);
         if self.inherit {
             fcntl_setfd(&file, FdFlags::empty())?;
         }
         file.lock()?;
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
-        let contender = Contender { number, mode: request.mode, path: self.file(number), file };
+        let contender = Contender { number, mode: request.mode, directory: self.clone(), file };
         // Never in the place of another: at the door that was deleted somebody may have taken the same number.
-        renameat_with(CWD, &new, CWD, &contender.path, RenameFlags::NOREPLACE)?;
+        renameat_with(at, "new", at, called(number), RenameFlags::NOREPLACE)?;
         Ok(contender)
     }
 }
 
 impl Contender {
-    /// Whether its file is still the one of its name.
+    /// Whether its file is still the one of its name. One that looks old is touched, so that nobody who cleans up takes it for
+    /// forgotten.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
-        is_at(&self.file, &self.path)
+        let written = u64::try_from(self.file.metadata()?.mtime()).unwrap_or_default();
+        if wall_micros() / 1_000_000 > written.saturating_add(OLD) {
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let _ = futimens(&self.file, &Timestamps { last_access: now, last_modification: now });
+        }
+        is_at(&self.file, &self.directory.file(self.number))
     }
 
     /// Goes on as a reader, in one write of one byte: whoever looks sees a writer or a reader.
@@ -196,7 +213,7 @@ impl Contender {
     pub(crate) fn leave(&self) -> bool {
         let there = self.is_there();
         if matches!(there, Ok(true)) {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.directory.open().map(|at| unlinkat(&at, called(self.number), AtFlags::empty()));
         }
         // Should any of that have failed: without its lock it is a dead one's.
         let _ = self.file.unlock();
@@ -208,6 +225,21 @@ impl Drop for Contender {
     fn drop(&mut self) {
         self.leave();
     }
+}
+
+/// What the file of a contender is called.
+fn called(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// The files there are, lowest number first. A file that is there all the while is among them: `readdir(3)`.
+fn numbers(at: &OwnedFd) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in Dir::read_from(at)? {
+        numbers.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 fn parse(number: u64, record: &[u8]) -> Option<(Mode, Shown)> {
@@ -266,10 +298,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
         let lock = Directory::new(&Config::new(directory.path()).unwrap(), &name, false);
-        fs::create_dir(&lock.path).unwrap();
-        let request = Request::new(name, Mode::Exclusive);
-        let holder = lock.appear(7, &request).unwrap();
-        let late = lock.appear(7, &request);
+        let (at, request) = (lock.open().unwrap(), Request::new(name, Mode::Exclusive));
+        let holder = lock.appear(&at, 7, &request).unwrap();
+        let late = lock.appear(&at, 7, &request);
         assert!(matches!(found(late), Ok(None)), "it is to try again");
         assert!(holder.is_there().unwrap());
     }
@@ -279,13 +310,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
         let lock = Directory::new(&Config::new(directory.path()).unwrap(), &name, false);
-        fs::create_dir(&lock.path).unwrap();
         // As for one who is at a door that was deleted meanwhile: the file that it has open is not the one of the name.
-        let elsewhere = directory.path().join("elsewhere");
-        std::os::unix::fs::symlink(&elsewhere, lock.path.join("door")).unwrap();
-        let request = Request::new(name, Mode::Exclusive);
-        assert!(lock.enter(&request).unwrap().is_none());
-        fs::remove_file(lock.path.join("door")).unwrap();
+        let (at, request) = (lock.open().unwrap(), Request::new(name, Mode::Exclusive));
+        fs::rename(&lock.path, directory.path().join("elsewhere")).unwrap();
+        assert!(lock.enter_at(&at, &request).unwrap().is_none());
         assert!(lock.enter(&request).unwrap().is_some());
     }
 }

@@ -15,14 +15,18 @@
 //! - **A process that is stopped keeps its locks.** There is no lease and no ttl: a guard stays valid until it is given back
 //!   or its process ends. One that is stopped just while it enters a queue, a matter of microseconds, keeps everybody out of
 //!   that queue: they get [`Error::Unavailable`](lock_core::Error::Unavailable) after 5 s.
-//! - One machine, one kernel, a file system of its own: no NFS or SMB, whose locks are another thing. Containers that mount
+//! - One machine, one kernel, a file system of its own: NFS and SMB, whose locks are another thing, are refused. Containers that mount
 //!   the same directory are fine.
 //! - A process that dies while what it started goes on gives its locks back all the same, unless
 //!   [`Config::inherit`](Config) is set, as `lock run` does: then they stay until all of those have ended.
 //! - A child process that was forked without running another program shares its parent's locks, until it ends or the parent
 //!   gives them back.
-//! - Whoever may write to the directory can break the locks in it. A contender's file that is deleted is reported as
-//!   [`Loss::TakenAway`](lock_core::Loss::TakenAway) within a second, after the fact.
+//! - Users do not share locks. A directory is used if it is this user's or root's, and nobody else may write to it, or it is
+//!   sticky; the directories of its locks are made for one user alone, and those of others are refused, by
+//!   [`Error::Config`](lock_core::Error::Config). In a directory that everybody may write to, each name is its first user's.
+//!   The directories above it are yours to choose: who may rename one of them can lead programs to different places.
+//! - Whoever may write to the directory of a lock (this user, and root) can break that lock. A contender's file that is deleted
+//!   is reported as [`Loss::TakenAway`](lock_core::Loss::TakenAway) within a second, after the fact.
 //!
 //! # What it costs
 //! An uncontended acquisition makes one file and waits once for the disk, because of the token; a release deletes the file. A
@@ -47,6 +51,7 @@ mod backend;
 mod config;
 pub mod counter;
 mod files;
+mod trust;
 mod watch;
 
 pub use crate::{backend::Local, config::Config};

@@ -156,6 +156,16 @@ impl Running {
         .await;
     }
 
+    /// The next line of its standard error.
+    pub(crate) async fn stderr_line(&mut self) -> String {
+        let stderr = self.process.stderr.as_mut().expect("it is not closed");
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        while !line.ends_with(b"\n") && within(stderr.read(&mut byte)).await.expect("the pipe is read") > 0 {
+            line.push(byte[0]);
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
     /// What it has written to standard error.
     async fn stderr_so_far(&mut self) -> String {
         let mut text = Vec::new();

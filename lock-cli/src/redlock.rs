@@ -1,0 +1,26 @@
+//! `lock redlock`: what concerns a deployment and not a lock.
+
+use humantime::format_duration;
+use lock::{Config, InitOptions};
+
+use crate::failure::{Failure, say};
+
+/// Makes the servers of `config` a deployment, and says for how long it grants nothing.
+pub(crate) async fn init(config: Config, no_holders: bool, reset: bool) -> Result<(), Failure> {
+    let mut options = InitOptions::default();
+    if no_holders {
+        options = options.with_no_holders();
+    }
+    if reset {
+        options = options.with_reset();
+    }
+    let wait = config.initialize(options).await?;
+    if !wait.is_zero() {
+        say(format_args!(
+            "the deployment grants nothing for {}, because its servers may have forgotten who holds a lock \
+             (--no-holders says that they are new)",
+            format_duration(wait)
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Which directories locks are kept in, and how they are opened.
+//!
+//! Whoever may put something into a directory can put a link there, and lead whoever opens it by its name to another file. So
+//! a directory of locks belongs to this user or to root, and nobody else may write to it; what is in it is opened below the
+//! directory that was looked at, and never through a link. The directory of all locks alone may be everybody's, as
+//! `/run/lock` is, if it is sticky: then each user's directories in it are safe from the others.
+
+use std::{
+    fs::DirBuilder,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::DirBuilderExt as _,
+    },
+    path::Path,
+};
+
+use lock_core::{Error, LockName};
+use rustix::{
+    fs::{CWD, Mode, OFlags, fstat, fstatfs, mkdirat, openat},
+    io::Errno,
+    process::geteuid,
+};
+
+/// The longest part of a name that one directory is called by; file systems take 255 bytes.
+const LONGEST: usize = 240;
+
+/// NFS, SMB (three of them), AFS, Ceph, Coda: `statfs(2)`. A lock there is another thing, and there is no news of others.
+const REMOTE: [u64; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x00c3_6400, 0x7375_7245];
+
+/// For what is opened in a directory: no link, no waiting for the other end of a pipe, nothing that other programs get.
+pub(crate) const HERE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// Opens the directory of all locks; makes it if it is missing.
+pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let directory = trusted(CWD, path, path, OFlags::empty(), true)?;
+    #[allow(clippy::useless_conversion, reason = "the number has another width on other platforms")]
+    let kind = u64::from_ne_bytes(i64::from(fstatfs(&directory)?.f_type).to_ne_bytes()) & u64::from(u32::MAX);
+    if REMOTE.contains(&kind) {
+        return Err(refused(path, "a directory on a file system of this machine, and none of a network's"));
+    }
+    Ok(directory)
+}
+
+/// Opens the directory of one lock, or of one semaphore, in that of all; makes it if it is missing.
+pub(crate) fn open_lock(all: &Path, parts: &[String]) -> io::Result<OwnedFd> {
+    let (mut directory, mut path) = (open(all)?, all.to_path_buf());
+    for part in parts {
+        path.push(part);
+        if let Err(error) = mkdirat(&directory, part, Mode::RWXU)
+            && error != Errno::EXIST
+        {
+            return Err(error.into());
+        }
+        directory = trusted(&directory, Path::new(part), &path, OFlags::NOFOLLOW, false)?;
+    }
+    Ok(directory)
+}
+
+/// What the directories of a lock are called, each in the one before.
+pub(crate) fn parts(name: &LockName, semaphore: bool) -> Vec<String> {
+    // A component has no dot, so neither a part of a longer name nor the other kind is ever called the same.
+    let component = name.to_component();
+    let (parts, last) = component.split_at((component.len() - 1) / LONGEST * LONGEST);
+    let parts = parts.as_bytes().chunks(LONGEST).map(|part| format!("{}.more", String::from_utf8_lossy(part)));
+    parts.chain([format!("{last}.{}", if semaphore { "permits" } else { "lock" })]).collect()
+}
+
+/// Opens the directory of that name, which is `path`, if nobody but root and this user can have put there what is in it.
+fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -> io::Result<OwnedFd> {
+    let user = geteuid().as_raw();
+    let allowed = format!(
+        "a directory of user {user} or of root, {}",
+        if shared { "which others may write to only if it is sticky" } else { "which nobody else may write to" }
+    );
+    let directory = match openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty()) {
+        Ok(directory) => directory,
+        Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => return Err(refused(path, &allowed)),
+        Err(error) => return Err(error.into()),
+    };
+    let is = fstat(&directory)?;
+    let mode = Mode::from_raw_mode(is.st_mode);
+    let is_closed = !mode.intersects(Mode::WGRP | Mode::WOTH) || (shared && mode.contains(Mode::SVTX));
+    if is_closed && (is.st_uid == user || is.st_uid == 0) { Ok(directory) } else { Err(refused(path, &allowed)) }
+}
+
+fn refused(path: &Path, allowed: &str) -> io::Error {
+    io::Error::other(Error::config("path", path.display().to_string(), allowed))
+}
