@@ -28,7 +28,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("zookeeper", "all-agree", "M", 968),
     ("zookeeper", "unique-id", "O", 7),
     ("zookeeper", "write-before-search", "O", 14),
-    ("zookeeper", "wrap-order", "M", 18),
+    ("zookeeper", "counter-end", "M", 18),
     ("zookeeper", "one-exchange", "M", 2),
     ("zookeeper", "lapsed-withdraws", "O", 8),
     ("zookeeper", "repeated-removal", "O", 2),

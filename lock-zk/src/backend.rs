@@ -25,7 +25,7 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no server opened a session within the connect limit, [`Error::Config`] when the
-    /// settings cannot work.
+    /// settings cannot work, alone or with what the servers made of the session's time-out.
     ///
     /// # Cancel safety
     /// When the future is dropped, the session ends in the background.

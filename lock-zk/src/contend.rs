@@ -91,6 +91,9 @@ impl<'a> Attempt<'a> {
             return self.take().await;
         }
         let (entered, children) = self.enter().await?;
+        if queue::is_out_of_numbers(&entered.name) {
+            return Err(self.leave_full_directory(&entered).await);
+        }
         self.queue(&entered, children).await
     }
 
@@ -139,6 +142,25 @@ impl<'a> Attempt<'a> {
             self.unless_interrupted(self.zk.clock().sleep(backoff.pause())).await?;
         }
         Err(Setback::Again)
+    }
+
+    /// Withdraws from a directory whose counter is near its end. Those who are there have good numbers and go on; once they
+    /// have left, the directory is removed, and the next one counts from 0. Servers remove only containers, and some time
+    /// later, so the directory is removed here when this contender was the last in it.
+    async fn leave_full_directory(&self, entered: &Entered) -> Setback {
+        let directory = &self.spot.directory;
+        let reason = format!(
+            "the sequence numbers of {directory} are used up; the lock is available again when all who hold it or wait for it \
+             have left"
+        );
+        let refused = Setback::Failed(Error::no_answer(self.zk.config().url(), reason));
+        let refused = self.give_up(refused, Some(Trace::Node(self.spot.path(&entered.name)))).await;
+        // Refused by the server unless nobody is in the directory.
+        match self.unless_interrupted(self.session.delete(directory)).await {
+            Ok(Ok(())) => Setback::Again,
+            Ok(Err(_)) => refused,
+            Err(setback) => setback,
+        }
     }
 
     /// After a create without an answer: whether it was done. Looks for the own unique id, once a later write of the

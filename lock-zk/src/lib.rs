@@ -14,7 +14,9 @@
 //! # Which limits
 //! - There is no ttl for a single lock: after a crash of its holder a lock is free when the session has expired, at most
 //!   the negotiated time-out and a tick later.
-//! - [`Config::tick_time`] must not be below the servers' `tickTime`, or validity is overstated.
+//! - [`Config::tick_time`] must not be below the servers' `tickTime`, or validity is overstated. Servers that lengthen the
+//!   session's time-out to two of their ticks, or shorten it below three of these, are refused; a longer tick that does
+//!   not show in this way is taken on trust.
 //! - Whoever may write to the lock's nodes can break the lock: a node that is deleted by somebody else is reported as
 //!   [`Loss::TakenAway`](lock_core::Loss::TakenAway), after the fact, and data written to a holder's node looks like its release.
 //! - [`Strategy::Herd`] is for comparison: unfair, only the exclusive lock, and all who wait wake at each release. A name is
@@ -57,10 +59,11 @@ pub mod heartbeat;
 mod herd;
 mod lease;
 mod look;
-mod nodelay;
 pub mod queue;
+mod renegotiation;
 mod runtime;
 mod session;
+mod sockets;
 mod sweep;
 mod wire;
 

@@ -18,7 +18,8 @@ use zookeeper_client::{Client, SessionState, StateWatcher};
 use crate::{
     Config,
     heartbeat::{Heartbeat, Request, counted_tick},
-    nodelay,
+    renegotiation::{self, Renegotiated},
+    sockets,
 };
 
 /// The directory of the sessions' own nodes. No lock's directory is called so: an escaped lock name has no dot.
@@ -65,7 +66,29 @@ struct Book {
     published: BootInstant,
     leases: HashMap<u64, Held>,
     next: u64,
+    /// How often the session was connected again.
+    reconnects: u64,
+    /// Up to which of these connections it is known that the servers kept to the time-out.
+    checked: u64,
     ended: bool,
+}
+
+impl Book {
+    /// Tells the guards of a deadline that has moved by enough to be worth it.
+    fn publish(&mut self, timeout: Duration) {
+        let deadline = self.heartbeat.deadline();
+        if self.checked < self.reconnects || deadline < self.published.saturating_add(timeout / 32) {
+            return;
+        }
+        self.published = deadline;
+        self.leases.retain(|_, held| {
+            let renewed = held.validity.observe().is_some_and(|seen| held.validity.advance(seen, deadline));
+            if !renewed {
+                held.lapsed.cancel();
+            }
+            renewed
+        });
+    }
 }
 
 /// A grant, as its session sees it.
@@ -86,7 +109,8 @@ impl Drop for Active {
 }
 
 impl Session {
-    /// Opens a session, within the connect limit. Must run on the runtime that it is to live on.
+    /// Opens a session, within the connect limit. Must run on the runtime that it is to live on. [`Error::Config`] when the
+    /// servers make another time-out of the one that is asked for, by which validity could not be told.
     pub(crate) async fn open(config: Arc<Config>, clock: Clock) -> Result<Arc<Self>, Error> {
         let limit = config.connect_timeout;
         let mut last = None;
@@ -104,7 +128,7 @@ impl Session {
             }
         });
         if let Some(session) = opened.await {
-            return Ok(session);
+            return session;
         }
         let reason = format!("no session was opened within {limit:?}");
         Err(match last {
@@ -113,11 +137,13 @@ impl Session {
         })
     }
 
-    fn start(client: Client, config: Arc<Config>, clock: Clock, sent: BootInstant) -> Arc<Self> {
+    fn start(client: Client, config: Arc<Config>, clock: Clock, sent: BootInstant) -> Result<Arc<Self>, Error> {
         let timeout = client.session_timeout();
+        config.check_negotiated(timeout)?;
         let heartbeat = Heartbeat::new(timeout, config.tick_time, sent);
         let states = client.state_watcher();
-        let book = Book { published: heartbeat.deadline(), heartbeat, leases: HashMap::new(), next: 0, ended: false };
+        let (published, leases) = (heartbeat.deadline(), HashMap::new());
+        let book = Book { heartbeat, published, leases, next: 0, reconnects: 0, checked: 0, ended: false };
         let session = Arc::new(Self {
             id: client.session_id().0,
             timeout,
@@ -132,7 +158,7 @@ impl Session {
         tracing::debug!(session = session.id, ?timeout, "session opened");
         tokio::spawn(Arc::clone(&session).follow(states));
         tokio::spawn(Arc::clone(&session).beat());
-        session
+        Ok(session)
     }
 
     pub(crate) const fn id(&self) -> i64 {
@@ -174,17 +200,7 @@ impl Session {
         if !book.heartbeat.answered(request, sent, received) {
             return;
         }
-        let deadline = book.heartbeat.deadline();
-        if deadline >= book.published.saturating_add(self.timeout / 32) {
-            book.published = deadline;
-            book.leases.retain(|_, held| {
-                let renewed = held.validity.observe().is_some_and(|seen| held.validity.advance(seen, deadline));
-                if !renewed {
-                    held.lapsed.cancel();
-                }
-                renewed
-            });
-        }
+        book.publish(self.timeout);
     }
 
     /// Begins the validity of a grant. `None` when the session has ended, or is not certain to live right now.
@@ -194,7 +210,7 @@ impl Session {
     pub(crate) fn admit(&self) -> Option<(u64, Validity, CancellationToken)> {
         let mut book = self.book();
         let deadline = book.heartbeat.deadline();
-        if book.ended || !book.heartbeat.admits(self.clock.now()) {
+        if book.ended || book.checked < book.reconnects || !book.heartbeat.admits(self.clock.now()) {
             return None;
         }
         let validity = Validity::new(self.clock, deadline);
@@ -262,7 +278,11 @@ impl Session {
 
     /// Asks the servers to end the session; its nodes go with it. See [`Session::terminated`].
     pub(crate) fn close(&self) {
-        self.end(Loss::Closed);
+        self.close_for(Loss::Closed);
+    }
+
+    fn close_for(&self, loss: Loss) {
+        self.end(loss);
         self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -274,12 +294,11 @@ impl Session {
     /// Follows the client's state to its end.
     async fn follow(self: Arc<Self>, mut states: StateWatcher) {
         let mut state = states.state();
+        sockets::set_nodelay(&sockets::addresses(&self.config.servers).await);
         loop {
             match state {
-                SessionState::SyncConnected => {
-                    nodelay::set(&self.config.servers);
-                    self.moved_to(Link::Up);
-                }
+                // A connection that was lost and made again may show as one change.
+                SessionState::SyncConnected => self.moved_to(Link::Up),
                 SessionState::Disconnected | SessionState::ConnectedReadOnly => {
                     for held in self.book().leases.values() {
                         held.validity.suspect(Loss::Unreachable);
@@ -289,10 +308,48 @@ impl Session {
                 SessionState::Expired | SessionState::AuthFailed | SessionState::Closed => break,
             }
             state = states.changed().await;
+            if state == SessionState::SyncConnected {
+                self.reconnected();
+            }
         }
         tracing::debug!(session = self.id, ?state, "session ended");
         self.end(Loss::SessionEnded);
         self.terminated.cancel();
+    }
+
+    /// Lets no deadline move and nobody be granted the lock until it is known that the servers kept to the time-out. The
+    /// guards that are there keep the deadline that they have: it is worth nothing if the time-out is a shorter one now, and
+    /// they are lost as soon as that is known.
+    fn reconnected(self: &Arc<Self>) {
+        let mut book = self.book();
+        book.reconnects += 1;
+        let connection = book.reconnects;
+        drop(book);
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = this.check_timeout(connection) => {}
+                _ = this.failed(Duration::MAX) => {}
+            }
+        });
+    }
+
+    async fn check_timeout(&self, connection: u64) {
+        let mut backoff = Backoff::new(Duration::from_millis(10), self.timeout / 8);
+        while self.book().reconnects == connection {
+            match renegotiation::ask(&self.config.servers, self.timeout, self.timeout / 8, self.clock).await {
+                Renegotiated::Same => {
+                    let mut book = self.book();
+                    book.checked = book.checked.max(connection);
+                    return book.publish(self.timeout);
+                }
+                Renegotiated::Changed(timeout) => {
+                    tracing::warn!(session = self.id, was = ?self.timeout, now = ?timeout, "the servers changed the time-out");
+                    return self.close_for(Loss::SessionEnded);
+                }
+                Renegotiated::Unknown => self.clock.sleep(backoff.pause()).await,
+            }
+        }
     }
 
     fn moved_to(&self, link: Link) {
