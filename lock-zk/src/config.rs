@@ -174,26 +174,26 @@ impl Config {
 
 impl Config {
     /// Whether validity can be told in a session with that time-out, which the servers made of the one that was asked for.
-    ///
-    /// # Errors
-    /// [`Error::Config`] with both.
-    pub(crate) fn check_negotiated(&self, negotiated: Duration) -> Result<(), Error> {
+    pub(crate) fn fits(&self, negotiated: Duration) -> bool {
+        (self.tick_time * 3..=self.session_timeout).contains(&negotiated)
+    }
+
+    /// The error that says that it cannot, with both numbers.
+    pub(crate) fn unfit(&self, negotiated: Duration) -> Error {
         let (asked, tick) = (self.session_timeout, self.tick_time);
-        let refused = |allowed| Err(Error::config("session_timeout", format!("{asked:?}"), allowed));
-        if negotiated > asked {
+        let allowed = if negotiated > asked {
             // Servers lengthen a time-out only to their least one, which is two of their ticks unless it was set.
-            return refused(format!(
+            format!(
                 "at least {negotiated:?}, to which the servers lengthened it; their tickTime is longer than \
                  tick_time = {tick:?} unless they set minSessionTimeout"
-            ));
-        }
-        if negotiated < tick * 3 {
-            return refused(format!(
+            )
+        } else {
+            format!(
                 "what the servers grant, if it is at least three times tick_time = {tick:?}; they shortened it to \
                  {negotiated:?}, their maxSessionTimeout (20 of their ticks unless it was set)"
-            ));
-        }
-        Ok(())
+            )
+        };
+        Error::config("session_timeout", format!("{asked:?}"), allowed)
     }
 }
 
@@ -273,11 +273,17 @@ mod tests {
         let config = Config::new([("h", 1)]);
         let [asked, tick] = [config.session_timeout, config.tick_time];
         for fits in [asked, asked - Duration::from_millis(1), tick * 3] {
-            config.check_negotiated(fits).unwrap();
+            assert!(config.fits(fits), "{fits:?}");
         }
-        for (negotiated, shown) in [(Duration::from_secs(2), "2s"), (Duration::from_millis(5999), "5.999s"), (asked * 2, "20s")] {
-            let refused = config.check_negotiated(negotiated).unwrap_err().to_string();
-            assert!(refused.contains("session_timeout") && refused.contains("10s") && refused.contains(shown), "{refused}");
+        for (negotiated, shown) in
+            [(Duration::from_secs(2), "2s"), (Duration::from_millis(5999), "5.999s"), (asked * 2, "20s")]
+        {
+            assert!(!config.fits(negotiated), "{negotiated:?}");
+            let refused = config.unfit(negotiated).to_string();
+            assert!(
+                refused.contains("session_timeout") && refused.contains("10s") && refused.contains(shown),
+                "{refused}"
+            );
         }
     }
 

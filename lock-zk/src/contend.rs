@@ -18,7 +18,8 @@ use crate::{
     connection::Connection,
     lease::ZkLease,
     queue::{self, Kind},
-    session::{Failure, Session},
+    room,
+    session::{Active, Failure, Session},
     sweep::{Entering, Keeping, ONE_TRY, Trace, withdraw},
     wire::{Entered, Outcome, Spot, outcome},
 };
@@ -42,13 +43,13 @@ pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &Cancellat
         return Err(Error::Unsupported { feature: "this mode", backend: NAME });
     };
     for _ in 0..FRESH_STARTS {
-        let session = tokio::select! {
+        let room = tokio::select! {
             biased;
             () = zk.closed().cancelled() => return Err(Error::Closed),
             () = stop.cancelled() => return Err(Error::Cancelled),
-            session = zk.session() => session?,
+            room = zk.room(room::of_two(&zk.directory(&request.name))) => room?,
         };
-        match Attempt::new(zk, session, request, kind, stop).run().await {
+        match Attempt::new(zk, room.activated(), request, kind, stop).run().await {
             Ok(lease) => return Ok(lease),
             Err(Setback::Again) => {}
             Err(Setback::Failed(error)) => return Err(error),
@@ -62,19 +63,16 @@ pub(crate) struct Attempt<'a> {
     pub(crate) zk: &'a Connection,
     pub(crate) keeping: Keeping,
     pub(crate) session: Arc<Session>,
+    /// Keeps the session's heartbeat writing, and room in it.
+    pub(crate) active: Active,
     pub(crate) request: &'a Request,
     stop: &'a CancellationToken,
     pub(crate) spot: Spot,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(
-        zk: &'a Connection,
-        session: Arc<Session>,
-        request: &'a Request,
-        kind: Kind,
-        stop: &'a CancellationToken,
-    ) -> Self {
+    fn new(zk: &'a Connection, active: Active, request: &'a Request, kind: Kind, stop: &'a CancellationToken) -> Self {
+        let session = Arc::clone(active.session());
         let unique = Uuid::new_v4().simple().to_string();
         let spot = Spot {
             directory: zk.directory(&request.name).into(),
@@ -82,11 +80,10 @@ impl<'a> Attempt<'a> {
             unique: unique.into(),
             removed: Arc::default(),
         };
-        Self { zk, keeping: zk.keeping(&session), session, request, stop, spot }
+        Self { zk, keeping: zk.keeping(&session), session, active, request, stop, spot }
     }
 
     async fn run(&self) -> Result<ZkLease, Setback> {
-        let _active = self.session.activate();
         if self.zk.config().strategy == Strategy::Herd {
             return self.take().await;
         }
@@ -267,7 +264,7 @@ mod tests {
         let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
         let port = server.ports()[0];
         let config = Config::new([("127.0.0.1", port)]).with_tick_time(Duration::from_millis(100));
-        let session = Session::open(Arc::new(config), Clock::boot()).await.unwrap();
+        let session = Session::open(Arc::new(config), Clock::boot(), true).await.unwrap();
         let spot = Spot {
             directory: "/locks/own".into(),
             unique: "me".into(),

@@ -138,7 +138,7 @@ impl Attempt<'_> {
         let (keeping, spot) = (self.keeping.clone(), self.spot.clone());
         let hold = Hold { keeping, spot, node, token: token(created), footing: Footing::Sole };
         loop {
-            if let Some(lease) = ZkLease::grant(hold.clone(), self.request, &mut None) {
+            if let Some(lease) = ZkLease::grant(hold.clone(), self.request, &self.active, &mut None) {
                 return Ok(lease);
             }
             let pause = self.zk.clock().sleep(self.zk.config().tick_time / LOOKS_PER_TICK);

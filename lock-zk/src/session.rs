@@ -1,4 +1,4 @@
-//! The session: one for all locks of a connection, with its heartbeat and the guards that depend on it.
+//! A session: all locks of a connection share one, or a few, with its heartbeat and the guards that depend on it.
 
 use std::{
     collections::HashMap,
@@ -19,11 +19,15 @@ use crate::{
     Config,
     heartbeat::{Heartbeat, Request, counted_tick},
     renegotiation::{self, Renegotiated},
+    room::Taken,
     sockets,
 };
 
 /// The directory of the sessions' own nodes. No lock's directory is called so: an escaped lock name has no dot.
 const SESSIONS: &str = ".sessions";
+
+/// For how many time-outs a session that is not the only one stays open without being of use.
+const PATIENCE: u32 = 2;
 
 /// Where the connection of a session stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,10 @@ pub(crate) struct Session {
     book: Mutex<Book>,
     /// How many contenders and holders need the session to be kept alive by writes.
     active: AtomicUsize,
+    /// The room that is taken for watches.
+    taken: Taken,
+    /// Whether it was the connection's only one when it was opened, and stays.
+    is_only: bool,
 }
 
 /// The guards of a session, and until when they are valid.
@@ -98,20 +106,77 @@ struct Held {
     lapsed: CancellationToken,
 }
 
-/// Keeps the session's heartbeat writing; one per contender or holder.
+/// Room for watches in a session, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Active(Arc<Session>);
+pub(crate) struct Room {
+    pub(crate) session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Has the session's heartbeat write for whoever has this room.
+    pub(crate) fn activated(self) -> Active {
+        self.session.active.fetch_add(1, Ordering::Relaxed);
+        Active(self)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.session.taken.give_back(self.bytes);
+    }
+}
+
+/// Keeps the session's heartbeat writing, and room for its owner's watches; one per contender or holder.
+#[derive(Debug)]
+pub(crate) struct Active(Room);
+
+impl Active {
+    pub(crate) const fn session(&self) -> &Arc<Session> {
+        &self.0.session
+    }
+
+    /// Another one, with room for `bytes`.
+    pub(crate) fn beside(&self, bytes: usize) -> Self {
+        self.session().taken.add(bytes);
+        Room { session: Arc::clone(self.session()), bytes }.activated()
+    }
+}
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        self.session().active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why no session was opened.
+#[derive(Debug, Clone)]
+pub(crate) enum Unopened {
+    /// No server did so within the limit.
+    NoAnswer(Duration, Option<zookeeper_client::Error>),
+    /// The time-out that the servers made of the one that was asked for is of no use.
+    TimeOut(Duration),
+}
+
+impl Unopened {
+    pub(crate) fn into_error(self, config: &Config) -> Error {
+        match self {
+            Self::NoAnswer(limit, last) => {
+                let reason = format!("no session was opened within {limit:?}");
+                match last {
+                    Some(error) => Error::unavailable(config.url(), reason, error),
+                    None => Error::no_answer(config.url(), reason),
+                }
+            }
+            Self::TimeOut(negotiated) => config.unfit(negotiated),
+        }
     }
 }
 
 impl Session {
-    /// Opens a session, within the connect limit. Must run on the runtime that it is to live on. [`Error::Config`] when the
-    /// servers make another time-out of the one that is asked for, by which validity could not be told.
-    pub(crate) async fn open(config: Arc<Config>, clock: Clock) -> Result<Arc<Self>, Error> {
+    /// Opens a session, within the connect limit. Must run on the runtime that it is to live on. `is_only`: it stays open also
+    /// when it is of no use to anybody.
+    pub(crate) async fn open(config: Arc<Config>, clock: Clock, is_only: bool) -> Result<Arc<Self>, Unopened> {
         let limit = config.connect_timeout;
         let mut last = None;
         let opened = clock.timeout(limit, async {
@@ -121,25 +186,22 @@ impl Session {
                 // One round over the servers, so that `sent` is fresh in each.
                 let connector = Client::connector().with_session_timeout(config.session_timeout).with_fail_eagerly();
                 match connector.connect(&config.connect_string()).await {
-                    Ok(client) => return Self::start(client, Arc::clone(&config), clock, sent),
+                    Ok(client) => return (client, sent),
                     Err(error) => last = Some(error),
                 }
                 clock.sleep(backoff.pause()).await;
             }
         });
-        if let Some(session) = opened.await {
-            return session;
+        let Some((client, sent)) = opened.await else { return Err(Unopened::NoAnswer(limit, last)) };
+        let negotiated = client.session_timeout();
+        if config.fits(negotiated) {
+            return Ok(Self::start(client, config, clock, sent, is_only));
         }
-        let reason = format!("no session was opened within {limit:?}");
-        Err(match last {
-            Some(error) => Error::unavailable(config.url(), reason, error),
-            None => Error::no_answer(config.url(), reason),
-        })
+        Err(Unopened::TimeOut(negotiated))
     }
 
-    fn start(client: Client, config: Arc<Config>, clock: Clock, sent: BootInstant) -> Result<Arc<Self>, Error> {
+    fn start(client: Client, config: Arc<Config>, clock: Clock, sent: BootInstant, is_only: bool) -> Arc<Self> {
         let timeout = client.session_timeout();
-        config.check_negotiated(timeout)?;
         let heartbeat = Heartbeat::new(timeout, config.tick_time, sent);
         let states = client.state_watcher();
         let (published, leases) = (heartbeat.deadline(), HashMap::new());
@@ -154,11 +216,13 @@ impl Session {
             terminated: CancellationToken::new(),
             book: Mutex::new(book),
             active: AtomicUsize::new(0),
+            taken: Taken::default(),
+            is_only,
         });
         tracing::debug!(session = session.id, ?timeout, "session opened");
         tokio::spawn(Arc::clone(&session).follow(states));
         tokio::spawn(Arc::clone(&session).beat());
-        Ok(session)
+        session
     }
 
     pub(crate) const fn id(&self) -> i64 {
@@ -187,10 +251,9 @@ impl Session {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts somebody who needs the heartbeat.
-    pub(crate) fn activate(self: &Arc<Self>) -> Active {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        Active(Arc::clone(self))
+    /// Room for watches of that many bytes, if there is any.
+    pub(crate) fn room(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+        self.taken.take(bytes).then(|| Room { session: Arc::clone(self), bytes })
     }
 
     /// Notes an answered request, and tells the guards when their deadline moved by enough to be worth it.
@@ -367,12 +430,18 @@ impl Session {
         let idle = self.timeout / 6;
         let period = idle.min(counted_tick(self.timeout, self.config.tick_time) / 2);
         let mut last = self.clock.now();
+        let mut used = last;
         let beating = async {
             loop {
                 self.clock.sleep(period).await;
                 self.connected().await;
                 let active = self.active.load(Ordering::Relaxed) > 0;
                 let now = self.clock.now();
+                if self.is_only || !self.taken.is_nothing() {
+                    used = now;
+                } else if now.saturating_since(used) > self.timeout * PATIENCE && self.taken.retire() {
+                    return self.close();
+                }
                 if !active && now.saturating_since(last) < idle {
                     continue;
                 }

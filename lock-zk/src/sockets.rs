@@ -28,7 +28,8 @@ pub(crate) async fn addresses(servers: &[(String, u16)]) -> Vec<SocketAddr> {
         }
     }
     if !names.is_empty() {
-        let ask = move || names.into_iter().filter_map(|name| name.to_socket_addrs().ok()).flatten().collect::<Vec<_>>();
+        let ask =
+            move || names.into_iter().filter_map(|name| name.to_socket_addrs().ok()).flatten().collect::<Vec<_>>();
         found.extend(tokio::task::spawn_blocking(ask).await.unwrap_or_default());
     }
     found

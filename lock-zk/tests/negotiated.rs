@@ -81,7 +81,7 @@ async fn a_server_that_comes_back_with_a_shorter_time_out_ends_what_was_held_by_
 #[tokio::test]
 async fn a_reconnect_with_the_time_out_unchanged_takes_no_lock_away() {
     let mut server = server().await;
-    let zk = ZooKeeper::connect(config(server.ports()[0]).with_session_timeout(Duration::from_secs(20))).await.unwrap();
+    let zk = ZooKeeper::connect(config(server.ports()[0])).await.unwrap();
     let locks = Locks::new(zk);
     let guard = locks.mutex("the same").lock().await.unwrap();
     server.restart(0).await.unwrap();

@@ -66,7 +66,7 @@ impl Attempt<'_> {
         let footing = if self.request.mode == Mode::Exclusive { Footing::Exclusive } else { Footing::Shared };
         let node = self.spot.path(&entered.name);
         let hold = Hold { keeping: self.keeping.clone(), spot: self.spot.clone(), node, token: entered.token, footing };
-        ZkLease::grant(hold, self.request, own)
+        ZkLease::grant(hold, self.request, &self.active, own)
     }
 
     /// Tells whoever waits behind the holder of a permit that it waits no more. It may have seen this contender as the
