@@ -7,7 +7,7 @@ mod line;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, Error, Request};
+use lock_core::{Error, Request};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use zookeeper_client::Error as ClientError;
@@ -21,7 +21,7 @@ use crate::{
     room,
     session::{Active, Failure, Session},
     sweep::{Entering, Keeping, ONE_TRY, Trace, withdraw},
-    wire::{Entered, Outcome, Spot, outcome},
+    wire::{Entered, Outcome, Spot, outcome, patience},
 };
 
 /// How often a contender starts over because its node or its directory vanished, before it reports that.
@@ -96,7 +96,7 @@ impl<'a> Attempt<'a> {
 
     /// Puts the contender's node into the queue. Returns it with the directory's children at a later moment.
     async fn enter(&self) -> Result<(Entered, Vec<String>), Setback> {
-        let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+        let mut backoff = patience();
         for _ in 0..FRESH_STARTS {
             if let Err(setback) = self.unless_interrupted(self.session.connected()).await {
                 return Err(self.give_up(setback, None).await);
@@ -122,13 +122,15 @@ impl<'a> Attempt<'a> {
                         Err(error) if outcome(&error) == Outcome::Refused && error != ClientError::NoNode => {
                             return Err(self.refused(error));
                         }
-                        // Made, or unknown, or gone again: the next create tells.
-                        _ => continue,
+                        Ok(()) => continue,
+                        // Unknown, or gone again: the next create tells.
+                        _ => {}
                     }
                 }
                 Err(error) => match outcome(&error) {
                     Outcome::Refused => return Err(self.refused(error)),
                     Outcome::SessionEnded => return Err(Setback::Again),
+                    Outcome::Throttled => {}
                     Outcome::Unknown => {
                         if let Some(found) = self.recover().await? {
                             return Ok(found);
@@ -164,16 +166,7 @@ impl<'a> Attempt<'a> {
     /// session is committed. A create that is not there by then never comes: it went down a connection that is closed, and a
     /// server that still had it would find the session moved on.
     async fn recover(&self) -> Result<Option<(Entered, Vec<String>)>, Setback> {
-        let looking = async {
-            loop {
-                self.session.connected().await;
-                match find(&self.session, &self.spot).await {
-                    Err(error) if outcome(&error) == Outcome::Unknown => {}
-                    other => return other,
-                }
-            }
-        };
-        match self.unless_interrupted(looking).await {
+        match self.unless_interrupted(self.repeated(|| find(&self.session, &self.spot))).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(ClientError::NoNode)) => Ok(None),
             Ok(Err(error)) if outcome(&error) == Outcome::SessionEnded => Err(Setback::Again),
@@ -182,6 +175,21 @@ impl<'a> Attempt<'a> {
                 Err(self.give_up(refused, Some(Trace::Unknown)).await)
             }
             Err(setback) => Err(self.give_up(setback, Some(Trace::Unknown)).await),
+        }
+    }
+
+    /// The first definite answer to a request.
+    pub(crate) async fn repeated<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut backoff = patience();
+        loop {
+            self.session.connected().await;
+            match ask().await {
+                Err(error) if outcome(&error).may_pass() => self.zk.clock().sleep(backoff.pause()).await,
+                other => return other,
+            }
         }
     }
 

@@ -183,10 +183,10 @@ async fn release(hold: &Hold, certainty: Certainty, name: LockName, before: Opti
     match outcome(&error) {
         Outcome::SessionEnded => Err(lost(Loss::SessionEnded)),
         Outcome::Refused if error == ClientError::NoNode => Err(lost(Loss::TakenAway)),
-        Outcome::Refused | Outcome::Unknown => {
+        Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
             hold.withdraw();
             let url = hold.keeping.session.config().url();
-            Err(Error::unavailable(url, "a release has no known outcome", error))
+            Err(Error::unavailable(url, "a release was not done, or is not known to be", error))
         }
     }
 }

@@ -298,12 +298,13 @@ impl Session {
         *self.link.borrow() == Link::Ended
     }
 
-    /// Resolves when requests have a chance: connected.
+    /// Resolves when requests have a chance: connected. Or none at all: ended.
     pub(crate) async fn connected(&self) {
         let mut link = self.link.subscribe();
         // The client knows first; what is sent while it is disconnected waits in it, and runs on the next connection.
         while self.client().is_ok_and(|client| client.state() != SessionState::SyncConnected) {
-            if link.changed().await.is_err() {
+            // An end is told once, and is seen here also by whoever comes later.
+            if *link.borrow_and_update() == Link::Ended || link.changed().await.is_err() {
                 return;
             }
         }

@@ -130,7 +130,8 @@ fn withdraw_taking(keeping: Keeping, spot: Spot, taking: Taking) -> Cancellation
 }
 
 /// Repeats a removal until it has a definite answer or the session has ended, and its nodes with it. There is no other
-/// end: while the session lives, so does the node, and whoever stands behind it waits.
+/// end: while the session lives, so does the node, and whoever stands behind it waits. A removal that the servers refuse,
+/// as for want of a right, is one that they will refuse again: it is given up, and the log says what stays.
 fn repeat<F, A>(keeping: &Keeping, removal: F) -> CancellationToken
 where
     F: Fn(Arc<Session>) -> A + Send + 'static,
@@ -143,14 +144,16 @@ where
         let removal = removal(Arc::clone(&session));
         async move {
             match removal.await {
-                Err(error) if !session.is_ended() && outcome(&error) != Outcome::SessionEnded => {
-                    Err(Error::unavailable(session.config().url(), "a contender was not withdrawn yet", error))
+                Err(error) if !session.is_ended() && outcome(&error).may_pass() => {
+                    return Err(Error::unavailable(session.config().url(), "a contender was not withdrawn yet", error));
                 }
-                _ => {
-                    done.cancel();
-                    Ok(())
+                Err(error) if !session.is_ended() && outcome(&error) == Outcome::Refused => {
+                    tracing::warn!(session = session.id(), %error, "a contender's node stays until its session ends");
                 }
+                _ => {}
             }
+            done.cancel();
+            Ok(())
         }
     });
     gone
