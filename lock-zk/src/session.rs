@@ -474,3 +474,23 @@ impl fmt::Debug for Session {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_connection_is_not_left_waiting_when_the_session_ends() {
+        let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
+        let config = Config::new([("127.0.0.1", server.ports()[0])]).with_tick_time(Duration::from_millis(100));
+        let clock = Clock::boot();
+        let session = Session::open(Arc::new(config), clock, true).await.unwrap();
+        server.end_session(session.id()).await.unwrap();
+        clock.timeout(LIMIT, session.terminated()).await.expect("the news of its end");
+        // The client's handle is still there: only the end of the session says that there is no hope.
+        assert!(session.client().is_ok_and(|client| client.state() == SessionState::Expired));
+        clock.timeout(LIMIT, session.connected()).await.expect("it is over");
+    }
+}

@@ -25,6 +25,7 @@ const TIMED_OUT: i32 = -7;
 /// Counts what it is asked, but for pings.
 async fn serve(mut stream: TcpStream, answer: i32, asked: Arc<AtomicU64>) -> std::io::Result<()> {
     const PING: i32 = 11;
+    stream.set_nodelay(true)?;
     let connect = frame(&mut stream).await?;
     // Protocol version, the time-out that was asked for, a session, its password.
     let timeout = &connect[12..16];
