@@ -132,7 +132,7 @@ pub enum Loss {
     Unreachable,
     /// The server does not have this lease any more: its key or node was deleted, ended there, or is another holder's.
     TakenAway,
-    /// The session that all locks of the connection share has ended (ZooKeeper).
+    /// The session that the lock shares with others of its connection has ended (ZooKeeper).
     SessionEnded,
     /// The program closed the connection.
     Closed,

@@ -12,7 +12,7 @@ use crate::{Config, Strategy, changes, connection::Connection, contend::contend,
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "zk";
 
-/// A connection to a ZooKeeper ensemble: one session for all its locks, on a thread of its own.
+/// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
 ///
 /// Dropping it ends the session in the background; [`Backend::close`] waits for that and reports.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no server opened a session within the connect limit, [`Error::Config`] when the
-    /// settings cannot work.
+    /// settings cannot work, alone or with what the servers made of the session's time-out.
     ///
     /// # Cancel safety
     /// When the future is dropped, the session ends in the background.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
         let zk = Self { connection: Arc::new(Connection::new(config.checked()?)?) };
-        zk.connection.run(|connection| async move { connection.session().await.map(drop) }).await?;
+        zk.connection.run(|connection| async move { connection.room(0).await.map(drop) }).await?;
         Ok(Arc::new(zk))
     }
 }

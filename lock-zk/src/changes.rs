@@ -15,7 +15,8 @@ use crate::{
     connection::Connection,
     lease::Watch,
     look::{self, Known},
-    session::{Failure, Session},
+    room,
+    session::{Failure, Room, Session},
 };
 
 /// What a stream keeps between two items.
@@ -23,7 +24,7 @@ struct Following {
     zk: Arc<Connection>,
     name: LockName,
     /// What is watched in which session, from the look before.
-    watching: Option<(Arc<Session>, Watch)>,
+    watching: Option<(Room, Watch)>,
     known: Known,
     backoff: Backoff,
     /// Nothing new was learned since that failure: wait a little before the next try.
@@ -31,7 +32,7 @@ struct Following {
 }
 
 /// A look, what it knows for the next one, and the watch that was set with it.
-type Looked = (Snapshot, Known, Arc<Session>, Watch);
+type Looked = (Snapshot, Known, Room, Watch);
 
 /// How `name` is now, and again whenever something changed. Ends when the connection is closed.
 pub(crate) fn follow(zk: Arc<Connection>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
@@ -54,8 +55,8 @@ impl Following {
             Err(error) => Err(error),
         };
         self.failed = looked.is_err();
-        let (snapshot, known, session, watch) = looked?;
-        (self.known, self.watching) = (known, Some((session, watch)));
+        let (snapshot, known, room, watch) = looked?;
+        (self.known, self.watching) = (known, Some((room, watch)));
         self.backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         Ok(snapshot)
     }
@@ -63,12 +64,12 @@ impl Following {
     /// Resolves when something changed since the last look, or might have; an error when that cannot be known. The watch
     /// outlives an outage: the servers tell what was missed when the session is connected again.
     async fn changed(&mut self) -> Result<(), Error> {
-        let Some((session, watch)) = self.watching.as_mut() else { return Ok(()) };
+        let Some((room, watch)) = self.watching.as_mut() else { return Ok(()) };
         let limit = self.zk.config().connect_timeout;
         tokio::select! {
             biased;
             _ = watch => {}
-            failure = session.failed(limit) => {
+            failure = room.session.failed(limit) => {
                 if failure == Failure::Outage {
                     return Err(Error::no_answer(self.zk.config().url(), format!("disconnected for {limit:?}")));
                 }
@@ -87,13 +88,14 @@ impl Following {
 }
 
 async fn look(zk: &Connection, name: &LockName, mut known: Known) -> Result<Looked, Error> {
-    let session = zk.session().await?;
     let directory = zk.directory(name);
+    let room = zk.room(room::of_one(&directory)).await?;
+    let session = &room.session;
     let looking = async {
         session.connected().await;
         match zk.config().strategy {
-            Strategy::Queue => watch_queue(&session, &directory, &mut known).await,
-            Strategy::Herd => watch_sole(&session, &directory).await,
+            Strategy::Queue => watch_queue(session, &directory, &mut known).await,
+            Strategy::Herd => watch_sole(session, &directory).await,
         }
     };
     let (snapshot, watcher) = tokio::select! {
@@ -103,7 +105,7 @@ async fn look(zk: &Connection, name: &LockName, mut known: Known) -> Result<Look
             return Err(Error::no_answer(zk.config().url(), "a look at a lock"));
         }
     };
-    Ok((snapshot, known, session, Box::pin(watcher.changed())))
+    Ok((snapshot, known, room, Box::pin(watcher.changed())))
 }
 
 async fn watch_queue(

@@ -53,9 +53,11 @@ pub struct Config {
     pub servers: Vec<(String, u16)>,
     /// The node under which all locks are; made when it is missing.
     pub root: String,
-    /// How long the servers keep the session without hearing of it: asked for, the servers may answer with another one.
+    /// How long the servers keep the session without hearing of it. The servers may shorten it, to three times
+    /// [`Config::tick_time`] at the least; where they answer with less, or with more than was asked for, nothing is granted.
     pub session_timeout: Duration,
-    /// The servers' `tickTime`, or anything longer. A value below theirs would overstate validity.
+    /// The servers' `tickTime`, or anything longer. A value below theirs overstates validity, and is noticed only where the
+    /// servers lengthen [`Config::session_timeout`] to two of their ticks.
     pub tick_time: Duration,
     /// How long a connection may take, how long an outage is bridged, and how long a release waits for its answer before it
     /// goes on in the background and is reported as unavailable.
@@ -170,6 +172,31 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Whether validity can be told in a session with that time-out, which the servers made of the one that was asked for.
+    pub(crate) fn fits(&self, negotiated: Duration) -> bool {
+        (self.tick_time * 3..=self.session_timeout).contains(&negotiated)
+    }
+
+    /// The error that says that it cannot, with both numbers.
+    pub(crate) fn unfit(&self, negotiated: Duration) -> Error {
+        let (asked, tick) = (self.session_timeout, self.tick_time);
+        let allowed = if negotiated > asked {
+            // Servers lengthen a time-out only to their least one, which is two of their ticks unless it was set.
+            format!(
+                "at least {negotiated:?}, to which the servers lengthened it; their tickTime is longer than \
+                 tick_time = {tick:?} unless they set minSessionTimeout"
+            )
+        } else {
+            format!(
+                "what the servers grant, if it is at least three times tick_time = {tick:?}; they shortened it to \
+                 {negotiated:?}, their maxSessionTimeout (20 of their ticks unless it was set)"
+            )
+        };
+        Error::config("session_timeout", format!("{asked:?}"), allowed)
+    }
+}
+
 fn check(allowed: RangeInclusive<Duration>, key: &str, value: Duration) -> Result<(), Error> {
     if allowed.contains(&value) {
         return Ok(());
@@ -239,6 +266,25 @@ mod tests {
         assert_eq!(refusal("", &[("session_timeout", "1ms")]), "session_timeout");
         assert_eq!(refusal("", &[("ttl", "3s")]), "ttl");
         assert_eq!(refusal("", &[("strategy", "flock")]), "strategy");
+    }
+
+    #[test]
+    fn a_negotiated_time_out_is_at_least_three_ticks_and_at_most_what_was_asked_for() {
+        let config = Config::new([("h", 1)]);
+        let [asked, tick] = [config.session_timeout, config.tick_time];
+        for fits in [asked, asked - Duration::from_millis(1), tick * 3] {
+            assert!(config.fits(fits), "{fits:?}");
+        }
+        for (negotiated, shown) in
+            [(Duration::from_secs(2), "2s"), (Duration::from_millis(5999), "5.999s"), (asked * 2, "20s")]
+        {
+            assert!(!config.fits(negotiated), "{negotiated:?}");
+            let refused = config.unfit(negotiated).to_string();
+            assert!(
+                refused.contains("session_timeout") && refused.contains("10s") && refused.contains(shown),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

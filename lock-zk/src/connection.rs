@@ -1,12 +1,17 @@
-//! What all locks of one connection share: its settings, its thread, and the present session.
+//! What all locks of one connection share: its settings, its thread, and its sessions.
 
 use std::{sync::Arc, time::Duration};
 
 use lock_core::{Clock, Error, Janitor, LockName};
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, runtime::Thread, session::Session, sweep::Keeping};
+use crate::{
+    Config,
+    pool::{self, Pool},
+    runtime::Thread,
+    session::{Room, Session},
+    sweep::Keeping,
+};
 
 /// How long a session may take to end in the background before its thread is ended.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -18,8 +23,7 @@ pub(crate) struct Connection {
     clock: Clock,
     thread: Thread,
     janitor: Janitor,
-    /// The present session. Locked while one is opened, so that all who need one share it.
-    session: Mutex<Option<Arc<Session>>>,
+    sessions: Pool,
     closed: CancellationToken,
 }
 
@@ -30,8 +34,8 @@ impl Connection {
         let thread =
             Thread::start().map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
         let janitor = Janitor::new(clock, thread.handle().clone());
-        let (session, closed) = (Mutex::new(None), CancellationToken::new());
-        Ok(Self { config: Arc::new(config), clock, thread, janitor, session, closed })
+        let (sessions, closed) = (Pool::default(), CancellationToken::new());
+        Ok(Self { config: Arc::new(config), clock, thread, janitor, sessions, closed })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -64,57 +68,47 @@ impl Connection {
         self.thread.run(work(Arc::clone(self))).await.unwrap_or(Err(Error::Closed))
     }
 
-    /// The present session, or a new one when that has ended. On the thread only: a session lives where it was opened.
-    pub(crate) async fn session(&self) -> Result<Arc<Session>, Error> {
+    /// Room for watches of that many bytes, in a session that is there or in a new one. On the thread only.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Room, Error> {
         tokio::select! {
             biased;
             () = self.closed.cancelled() => Err(Error::Closed),
-            session = self.open() => session,
+            room = self.sessions.room(&self.config, self.clock, bytes) => room,
         }
     }
 
-    async fn open(&self) -> Result<Arc<Session>, Error> {
-        let mut present = self.session.lock().await;
-        if let Some(session) = present.as_ref().filter(|session| !session.is_ended()) {
-            return Ok(Arc::clone(session));
-        }
-        let session = Session::open(Arc::clone(&self.config), self.clock).await?;
-        Ok(Arc::clone(present.insert(session)))
-    }
-
-    /// Ends the session, and all nodes with it, within `limit`.
+    /// Ends all sessions, and all nodes with them, within `limit`.
     pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
         let deadline = self.clock.now().saturating_add(limit);
         self.closed.cancel();
         let clean = self.janitor.close(limit).await;
-        let Some(session) = self.session.lock().await.take() else { return Ok(()) };
-        let held = session.holds_anything();
-        session.close();
+        let sessions = self.sessions.take().await;
+        if sessions.is_empty() {
+            return Ok(());
+        }
+        let held = sessions.iter().any(|session| session.holds_anything());
+        sessions.iter().for_each(|session| session.close());
         let left = deadline.saturating_since(self.clock.now());
-        let ended = self.clock.timeout(left, session.terminated()).await.is_some();
-        self.end_thread(session);
+        let ended = self.clock.timeout(left, pool::terminated(&sessions)).await.is_some();
+        self.end_thread(sessions);
         if ended || clean && !held {
             return Ok(());
         }
         Err(Error::no_answer(self.config.url(), format!("not closed within {limit:?}: what is left ends by itself")))
     }
 
-    /// Ends the session in the background.
+    /// Ends all sessions in the background.
     pub(crate) fn abandon(&self) {
         self.closed.cancel();
-        match self.session.try_lock().ok().and_then(|mut session| session.take()) {
-            Some(session) => {
-                session.close();
-                self.end_thread(session);
-            }
-            None => self.thread.end().cancel(),
-        }
+        let sessions = self.sessions.take_now();
+        sessions.iter().for_each(|session| session.close());
+        self.end_thread(sessions);
     }
 
-    fn end_thread(&self, session: Arc<Session>) {
+    fn end_thread(&self, sessions: Vec<Arc<Session>>) {
         let (clock, end) = (self.clock, self.thread.end().clone());
         self.thread.handle().spawn(async move {
-            let _ = clock.timeout(FAREWELL, session.terminated()).await;
+            let _ = clock.timeout(FAREWELL, pool::terminated(&sessions)).await;
             end.cancel();
         });
     }

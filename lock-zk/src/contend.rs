@@ -7,7 +7,7 @@ mod line;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, Error, Request};
+use lock_core::{Error, Request};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use zookeeper_client::Error as ClientError;
@@ -18,9 +18,10 @@ use crate::{
     connection::Connection,
     lease::ZkLease,
     queue::{self, Kind},
-    session::{Failure, Session},
+    room,
+    session::{Active, Failure, Session},
     sweep::{Entering, Keeping, ONE_TRY, Trace, withdraw},
-    wire::{Entered, Outcome, Spot, outcome},
+    wire::{Entered, Outcome, Spot, outcome, patience},
 };
 
 /// How often a contender starts over because its node or its directory vanished, before it reports that.
@@ -42,13 +43,13 @@ pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &Cancellat
         return Err(Error::Unsupported { feature: "this mode", backend: NAME });
     };
     for _ in 0..FRESH_STARTS {
-        let session = tokio::select! {
+        let room = tokio::select! {
             biased;
             () = zk.closed().cancelled() => return Err(Error::Closed),
             () = stop.cancelled() => return Err(Error::Cancelled),
-            session = zk.session() => session?,
+            room = zk.room(room::of_two(&zk.directory(&request.name))) => room?,
         };
-        match Attempt::new(zk, session, request, kind, stop).run().await {
+        match Attempt::new(zk, room.activated(), request, kind, stop).run().await {
             Ok(lease) => return Ok(lease),
             Err(Setback::Again) => {}
             Err(Setback::Failed(error)) => return Err(error),
@@ -62,19 +63,16 @@ pub(crate) struct Attempt<'a> {
     pub(crate) zk: &'a Connection,
     pub(crate) keeping: Keeping,
     pub(crate) session: Arc<Session>,
+    /// Keeps the session's heartbeat writing, and room in it.
+    pub(crate) active: Active,
     pub(crate) request: &'a Request,
     stop: &'a CancellationToken,
     pub(crate) spot: Spot,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(
-        zk: &'a Connection,
-        session: Arc<Session>,
-        request: &'a Request,
-        kind: Kind,
-        stop: &'a CancellationToken,
-    ) -> Self {
+    fn new(zk: &'a Connection, active: Active, request: &'a Request, kind: Kind, stop: &'a CancellationToken) -> Self {
+        let session = Arc::clone(active.session());
         let unique = Uuid::new_v4().simple().to_string();
         let spot = Spot {
             directory: zk.directory(&request.name).into(),
@@ -82,21 +80,23 @@ impl<'a> Attempt<'a> {
             unique: unique.into(),
             removed: Arc::default(),
         };
-        Self { zk, keeping: zk.keeping(&session), session, request, stop, spot }
+        Self { zk, keeping: zk.keeping(&session), session, active, request, stop, spot }
     }
 
     async fn run(&self) -> Result<ZkLease, Setback> {
-        let _active = self.session.activate();
         if self.zk.config().strategy == Strategy::Herd {
             return self.take().await;
         }
         let (entered, children) = self.enter().await?;
+        if queue::is_out_of_numbers(&entered.name) {
+            return Err(self.leave_full_directory(&entered).await);
+        }
         self.queue(&entered, children).await
     }
 
     /// Puts the contender's node into the queue. Returns it with the directory's children at a later moment.
     async fn enter(&self) -> Result<(Entered, Vec<String>), Setback> {
-        let mut backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+        let mut backoff = patience();
         for _ in 0..FRESH_STARTS {
             if let Err(setback) = self.unless_interrupted(self.session.connected()).await {
                 return Err(self.give_up(setback, None).await);
@@ -122,13 +122,15 @@ impl<'a> Attempt<'a> {
                         Err(error) if outcome(&error) == Outcome::Refused && error != ClientError::NoNode => {
                             return Err(self.refused(error));
                         }
-                        // Made, or unknown, or gone again: the next create tells.
-                        _ => continue,
+                        Ok(()) => continue,
+                        // Unknown, or gone again: the next create tells.
+                        _ => {}
                     }
                 }
                 Err(error) => match outcome(&error) {
                     Outcome::Refused => return Err(self.refused(error)),
                     Outcome::SessionEnded => return Err(Setback::Again),
+                    Outcome::Throttled => {}
                     Outcome::Unknown => {
                         if let Some(found) = self.recover().await? {
                             return Ok(found);
@@ -141,20 +143,30 @@ impl<'a> Attempt<'a> {
         Err(Setback::Again)
     }
 
+    /// Withdraws from a directory whose counter is near its end. Those who are there have good numbers and go on; once they
+    /// have left, the directory is removed, and the next one counts from 0. Servers remove only containers, and some time
+    /// later, so the directory is removed here when this contender was the last in it.
+    async fn leave_full_directory(&self, entered: &Entered) -> Setback {
+        let directory = &self.spot.directory;
+        let reason = format!(
+            "the sequence numbers of {directory} are used up; the lock is available again when all who hold it or wait for it \
+             have left"
+        );
+        let refused = Setback::Failed(Error::no_answer(self.zk.config().url(), reason));
+        let refused = self.give_up(refused, Some(Trace::Node(self.spot.path(&entered.name)))).await;
+        // Refused by the server unless nobody is in the directory.
+        match self.unless_interrupted(self.session.delete(directory)).await {
+            Ok(Ok(())) => Setback::Again,
+            Ok(Err(_)) => refused,
+            Err(setback) => setback,
+        }
+    }
+
     /// After a create without an answer: whether it was done. Looks for the own unique id, once a later write of the
     /// session is committed. A create that is not there by then never comes: it went down a connection that is closed, and a
     /// server that still had it would find the session moved on.
     async fn recover(&self) -> Result<Option<(Entered, Vec<String>)>, Setback> {
-        let looking = async {
-            loop {
-                self.session.connected().await;
-                match find(&self.session, &self.spot).await {
-                    Err(error) if outcome(&error) == Outcome::Unknown => {}
-                    other => return other,
-                }
-            }
-        };
-        match self.unless_interrupted(looking).await {
+        match self.unless_interrupted(self.repeated(|| find(&self.session, &self.spot))).await {
             Ok(Ok(found)) => Ok(found),
             Ok(Err(ClientError::NoNode)) => Ok(None),
             Ok(Err(error)) if outcome(&error) == Outcome::SessionEnded => Err(Setback::Again),
@@ -163,6 +175,21 @@ impl<'a> Attempt<'a> {
                 Err(self.give_up(refused, Some(Trace::Unknown)).await)
             }
             Err(setback) => Err(self.give_up(setback, Some(Trace::Unknown)).await),
+        }
+    }
+
+    /// The first definite answer to a request.
+    pub(crate) async fn repeated<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut backoff = patience();
+        loop {
+            self.session.connected().await;
+            match ask().await {
+                Err(error) if outcome(&error).may_pass() => self.zk.clock().sleep(backoff.pause()).await,
+                other => return other,
+            }
         }
     }
 
@@ -245,7 +272,7 @@ mod tests {
         let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
         let port = server.ports()[0];
         let config = Config::new([("127.0.0.1", port)]).with_tick_time(Duration::from_millis(100));
-        let session = Session::open(Arc::new(config), Clock::boot()).await.unwrap();
+        let session = Session::open(Arc::new(config), Clock::boot(), true).await.unwrap();
         let spot = Spot {
             directory: "/locks/own".into(),
             unique: "me".into(),

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Backoff, Error, Wait};
+use lock_core::{Error, Wait};
 use zookeeper_client::{Error as ClientError, EventType, Stat};
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     lease::{Footing, Hold, ZkLease},
     session::Session,
     sweep::{Taking, Trace},
-    wire::{Outcome, Spot, outcome, token},
+    wire::{Outcome, Spot, outcome, patience, token},
 };
 
 /// What stands between the unique id and the payload in a node's data.
@@ -67,7 +67,7 @@ impl Attempt<'_> {
     /// Takes the lock as soon as it is free and nobody else is faster.
     pub(crate) async fn take(&self) -> Result<ZkLease, Setback> {
         let mut vanished = 0;
-        let mut backoff = Backoff::new(std::time::Duration::from_millis(2), std::time::Duration::from_millis(200));
+        let mut backoff = patience();
         while vanished < FRESH_STARTS {
             if let Some(created) = self.create_sole().await? {
                 return self.hold_sole(&created).await;
@@ -107,6 +107,7 @@ impl Attempt<'_> {
             Err(error) => match outcome(&error) {
                 Outcome::Refused => Err(self.refused(error)),
                 Outcome::SessionEnded => Err(Setback::Again),
+                Outcome::Throttled => Ok(None),
                 Outcome::Unknown => self.recover_sole().await,
             },
         }
@@ -114,15 +115,7 @@ impl Attempt<'_> {
 
     /// After a create without an answer: the node, if it is there and this attempt's own.
     async fn recover_sole(&self) -> Result<Option<Stat>, Setback> {
-        let looking = async {
-            loop {
-                self.session.connected().await;
-                match self.session.read_settled(&self.spot.directory).await {
-                    Err(error) if outcome(&error) == Outcome::Unknown => {}
-                    other => return other,
-                }
-            }
-        };
+        let looking = self.repeated(|| self.session.read_settled(&self.spot.directory));
         match self.unless_interrupted(looking).await {
             Ok(Ok((data, stat))) => Ok(is_made_by(&data, &stat, &self.spot, self.session.id()).then_some(stat)),
             Ok(Err(ClientError::NoNode)) => Ok(None),
@@ -138,7 +131,7 @@ impl Attempt<'_> {
         let (keeping, spot) = (self.keeping.clone(), self.spot.clone());
         let hold = Hold { keeping, spot, node, token: token(created), footing: Footing::Sole };
         loop {
-            if let Some(lease) = ZkLease::grant(hold.clone(), self.request, &mut None) {
+            if let Some(lease) = ZkLease::grant(hold.clone(), self.request, &self.active, &mut None) {
                 return Ok(lease);
             }
             let pause = self.zk.clock().sleep(self.zk.config().tick_time / LOOKS_PER_TICK);
@@ -176,7 +169,7 @@ impl Attempt<'_> {
     fn not_seen(&self, error: ClientError) -> Result<bool, Setback> {
         match outcome(&error) {
             _ if error == ClientError::NoNode => Ok(false),
-            Outcome::Unknown => Ok(false),
+            Outcome::Throttled | Outcome::Unknown => Ok(false),
             Outcome::SessionEnded => Err(Setback::Again),
             Outcome::Refused => Err(self.refused(error)),
         }

@@ -14,7 +14,7 @@ use zookeeper_client::Error as ClientError;
 pub(crate) use self::guarding::Watch;
 use self::guarding::{Certainty, Guarding, guard};
 use crate::{
-    herd,
+    herd, room,
     session::{Active, Failure, Session},
     sweep::{Keeping, withdraw_node, withdraw_sole},
     wire::{Outcome, Spot, outcome},
@@ -80,14 +80,16 @@ pub(crate) struct ZkLease {
 
 impl ZkLease {
     /// Grants what was asked for to the owner of `hold`, which is known to stand first. `None` when the session has ended,
-    /// or is not certain to live right now. A watch on the node is taken over only if it is granted.
+    /// or is not certain to live right now. A watch on the node is taken over only if it is granted; `by` is
+    /// the attempt's own.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub(crate) fn grant(hold: Hold, request: &Request, watch: &mut Option<Watch>) -> Option<Self> {
+    pub(crate) fn grant(hold: Hold, request: &Request, by: &Active, watch: &mut Option<Watch>) -> Option<Self> {
         let (number, validity, lapsed) = hold.keeping.session.admit()?;
         let guarding = guard(&hold, &validity, &lapsed, watch.take());
-        let active = Some(hold.keeping.session.activate());
+        // The node ahead is watched no more.
+        let active = Some(by.beside(room::of_one(&hold.spot.directory)));
         let (name, payload) = (request.name.clone(), Arc::clone(&request.payload));
         Some(Self { name, payload, hold, number, validity, lapsed, guarding, active })
     }
@@ -181,10 +183,10 @@ async fn release(hold: &Hold, certainty: Certainty, name: LockName, before: Opti
     match outcome(&error) {
         Outcome::SessionEnded => Err(lost(Loss::SessionEnded)),
         Outcome::Refused if error == ClientError::NoNode => Err(lost(Loss::TakenAway)),
-        Outcome::Refused | Outcome::Unknown => {
+        Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
             hold.withdraw();
             let url = hold.keeping.session.config().url();
-            Err(Error::unavailable(url, "a release has no known outcome", error))
+            Err(Error::unavailable(url, "a release was not done, or is not known to be", error))
         }
     }
 }

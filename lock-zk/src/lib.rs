@@ -7,14 +7,17 @@
 //! holder's node: it rises with each grant, through elections and restarts, and when the lock's directory is removed in
 //! between.
 //!
-//! All locks of a connection share one session and its one heartbeat. A guard knows by its own clock until when the
-//! servers certainly keep the session; a program that is cut off or stopped knows that it lost the lock before the next
-//! holder is granted. Once the session has ended, all its guards are lost, and the next acquisition opens a new one.
+//! The locks of a connection share one session and its one heartbeat, or several when they are more than one session can
+//! watch: about a thousand held locks with short names, 180 with names of 512 bytes. A guard knows by its own clock until
+//! when the servers certainly keep its session; a program that is cut off or stopped knows that it lost the lock before the
+//! next holder is granted. Once a session has ended, all its guards are lost, and the next acquisition opens a new one.
 //!
 //! # Which limits
 //! - There is no ttl for a single lock: after a crash of its holder a lock is free when the session has expired, at most
 //!   the negotiated time-out and a tick later.
-//! - [`Config::tick_time`] must not be below the servers' `tickTime`, or validity is overstated.
+//! - [`Config::tick_time`] must not be below the servers' `tickTime`, or validity is overstated. Servers that lengthen the
+//!   session's time-out to two of their ticks, or shorten it below three of these, are refused; a longer tick that does
+//!   not show in this way is taken on trust.
 //! - Whoever may write to the lock's nodes can break the lock: a node that is deleted by somebody else is reported as
 //!   [`Loss::TakenAway`](lock_core::Loss::TakenAway), after the fact, and data written to a holder's node looks like its release.
 //! - [`Strategy::Herd`] is for comparison: unfair, only the exclusive lock, and all who wait wake at each release. A name is
@@ -30,7 +33,7 @@
 //! readers behind a writer. A writer behind readers, and whoever waits for a permit, is granted after one more look.
 //! The first acquisition of a name makes its directory, which takes two more round trips; the servers remove it some
 //! time after it was left empty. Beyond that a connection writes to a node of its own every half tick (of at least a
-//! sixth of its session time-out; at most each sixth) while it holds or waits, whatever the number of locks; and sends
+//! sixth of its session time-out; at most each sixth) while it holds or waits, whatever the number of locks of a session; and sends
 //! one small request each sixth of the time-out when it is idle.
 //!
 //! # Example
@@ -57,10 +60,13 @@ pub mod heartbeat;
 mod herd;
 mod lease;
 mod look;
-mod nodelay;
+mod pool;
 pub mod queue;
+mod renegotiation;
+mod room;
 mod runtime;
 mod session;
+mod sockets;
 mod sweep;
 mod wire;
 

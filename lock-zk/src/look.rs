@@ -18,15 +18,16 @@ pub(crate) type Known = HashMap<String, Contender>;
 
 /// Who holds `name`, and who waits. On the thread only.
 pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot, Error> {
-    let session = zk.session().await?;
+    let room = zk.room(0).await?;
+    let session = &room.session;
     let directory = zk.directory(name);
     let look = async {
         session.connected().await;
         // Whichever strategy is in use for this name shows, also to those who would use the other one.
         match session.list_synced(&directory).await {
             Err(ClientError::NoNode) => Ok(Snapshot::default()),
-            Ok(children) if children.is_empty() => at_sole(&session, &directory).await,
-            children => at_queue(&session, &directory, &children?, &mut Known::new()).await,
+            Ok(children) if children.is_empty() => at_sole(session, &directory).await,
+            children => at_queue(session, &directory, &children?, &mut Known::new()).await,
         }
     };
     tokio::select! {

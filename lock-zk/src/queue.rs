@@ -11,6 +11,6 @@ mod standing;
 
 pub(crate) use self::{name::Node, standing::places};
 pub use self::{
-    name::{Kind, downgraded, marks, prefix},
+    name::{Kind, NUMBERS_END, downgraded, is_out_of_numbers, marks, prefix},
     standing::{Standing, is_followed, is_news, made_by, standing},
 };

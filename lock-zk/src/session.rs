@@ -1,4 +1,4 @@
-//! The session: one for all locks of a connection, with its heartbeat and the guards that depend on it.
+//! A session: all locks of a connection share one, or a few, with its heartbeat and the guards that depend on it.
 
 use std::{
     collections::HashMap,
@@ -18,11 +18,16 @@ use zookeeper_client::{Client, SessionState, StateWatcher};
 use crate::{
     Config,
     heartbeat::{Heartbeat, Request, counted_tick},
-    nodelay,
+    renegotiation::{self, Renegotiated},
+    room::Taken,
+    sockets,
 };
 
 /// The directory of the sessions' own nodes. No lock's directory is called so: an escaped lock name has no dot.
 const SESSIONS: &str = ".sessions";
+
+/// For how many time-outs a session that is not the only one stays open without being of use.
+const PATIENCE: u32 = 2;
 
 /// Where the connection of a session stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +61,10 @@ pub(crate) struct Session {
     book: Mutex<Book>,
     /// How many contenders and holders need the session to be kept alive by writes.
     active: AtomicUsize,
+    /// The room that is taken for watches.
+    taken: Taken,
+    /// Whether it was the connection's only one when it was opened, and stays.
+    is_only: bool,
 }
 
 /// The guards of a session, and until when they are valid.
@@ -65,7 +74,29 @@ struct Book {
     published: BootInstant,
     leases: HashMap<u64, Held>,
     next: u64,
+    /// How often the session was connected again.
+    reconnects: u64,
+    /// Up to which of these connections it is known that the servers kept to the time-out.
+    checked: u64,
     ended: bool,
+}
+
+impl Book {
+    /// Tells the guards of a deadline that has moved by enough to be worth it.
+    fn publish(&mut self, timeout: Duration) {
+        let deadline = self.heartbeat.deadline();
+        if self.checked < self.reconnects || deadline < self.published.saturating_add(timeout / 32) {
+            return;
+        }
+        self.published = deadline;
+        self.leases.retain(|_, held| {
+            let renewed = held.validity.observe().is_some_and(|seen| held.validity.advance(seen, deadline));
+            if !renewed {
+                held.lapsed.cancel();
+            }
+            renewed
+        });
+    }
 }
 
 /// A grant, as its session sees it.
@@ -75,19 +106,77 @@ struct Held {
     lapsed: CancellationToken,
 }
 
-/// Keeps the session's heartbeat writing; one per contender or holder.
+/// Room for watches in a session, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Active(Arc<Session>);
+pub(crate) struct Room {
+    pub(crate) session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Has the session's heartbeat write for whoever has this room.
+    pub(crate) fn activated(self) -> Active {
+        self.session.active.fetch_add(1, Ordering::Relaxed);
+        Active(self)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.session.taken.give_back(self.bytes);
+    }
+}
+
+/// Keeps the session's heartbeat writing, and room for its owner's watches; one per contender or holder.
+#[derive(Debug)]
+pub(crate) struct Active(Room);
+
+impl Active {
+    pub(crate) const fn session(&self) -> &Arc<Session> {
+        &self.0.session
+    }
+
+    /// Another one, with room for `bytes`.
+    pub(crate) fn beside(&self, bytes: usize) -> Self {
+        self.session().taken.add(bytes);
+        Room { session: Arc::clone(self.session()), bytes }.activated()
+    }
+}
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        self.session().active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why no session was opened.
+#[derive(Debug, Clone)]
+pub(crate) enum Unopened {
+    /// No server did so within the limit.
+    NoAnswer(Duration, Option<zookeeper_client::Error>),
+    /// The time-out that the servers made of the one that was asked for is of no use.
+    TimeOut(Duration),
+}
+
+impl Unopened {
+    pub(crate) fn into_error(self, config: &Config) -> Error {
+        match self {
+            Self::NoAnswer(limit, last) => {
+                let reason = format!("no session was opened within {limit:?}");
+                match last {
+                    Some(error) => Error::unavailable(config.url(), reason, error),
+                    None => Error::no_answer(config.url(), reason),
+                }
+            }
+            Self::TimeOut(negotiated) => config.unfit(negotiated),
+        }
     }
 }
 
 impl Session {
-    /// Opens a session, within the connect limit. Must run on the runtime that it is to live on.
-    pub(crate) async fn open(config: Arc<Config>, clock: Clock) -> Result<Arc<Self>, Error> {
+    /// Opens a session, within the connect limit. Must run on the runtime that it is to live on. `is_only`: it stays open also
+    /// when it is of no use to anybody.
+    pub(crate) async fn open(config: Arc<Config>, clock: Clock, is_only: bool) -> Result<Arc<Self>, Unopened> {
         let limit = config.connect_timeout;
         let mut last = None;
         let opened = clock.timeout(limit, async {
@@ -97,27 +186,26 @@ impl Session {
                 // One round over the servers, so that `sent` is fresh in each.
                 let connector = Client::connector().with_session_timeout(config.session_timeout).with_fail_eagerly();
                 match connector.connect(&config.connect_string()).await {
-                    Ok(client) => return Self::start(client, Arc::clone(&config), clock, sent),
+                    Ok(client) => return (client, sent),
                     Err(error) => last = Some(error),
                 }
                 clock.sleep(backoff.pause()).await;
             }
         });
-        if let Some(session) = opened.await {
-            return Ok(session);
+        let Some((client, sent)) = opened.await else { return Err(Unopened::NoAnswer(limit, last)) };
+        let negotiated = client.session_timeout();
+        if config.fits(negotiated) {
+            return Ok(Self::start(client, config, clock, sent, is_only));
         }
-        let reason = format!("no session was opened within {limit:?}");
-        Err(match last {
-            Some(error) => Error::unavailable(config.url(), reason, error),
-            None => Error::no_answer(config.url(), reason),
-        })
+        Err(Unopened::TimeOut(negotiated))
     }
 
-    fn start(client: Client, config: Arc<Config>, clock: Clock, sent: BootInstant) -> Arc<Self> {
+    fn start(client: Client, config: Arc<Config>, clock: Clock, sent: BootInstant, is_only: bool) -> Arc<Self> {
         let timeout = client.session_timeout();
         let heartbeat = Heartbeat::new(timeout, config.tick_time, sent);
         let states = client.state_watcher();
-        let book = Book { published: heartbeat.deadline(), heartbeat, leases: HashMap::new(), next: 0, ended: false };
+        let (published, leases) = (heartbeat.deadline(), HashMap::new());
+        let book = Book { heartbeat, published, leases, next: 0, reconnects: 0, checked: 0, ended: false };
         let session = Arc::new(Self {
             id: client.session_id().0,
             timeout,
@@ -128,6 +216,8 @@ impl Session {
             terminated: CancellationToken::new(),
             book: Mutex::new(book),
             active: AtomicUsize::new(0),
+            taken: Taken::default(),
+            is_only,
         });
         tracing::debug!(session = session.id, ?timeout, "session opened");
         tokio::spawn(Arc::clone(&session).follow(states));
@@ -161,10 +251,9 @@ impl Session {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts somebody who needs the heartbeat.
-    pub(crate) fn activate(self: &Arc<Self>) -> Active {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        Active(Arc::clone(self))
+    /// Room for watches of that many bytes, if there is any.
+    pub(crate) fn room(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+        self.taken.take(bytes).then(|| Room { session: Arc::clone(self), bytes })
     }
 
     /// Notes an answered request, and tells the guards when their deadline moved by enough to be worth it.
@@ -174,17 +263,7 @@ impl Session {
         if !book.heartbeat.answered(request, sent, received) {
             return;
         }
-        let deadline = book.heartbeat.deadline();
-        if deadline >= book.published.saturating_add(self.timeout / 32) {
-            book.published = deadline;
-            book.leases.retain(|_, held| {
-                let renewed = held.validity.observe().is_some_and(|seen| held.validity.advance(seen, deadline));
-                if !renewed {
-                    held.lapsed.cancel();
-                }
-                renewed
-            });
-        }
+        book.publish(self.timeout);
     }
 
     /// Begins the validity of a grant. `None` when the session has ended, or is not certain to live right now.
@@ -194,7 +273,7 @@ impl Session {
     pub(crate) fn admit(&self) -> Option<(u64, Validity, CancellationToken)> {
         let mut book = self.book();
         let deadline = book.heartbeat.deadline();
-        if book.ended || !book.heartbeat.admits(self.clock.now()) {
+        if book.ended || book.checked < book.reconnects || !book.heartbeat.admits(self.clock.now()) {
             return None;
         }
         let validity = Validity::new(self.clock, deadline);
@@ -219,12 +298,13 @@ impl Session {
         *self.link.borrow() == Link::Ended
     }
 
-    /// Resolves when requests have a chance: connected.
+    /// Resolves when requests have a chance: connected. Or none at all: ended.
     pub(crate) async fn connected(&self) {
         let mut link = self.link.subscribe();
         // The client knows first; what is sent while it is disconnected waits in it, and runs on the next connection.
         while self.client().is_ok_and(|client| client.state() != SessionState::SyncConnected) {
-            if link.changed().await.is_err() {
+            // An end is told once, and is seen here also by whoever comes later.
+            if *link.borrow_and_update() == Link::Ended || link.changed().await.is_err() {
                 return;
             }
         }
@@ -262,7 +342,11 @@ impl Session {
 
     /// Asks the servers to end the session; its nodes go with it. See [`Session::terminated`].
     pub(crate) fn close(&self) {
-        self.end(Loss::Closed);
+        self.close_for(Loss::Closed);
+    }
+
+    fn close_for(&self, loss: Loss) {
+        self.end(loss);
         self.client.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -274,12 +358,11 @@ impl Session {
     /// Follows the client's state to its end.
     async fn follow(self: Arc<Self>, mut states: StateWatcher) {
         let mut state = states.state();
+        sockets::set_nodelay(&sockets::addresses(&self.config.servers).await);
         loop {
             match state {
-                SessionState::SyncConnected => {
-                    nodelay::set(&self.config.servers);
-                    self.moved_to(Link::Up);
-                }
+                // A connection that was lost and made again may show as one change.
+                SessionState::SyncConnected => self.moved_to(Link::Up),
                 SessionState::Disconnected | SessionState::ConnectedReadOnly => {
                     for held in self.book().leases.values() {
                         held.validity.suspect(Loss::Unreachable);
@@ -289,10 +372,48 @@ impl Session {
                 SessionState::Expired | SessionState::AuthFailed | SessionState::Closed => break,
             }
             state = states.changed().await;
+            if state == SessionState::SyncConnected {
+                self.reconnected();
+            }
         }
         tracing::debug!(session = self.id, ?state, "session ended");
         self.end(Loss::SessionEnded);
         self.terminated.cancel();
+    }
+
+    /// Lets no deadline move and nobody be granted the lock until it is known that the servers kept to the time-out. The
+    /// guards that are there keep the deadline that they have: it is worth nothing if the time-out is a shorter one now, and
+    /// they are lost as soon as that is known.
+    fn reconnected(self: &Arc<Self>) {
+        let mut book = self.book();
+        book.reconnects += 1;
+        let connection = book.reconnects;
+        drop(book);
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = this.check_timeout(connection) => {}
+                _ = this.failed(Duration::MAX) => {}
+            }
+        });
+    }
+
+    async fn check_timeout(&self, connection: u64) {
+        let mut backoff = Backoff::new(Duration::from_millis(10), self.timeout / 8);
+        while self.book().reconnects == connection {
+            match renegotiation::ask(&self.config.servers, self.timeout, self.timeout / 8, self.clock).await {
+                Renegotiated::Same => {
+                    let mut book = self.book();
+                    book.checked = book.checked.max(connection);
+                    return book.publish(self.timeout);
+                }
+                Renegotiated::Changed(timeout) => {
+                    tracing::warn!(session = self.id, was = ?self.timeout, now = ?timeout, "the servers changed the time-out");
+                    return self.close_for(Loss::SessionEnded);
+                }
+                Renegotiated::Unknown => self.clock.sleep(backoff.pause()).await,
+            }
+        }
     }
 
     fn moved_to(&self, link: Link) {
@@ -310,12 +431,18 @@ impl Session {
         let idle = self.timeout / 6;
         let period = idle.min(counted_tick(self.timeout, self.config.tick_time) / 2);
         let mut last = self.clock.now();
+        let mut used = last;
         let beating = async {
             loop {
                 self.clock.sleep(period).await;
                 self.connected().await;
                 let active = self.active.load(Ordering::Relaxed) > 0;
                 let now = self.clock.now();
+                if self.is_only || !self.taken.is_nothing() {
+                    used = now;
+                } else if now.saturating_since(used) > self.timeout * PATIENCE && self.taken.retire() {
+                    return self.close();
+                }
                 if !active && now.saturating_since(last) < idle {
                     continue;
                 }
@@ -345,5 +472,25 @@ impl fmt::Debug for Session {
             .field("deadline", &deadline)
             .field("held", &held)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_connection_is_not_left_waiting_when_the_session_ends() {
+        let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
+        let config = Config::new([("127.0.0.1", server.ports()[0])]).with_tick_time(Duration::from_millis(100));
+        let clock = Clock::boot();
+        let session = Session::open(Arc::new(config), clock, true).await.unwrap();
+        server.end_session(session.id()).await.unwrap();
+        clock.timeout(LIMIT, session.terminated()).await.expect("the news of its end");
+        // The client's handle is still there: only the end of the session says that there is no hope.
+        assert!(session.client().is_ok_and(|client| client.state() == SessionState::Expired));
+        clock.timeout(LIMIT, session.connected()).await.expect("it is over");
     }
 }

@@ -130,7 +130,8 @@ fn withdraw_taking(keeping: Keeping, spot: Spot, taking: Taking) -> Cancellation
 }
 
 /// Repeats a removal until it has a definite answer or the session has ended, and its nodes with it. There is no other
-/// end: while the session lives, so does the node, and whoever stands behind it waits.
+/// end: while the session lives, so does the node, and whoever stands behind it waits. A removal that the servers refuse,
+/// as for want of a right, is one that they will refuse again: it is given up, and the log says what stays.
 fn repeat<F, A>(keeping: &Keeping, removal: F) -> CancellationToken
 where
     F: Fn(Arc<Session>) -> A + Send + 'static,
@@ -143,15 +144,49 @@ where
         let removal = removal(Arc::clone(&session));
         async move {
             match removal.await {
-                Err(error) if !session.is_ended() && outcome(&error) != Outcome::SessionEnded => {
-                    Err(Error::unavailable(session.config().url(), "a contender was not withdrawn yet", error))
+                Err(error) if !session.is_ended() && outcome(&error).may_pass() => {
+                    return Err(Error::unavailable(session.config().url(), "a contender was not withdrawn yet", error));
                 }
-                _ => {
-                    done.cancel();
-                    Ok(())
+                Err(error) if !session.is_ended() && outcome(&error) == Outcome::Refused => {
+                    tracing::warn!(session = session.id(), %error, "a contender's node stays until its session ends");
                 }
+                _ => {}
             }
+            done.cancel();
+            Ok(())
         }
     });
     gone
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Clock;
+    use tokio::runtime::Handle;
+    use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
+
+    use super::*;
+    use crate::Config;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn a_removal_that_the_servers_refuse_is_given_up_and_one_that_they_allow_is_done() {
+        let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
+        let config = Config::new([("127.0.0.1", server.ports()[0])]).with_tick_time(Duration::from_millis(100));
+        let clock = Clock::boot();
+        let session = Session::open(Arc::new(config), clock, true).await.unwrap();
+        let keeping = Keeping { session: Arc::clone(&session), janitor: Janitor::new(clock, Handle::current()) };
+        let client = session.client().unwrap();
+        let acl = [Acl::new(Permission::CREATE | Permission::READ, AuthId::anyone())];
+        for (directory, acls) in [("/kept", Acls::new(&acl)), ("/open", Acls::anyone_all())] {
+            client.create(directory, b"", &CreateMode::Persistent.with_acls(acls)).await.unwrap();
+            let node = format!("{directory}/node");
+            client.create(&node, b"", &CreateMode::Ephemeral.with_acls(Acls::anyone_all())).await.unwrap();
+            clock.timeout(LIMIT, withdraw_node(&keeping, node).cancelled()).await.expect("an end of the removal");
+        }
+        assert_eq!(client.list_children("/kept").await.unwrap(), ["node"]);
+        assert!(client.list_children("/open").await.unwrap().is_empty());
+        session.close();
+    }
 }

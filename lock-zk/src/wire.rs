@@ -3,9 +3,9 @@
 //! The client sends a request when its method is called, not when the future is polled, and sends it even when the
 //! future is dropped: clocks are read before the call, and whoever gives up a create has to look for its node later.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use lock_core::BootInstant;
+use lock_core::{Backoff, BootInstant};
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, OneshotWatcher, Stat};
 
@@ -25,10 +25,24 @@ const PERSISTENT: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls
 pub(crate) enum Outcome {
     /// The server answered and did not do it.
     Refused,
+    /// The server has too much to do, and did not do it. It may later.
+    Throttled,
     /// The session has ended: its nodes are gone or about to go.
     SessionEnded,
     /// It may have been done or not.
     Unknown,
+}
+
+impl Outcome {
+    /// Whether the same request may be answered later.
+    pub(crate) const fn may_pass(self) -> bool {
+        matches!(self, Self::Throttled | Self::Unknown)
+    }
+}
+
+/// The pauses between requests that may be answered later.
+pub(crate) fn patience() -> Backoff {
+    Backoff::new(Duration::from_millis(2), Duration::from_millis(200))
 }
 
 /// Sorts an error. A lost connection shows in several forms, so only a list of definite answers is trusted.
@@ -45,6 +59,7 @@ pub(crate) fn outcome(error: &Error) -> Outcome {
         | Error::MarshallingError
         | Error::Unimplemented
         | Error::BadArguments(_) => Outcome::Refused,
+        Error::Throttled => Outcome::Throttled,
         Error::SessionExpired | Error::AuthFailed | Error::ClientClosed => Outcome::SessionEnded,
         _ => Outcome::Unknown,
     }
@@ -365,6 +380,8 @@ mod tests {
     fn only_definite_answers_of_the_server_count_as_refused() {
         assert_eq!(outcome(&Error::NoNode), Outcome::Refused);
         assert_eq!(outcome(&Error::SessionExpired), Outcome::SessionEnded);
+        // Not `Refused`: it takes no place in the leader's order, so it settles nothing.
+        assert_eq!(outcome(&Error::Throttled), Outcome::Throttled);
         for unknown in [Error::ConnectionLoss, Error::Timeout, Error::SessionMoved, Error::UnexpectedErrorCode(-4)] {
             assert_eq!(outcome(&unknown), Outcome::Unknown, "{unknown}");
         }

@@ -12,7 +12,7 @@ use lock_core::{
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Severable},
 };
 use lock_lab::servers::ZooKeeper;
-use zookeeper_client::{Acls, Client, CreateMode, Stat};
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission, Stat};
 
 use crate::links::{Proxies, hosts};
 
@@ -54,6 +54,11 @@ impl ZooKeeperFixture {
         let control = connector.connect(&hosts(&ports)).await.map_err(|error| error.to_string())?;
         let marker = CreateMode::Persistent.with_acls(Acls::anyone_all());
         control.create(MARKER, b"", &marker).await.map_err(|error| error.to_string())?;
+        // The least rights, so that the whole suite shows that they are enough: docs/protocols.md has them in a table.
+        let at_root = if strategy == "herd" { Permission::CREATE | Permission::DELETE } else { Permission::CREATE };
+        let acl = [Acl::new(at_root, AuthId::anyone())];
+        let root = CreateMode::Persistent.with_acls(Acls::new(&acl));
+        control.create(ROOT, b"", &root).await.map_err(|error| error.to_string())?;
         Ok(Self { ports, control, strategy, nodes: Mutex::default(), down: Mutex::default(), _servers: servers })
     }
 

@@ -3,7 +3,7 @@
 mod server;
 pub(crate) mod session;
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use lock_core::Clock;
 use rustix::process::Signal;
@@ -34,10 +34,19 @@ impl ZooKeeper {
     /// # Errors
     /// [`LabError`]; `Missing` when ZooKeeper or Java is not installed.
     pub async fn start(count: usize) -> Result<Self, LabError> {
+        Self::start_with(count, &[]).await
+    }
+
+    /// As [`ZooKeeper::start`], with further settings, such as `("maxSessionTimeout", "1000")`, which replace the
+    /// laboratory's own.
+    ///
+    /// # Errors
+    /// As those of [`ZooKeeper::start`].
+    pub async fn start_with(count: usize, settings: &[(&str, &str)]) -> Result<Self, LabError> {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            match Self::try_start(count).await {
+            match Self::try_start(count, settings).await {
                 // Somebody else may have taken a port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 done => return done,
@@ -45,7 +54,7 @@ impl ZooKeeper {
         }
     }
 
-    async fn try_start(count: usize) -> Result<Self, LabError> {
+    async fn try_start(count: usize, settings: &[(&str, &str)]) -> Result<Self, LabError> {
         let ports: Vec<[u16; 3]> = (0..count).map(|_| [ports::free(), ports::free(), ports::free()]).collect();
         let mut servers = Vec::new();
         for id in 0..count {
@@ -53,6 +62,9 @@ impl ZooKeeper {
         }
         let mut ensemble = Self { servers };
         for server in &mut ensemble.servers {
+            for (key, value) in settings {
+                server.configure(key, value)?;
+            }
             server.launch()?;
         }
         ensemble.wait_until_ready().await?;
@@ -88,6 +100,20 @@ impl ZooKeeper {
     #[must_use]
     pub fn pid(&self, index: usize) -> Option<u32> {
         self.servers[index].process.as_ref().map(Process::pid)
+    }
+
+    /// Where server `index` keeps its snapshots and its transaction log.
+    #[must_use]
+    pub fn data(&self, index: usize) -> PathBuf {
+        self.servers[index].dir.path().join("data").join("version-2")
+    }
+
+    /// Changes a setting of server `index`, from its next start on.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when its configuration could not be written.
+    pub fn configure(&self, index: usize, key: &str, value: &str) -> Result<(), LabError> {
+        self.servers[index].configure(key, value)
     }
 
     /// Which server leads: the index of the leader, or of the standalone server; `None` while there is none.
@@ -139,7 +165,7 @@ impl ZooKeeper {
     /// As those of [`ZooKeeper::start`].
     pub async fn restart_empty(&mut self, index: usize) -> Result<(), LabError> {
         self.kill(index);
-        let versions = self.servers[index].dir.path().join("data").join("version-2");
+        let versions = self.data(index);
         if versions.exists() {
             fs::remove_dir_all(&versions)
                 .map_err(|source| LabError::io(format!("removing {}", versions.display()), source))?;

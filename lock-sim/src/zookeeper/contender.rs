@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use lock_zk::queue::{Kind, made_by, prefix};
+use lock_zk::queue::{Kind, is_out_of_numbers, made_by, prefix};
 
 use super::{
     chore::Task,
@@ -288,6 +288,9 @@ impl World<'_> {
                 (this.name, this.token, this.phase) = (name, czxid, Phase::Looking);
                 let name = self.slot(client, slot).name.clone();
                 self.say_of(client, slot, format_args!("is in the queue as {name}"));
+                if self.is_refused_by_its_number(client, slot) {
+                    return;
+                }
                 match listed {
                     Some(Ok(Answer::List(children))) => self.stand(client, slot, &children, zxid, false),
                     _ => self.look(client, slot),
@@ -301,6 +304,15 @@ impl World<'_> {
             _ if self.has(Guard::UniqueId) => self.recover(client, slot),
             _ => self.back_off(client, slot),
         }
+    }
+
+    /// Whether its number orders nothing; then it withdraws.
+    fn is_refused_by_its_number(&mut self, client: usize, slot: usize) -> bool {
+        let refused = is_out_of_numbers(&self.slot(client, slot).name) && self.has(Guard::CounterEnd);
+        if refused {
+            self.give_up(client, slot);
+        }
+        refused
     }
 
     pub(super) fn back_off(&mut self, client: usize, slot: usize) {
@@ -363,7 +375,10 @@ impl World<'_> {
                 self.say_of(client, slot, format_args!("finds its node {name}"));
                 let this = self.slot(client, slot);
                 (this.name, this.token, this.phase) = (name, czxid, Phase::Looking);
-                match this.listed.take() {
+                if self.is_refused_by_its_number(client, slot) {
+                    return;
+                }
+                match self.slot(client, slot).listed.take() {
                     Some(Ok(Answer::List(children))) => self.stand(client, slot, &children, zxid, false),
                     _ => self.look(client, slot),
                 }

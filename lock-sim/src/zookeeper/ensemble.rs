@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use lock_zk::queue::NUMBERS_END;
+
 use super::{
     fact::Seen,
     message::{Answer, Event, Follow, Forward, Op, Refusal, Reply},
@@ -133,8 +135,8 @@ impl World<'_> {
             Op::Create { prefix } => {
                 let name = format!("{prefix}{:010}", tree.counter);
                 let node = Answer::Node { name: name.clone(), session, czxid: zxid, version: 0 };
-                if tree.counter == i32::MIN {
-                    self.counts.add(Seen::Wrap as usize);
+                if tree.counter >= NUMBERS_END {
+                    self.counts.add(Seen::OutOfNumbers as usize);
                 }
                 (Effect::Create { name, session }, Ok(node))
             }

@@ -21,7 +21,7 @@ pub(super) enum Guard {
     AllAgree,
     UniqueId,
     WriteBeforeSearch,
-    WrapOrder,
+    CounterEnd,
     OneExchange,
     LapsedWithdraws,
     RepeatedRemoval,
@@ -75,8 +75,8 @@ pub(super) const SAFEGUARDS: [Safeguard; 21] = [
         "Before that search a write of the session is committed: a sync may be answered while the create still waits for its majority.",
     ),
     safeguard(
-        "wrap-order",
-        "The order of arrival goes by the distance of two sequence numbers, which wrap to negative ones.",
+        "counter-end",
+        "Whoever is given a number near the end of the counter withdraws: there several nodes are given one number.",
     ),
     safeguard("one-exchange", "A writer goes on as a reader by one transaction, so that its place is never empty."),
     safeguard(

@@ -1,5 +1,11 @@
 //! What the servers keep: one directory, its contenders' nodes, and what a transaction changes.
 
+use lock_zk::queue::NUMBERS_END;
+
+/// Where the counter of a directory sticks: all later nodes are given that number. Real servers do so at 2^31 - 1, which is
+/// a million numbers behind the end that contenders keep to and not three.
+const STUCK: i32 = NUMBERS_END + 2;
+
 /// A session; 0 is none.
 pub type SessionId = u32;
 
@@ -87,7 +93,7 @@ impl Tree {
     }
 
     fn create(&mut self, zxid: u64, name: &str, session: SessionId, arrival: u64) {
-        self.counter = self.counter.wrapping_add(1);
+        self.counter = (self.counter + 1).min(STUCK);
         self.pzxid = zxid;
         let child = Child { name: name.to_owned(), session, czxid: zxid, mzxid: zxid, version: 0, arrival };
         self.children.push(child);

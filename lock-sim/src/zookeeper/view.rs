@@ -19,10 +19,8 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     pub(super) fn new(children: &'a [String], own: &str, kind: Kind, has: impl Fn(Guard) -> bool) -> Self {
         let mut shown = Cow::Borrowed(children);
-        if !has(Guard::WrapOrder) {
-            shown = children.iter().map(|name| unwrapped(name)).collect();
-        } else if !has(Guard::AllAgree) && matches!(kind, Kind::Permit { .. }) {
-            shown = agreeing(children, own, kind).into();
+        if !has(Guard::AllAgree) && matches!(kind, Kind::Permit { .. }) {
+            shown = agreeing(children, kind).into();
         } else if !has(Guard::WriterBehindReaders) && kind == Kind::Exclusive {
             shown = children.iter().map(|name| if is_reader(name) { String::new() } else { name.clone() }).collect();
         }
@@ -56,20 +54,9 @@ fn is_reader(name: &str) -> bool {
     parts(name).is_some_and(|(_, _, kind, _)| kind.starts_with('r'))
 }
 
-/// The same with numbers close together, negative ones first: in the order in which they are written down.
-fn unwrapped(name: &str) -> String {
-    let Some((unique, session, kind, sequence)) = parts(name) else { return name.to_owned() };
-    let near = match sequence {
-        0.. => sequence.saturating_sub(i32::MAX - 100_000).max(sequence.min(50_000)),
-        _ => sequence.saturating_add(i32::MAX - 100_000).min(-1),
-    };
-    format!("{unique}-{session}-{kind}-{near:010}")
-}
-
 /// The same with everybody but the oldest believing in the own number of permits.
-fn agreeing(children: &[String], own: &str, kind: Kind) -> Vec<String> {
-    let own_sequence = parts(own).map_or(0, |(_, _, _, sequence)| sequence);
-    let age = |name: &String| parts(name).map(|(_, _, _, sequence)| sequence.wrapping_sub(own_sequence));
+fn agreeing(children: &[String], kind: Kind) -> Vec<String> {
+    let age = |name: &String| parts(name).map(|(_, _, _, sequence)| sequence);
     let permits = children.iter().filter(|name| parts(name).is_some_and(|(_, _, kind, _)| kind.starts_with('p')));
     let oldest = permits.min_by_key(|name| age(name));
     let show = |name: &String| match parts(name) {

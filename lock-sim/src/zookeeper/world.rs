@@ -2,6 +2,8 @@
 
 use std::{fmt, rc::Rc};
 
+use lock_zk::queue::NUMBERS_END;
+
 use super::{
     client::Client,
     contender::{Phase, Slot},
@@ -81,7 +83,7 @@ impl<'a> World<'a> {
             sync_limit: TICK * chance.one_of(&[2, 5]),
         };
         let weather = Weather::draw(&mut chance, TICK);
-        let counter = if chance.one_in(2) { i32::MAX - 2 } else { 0 };
+        let counter = if chance.one_in(2) { NUMBERS_END - 3 } else { 0 };
         let directory = !chance.one_in(4);
         let tree = Tree { directory, counter, children: Vec::new(), pzxid: 0 };
         let mut clock = || LocalClock::new(10 * SECOND + chance.below(SECOND), drift(&mut chance));

@@ -8,7 +8,7 @@ use crate::{
     lease::{Footing, Hold, Watch, ZkLease},
     queue::{self, Standing},
     sweep::{Trace, announce},
-    wire::{Entered, Outcome, outcome},
+    wire::{Entered, Outcome, outcome, patience},
 };
 
 /// What a wait ended with.
@@ -17,6 +17,15 @@ enum Turn {
     HandedOn,
     /// Something changed: look again.
     Look,
+    /// There was no answer: look again, after a pause.
+    Unanswered,
+}
+
+impl Turn {
+    /// What follows when a watch was not set.
+    fn without_watch(error: &ClientError) -> Self {
+        if *error == ClientError::NoNode { Self::Look } else { Self::Unanswered }
+    }
 }
 
 impl Attempt<'_> {
@@ -24,6 +33,7 @@ impl Attempt<'_> {
     pub(super) async fn queue(&self, entered: &Entered, mut children: Vec<String>) -> Result<ZkLease, Setback> {
         let mut own: Option<Watch> = None;
         let mut heard = (String::new(), 0);
+        let mut backoff = patience();
         loop {
             let turn = match queue::standing(&children, &entered.name) {
                 Standing::Gone => return Err(Setback::Again),
@@ -58,6 +68,13 @@ impl Attempt<'_> {
             {
                 return Ok(lease);
             }
+            if let Turn::Unanswered = turn {
+                if let Err(setback) = self.unless_interrupted(self.zk.clock().sleep(backoff.pause())).await {
+                    return Err(self.withdraw(setback, entered).await);
+                }
+            } else {
+                backoff = patience();
+            }
             children = self.list(entered).await?;
         }
     }
@@ -66,7 +83,7 @@ impl Attempt<'_> {
         let footing = if self.request.mode == Mode::Exclusive { Footing::Exclusive } else { Footing::Shared };
         let node = self.spot.path(&entered.name);
         let hold = Hold { keeping: self.keeping.clone(), spot: self.spot.clone(), node, token: entered.token, footing };
-        ZkLease::grant(hold, self.request, own)
+        ZkLease::grant(hold, self.request, &self.active, own)
     }
 
     /// Tells whoever waits behind the holder of a permit that it waits no more. It may have seen this contender as the
@@ -100,10 +117,13 @@ impl Attempt<'_> {
             }
             // Not there, or not this session's: it will go with the old one.
             Some(Ok(_) | Err(ClientError::NoNode)) => return Err(Setback::Again),
-            Some(Err(_)) => return Ok(Turn::Look),
+            Some(Err(error)) => return Ok(Turn::without_watch(&error)),
             None => {}
         }
-        let Ok((stat, watched)) = watched else { return Ok(Turn::Look) };
+        let (stat, watched) = match watched {
+            Ok(watched) => watched,
+            Err(gone) => return Ok(Turn::without_watch(&gone)),
+        };
         let now = (ahead.to_owned(), stat.version);
         let news = queue::is_news(&now, heard);
         *heard = now;
@@ -138,21 +158,14 @@ impl Attempt<'_> {
                 look(&watcher.changed().await)
             }
             Err(ClientError::NoNode) => Err(Setback::Again),
-            _ => Ok(Turn::Look),
+            Err(error) => Ok(Turn::without_watch(&error)),
+            Ok(_) => Ok(Turn::Look),
         }
     }
 
     /// The directory's children, whatever it takes.
     pub(super) async fn list(&self, entered: &Entered) -> Result<Vec<String>, Setback> {
-        let listing = async {
-            loop {
-                self.session.connected().await;
-                match self.session.list(&self.spot.directory).await {
-                    Err(error) if outcome(&error) == Outcome::Unknown => {}
-                    other => return other,
-                }
-            }
-        };
+        let listing = self.repeated(|| self.session.list(&self.spot.directory));
         match self.unless_interrupted(listing).await {
             Ok(Ok(children)) => Ok(children),
             // No directory, no node in it.

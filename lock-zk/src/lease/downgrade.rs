@@ -77,11 +77,11 @@ impl ZkLease {
                 Err(error) => Err(match outcome(&error) {
                     Outcome::SessionEnded => Error::Lost { name, loss: Loss::SessionEnded },
                     Outcome::Refused if error == ClientError::NoNode => Error::Lost { name, loss: Loss::TakenAway },
-                    Outcome::Refused | Outcome::Unknown => {
+                    Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
                         // Either node may be there; the unique id finds it.
                         withdraw_by_id(&reader.keeping, reader.spot.clone());
                         let url = session.config().url();
-                        Error::unavailable(url, "a downgrade has no known outcome", error)
+                        Error::unavailable(url, "a downgrade was not done, or is not known to be", error)
                     }
                 }),
             };

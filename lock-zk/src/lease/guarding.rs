@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::{EventType, WatchedEvent};
 
 use super::{Footing, Hold};
-use crate::wire::{Outcome, outcome, token};
+use crate::wire::{outcome, patience, token};
 
 /// A one-shot watch that was set, as the future of its event.
 pub(crate) type Watch = Pin<Box<dyn Future<Output = WatchedEvent> + Send>>;
@@ -100,6 +100,7 @@ impl Watching {
         if !at_once && session.clock().timeout(WATCH_AFTER, self.ended.cancelled()).await.is_some() {
             return;
         }
+        let mut backoff = patience();
         // Once at least, also for a release that comes at once: it waits for that one answer.
         loop {
             let event = match watch.take() {
@@ -119,11 +120,12 @@ impl Watching {
                         continue;
                     }
                     Err(zookeeper_client::Error::NoNode) => EventType::NodeDeleted,
-                    Err(error) if outcome(&error) == Outcome::Unknown => {
+                    Err(error) if outcome(&error).may_pass() => {
                         if self.is_over() {
                             return;
                         }
                         session.connected().await;
+                        session.clock().sleep(backoff.pause()).await;
                         continue;
                     }
                     Err(_) => return,

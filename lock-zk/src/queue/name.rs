@@ -95,6 +95,19 @@ pub fn marks(name: &str) -> bool {
     Node::parse(name).is_some_and(|node| node.kind == Kind::Exclusive)
 }
 
+/// The first number of a directory that no contender stands by.
+///
+/// A directory counts its sequential nodes in 32 bits with a sign, and ends in no order: near 2^31 ZooKeeper 3.8.0 gives one
+/// number to several nodes. Up to a million creates may be under way when the first contender sees a number from here on.
+pub const NUMBERS_END: i32 = i32::MAX - (1 << 20) + 1;
+
+/// Whether the server's number in the own name is beyond those that order the queue: the contender has to withdraw. A
+/// name whose number cannot be read, such as one of more than 32 bits, is beyond them, too.
+#[must_use]
+pub fn is_out_of_numbers(name: &str) -> bool {
+    Node::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
+}
+
 /// A contender's node, read from its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Node<'a> {
@@ -108,7 +121,7 @@ pub(crate) struct Node<'a> {
 impl<'a> Node<'a> {
     /// Reads a name; `None` when it is no contender's.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
-        // A sequence number that wrapped brings its own minus sign, so only the first three separators count.
+        // A negative number brings a separator of its own, so only the first three count.
         let mut parts = name.splitn(4, '-');
         let (unique, session, kind, sequence) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         if unique.is_empty() || session.len() != 16 || sequence.len() < 10 {
@@ -118,16 +131,15 @@ impl<'a> Node<'a> {
         Some(Self { name, unique, session, kind: Kind::parse(kind)?, sequence: sequence.parse().ok()? })
     }
 
-    /// The order of arrival. The server counts in 32 bits with a sign and wraps to negative numbers, so only the
-    /// distance of two numbers tells which is older: right as long as live contenders are less than 2^31 apart. The
-    /// rest of the name never counts, but for a tie.
+    /// The order of arrival: that of the server's numbers, which rise while the directory is there and begin at 0 in the
+    /// next one. Whoever is given a number beyond [`NUMBERS_END`] withdraws without having held, so no two that may hold have
+    /// one number. The rest of the name never counts, but for a tie.
     ///
     /// The only tie is a writer and the reader that it became. They are never there together; should a look show both,
     /// the reader is the one that stands, so it comes first: behind its own former self it would wait for nobody.
     pub(super) fn arrival(&self, other: &Self) -> Ordering {
-        let distance = self.sequence.wrapping_sub(other.sequence);
-        distance
-            .cmp(&0)
+        self.sequence
+            .cmp(&other.sequence)
             .then_with(|| self.is_exclusive().cmp(&other.is_exclusive()))
             .then_with(|| self.name.cmp(other.name))
     }
@@ -196,6 +208,17 @@ mod tests {
             assert_eq!(reader.arrival(&writer), Ordering::Less);
         }
         assert_eq!(downgraded(&name("abc", 9, Kind::Read { was: None }, 7), 42), None);
+    }
+
+    #[test]
+    fn a_number_near_the_end_of_the_counter_or_beyond_it_is_none() {
+        let name = |number: &str| format!("{}{number}", prefix("abc", 9, Kind::Exclusive));
+        for number in ["0000000000", "0000000007", "2146435071"] {
+            assert!(!is_out_of_numbers(&name(number)), "{number}");
+        }
+        for number in ["2146435072", "2147483647", "-2147483648", "-000000001", "0000000002147483648", "x"] {
+            assert!(is_out_of_numbers(&name(number)), "{number}");
+        }
     }
 
     #[test]

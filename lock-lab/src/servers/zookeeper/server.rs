@@ -1,6 +1,12 @@
 //! One ZooKeeper server.
 
-use std::{fmt::Write, fs, path::Path, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+    time::Duration,
+};
 
 use lock_core::Clock;
 use rustix::process::Signal;
@@ -64,6 +70,15 @@ impl Server {
             environment: Vec::new(),
         };
         Ok(Self { id, ports: ports[id], dir, program, process: None })
+    }
+
+    /// Adds a line to the configuration: of several lines for one key the last one counts.
+    pub(super) fn configure(&self, key: &str, value: &str) -> Result<(), LabError> {
+        let written = File::options()
+            .append(true)
+            .open(self.dir.path().join("zoo.cfg"))
+            .and_then(|mut file| writeln!(file, "{key}={value}"));
+        written.map_err(|source| LabError::io("writing the configuration of ZooKeeper", source))
     }
 
     pub(super) fn launch(&mut self) -> Result<(), LabError> {
