@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{LIMIT, connect, keys, renewed, soon};
 use guide::{FalseSentinel, SERVICE};
 use lock_core::{Error, Locks, Loss};
-use lock_lab::servers;
-use lock_redis::{Config, Redis, Sentinel, node::Address};
+use lock_lab::servers::{self, RedisOptions};
+use lock_redis::{Config, Redis, Sentinel, node::Address, token::MAX_LEAD};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -24,7 +24,21 @@ impl Pair {
     async fn start() -> Self {
         let start =
             async || servers::Redis::start_with(&["--save", "", "--repl-diskless-sync-delay", "0"]).await.unwrap();
-        let servers = [start().await, start().await];
+        Self::of([start().await, start().await]).await
+    }
+
+    /// With clocks that are ahead of the clients' by more than what is made up for by a client that is ahead.
+    async fn with_clocks_ahead() -> Self {
+        let start = async || {
+            let server = servers::Redis::start_as_told(RedisOptions::default().with_own_clock(true)).await.unwrap();
+            server.set_clock_ahead(10 * MAX_LEAD).unwrap();
+            () = server.ask("CONFIG SET", &["repl-diskless-sync-delay", "0"]).await.unwrap();
+            server
+        };
+        Self::of([start().await, start().await]).await
+    }
+
+    async fn of(servers: [servers::Redis; 2]) -> Self {
         let pair = Self { guide: FalseSentinel::naming(servers[0].port()).await, servers };
         pair.follow(1, 0).await;
         pair
@@ -202,6 +216,30 @@ async fn a_lock_that_the_new_primary_does_not_have_is_lost() {
     let after = soon(locks.mutex("a").lock()).await.unwrap();
     assert_eq!(soon(guard.lost()).await, Loss::TakenAway);
     assert!(after.is_valid() && after.token() > guard.token(), "{after:?} after {guard:?}");
+}
+
+#[tokio::test]
+async fn tokens_rise_over_a_failover_that_lost_the_latest_although_the_clients_clock_is_behind() {
+    let pair = Pair::with_clocks_ahead().await;
+    let token = async || {
+        // Each time another client: one knows what it was given itself.
+        let locks = connect(pair.config()).await;
+        let guard = soon(locks.mutex("a").lock()).await.unwrap();
+        let token = guard.token();
+        guard.release().await.unwrap();
+        token
+    };
+    let known_to_both = token().await;
+    pair.replicated(0).await;
+    () = pair.servers[1].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
+    let mut latest = known_to_both;
+    for _ in 0..3 {
+        latest = token().await;
+    }
+    pair.guide.name(pair.port(1));
+    pair.follow(0, 1).await;
+    let next = token().await;
+    assert!(next > latest, "{next:?} after {latest:?}, with the counter at {known_to_both:?}");
 }
 
 #[tokio::test]

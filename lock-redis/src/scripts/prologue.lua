@@ -12,14 +12,16 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- The number of the next grant: max(stored + 1, proposal). See token.rs, which is tested against this.
+-- The number of the next grant: max(proposal, stored + 1, clock). See token.rs, which is tested against this.
 local function next_number(token, proposal, now)
-  local number = math.min(tonumber(proposal), now + 60000000)
+  -- A client whose clock is ahead cannot push the numbers away for good. One whose clock is behind takes no part: what is
+  -- stored may lag behind what was given out, after a failover, and then only the clock says how far that had come.
+  local number = math.max(math.min(tonumber(proposal), now + 60000000), now)
   local stored = tonumber(redis.call('HGET', token, 'counter') or '')
   if stored then
     return math.max(number, stored + 1)
   end
-  return math.max(number, now)
+  return number
 end
 
 -- Notes that `number` was given out, with what else there is to be noted.
