@@ -23,6 +23,7 @@ mod reach;
 mod route;
 mod script;
 pub(crate) mod sentinel;
+mod socket;
 mod subscription;
 
 use std::{
@@ -247,6 +248,10 @@ impl Node {
             Err(_) => {}
         }
         let connected = self.connect().await;
+        if let Some(predecessor) = self.slot(|slot| slot.connection.take()) {
+            // Before anything is sent on its successor, such as an undo: what was sent on it may not come after that.
+            predecessor.end();
+        }
         self.slot(|slot| {
             slot.attempts += 1;
             slot.connection = connected.as_ref().ok().filter(|_| !slot.closed).cloned();

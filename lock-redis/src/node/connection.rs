@@ -16,7 +16,8 @@ use tokio::task::AbortHandle;
 
 use super::{
     NodeError, Reach, Replicas, Script, ScriptCall,
-    route::{Address, Guide, Route, dial},
+    route::{Address, Guide, Route},
+    socket::{Ending, dial},
 };
 
 /// A connection. Clones share it; it closes when the last one is dropped.
@@ -38,6 +39,7 @@ struct Live {
     /// The scripts that were sent with their source.
     known: Mutex<HashSet<&'static str>>,
     driver: AbortHandle,
+    socket: Ending,
 }
 
 /// How many requests may wait for the socket to take them; further ones wait for these.
@@ -115,6 +117,7 @@ impl Connection {
         greeting: Greeting,
     ) -> Result<(Self, Value), RedisError> {
         let stream = dial(at).await?;
+        let socket = stream.ending();
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
         let (mut wire, driver) = MultiplexedConnection::new_with_config(&reach.user(), stream, config).await?;
@@ -130,7 +133,7 @@ impl Connection {
             }
         });
         let driver = driver.abort_handle();
-        let live = Live { wire: wire.clone(), reach, announced, broken, known: Mutex::default(), driver };
+        let live = Live { wire: wire.clone(), reach, announced, broken, known: Mutex::default(), driver, socket };
         let connection = Self { live: Arc::new(live) };
         let greeting = match greeting {
             Greeting::Ping => redis::cmd("PING"),
@@ -204,6 +207,14 @@ impl Connection {
         }
     }
 
+    /// Ends it for all who have it: when this returns, nothing that was sent on it and has not arrived ever will. What is
+    /// under way on it remains without an answer.
+    pub(crate) fn end(&self) {
+        self.give_up();
+        self.live.socket.end();
+        self.live.driver.abort();
+    }
+
     fn is_new(&self, script: &'static Script) -> bool {
         self.live.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
     }
@@ -223,12 +234,20 @@ impl Connection {
                 let acknowledged = if replicas.is_some() { values.pop() } else { None }.unwrap_or(Value::Nil);
                 return (values.into_iter().map(sort_out).collect(), sort_out(acknowledged));
             }
-            Some(Ok(values)) => NodeError::nonsense(&Value::Array(values)),
-            Some(Err(error)) => NodeError::broken(error),
+            Some(Ok(values)) => {
+                self.end();
+                NodeError::nonsense(&Value::Array(values))
+            }
+            Some(Err(error)) => {
+                // Broken on this side, too: the same request may be sent again on another connection.
+                self.end();
+                NodeError::broken(error)
+            }
             None => NodeError::timed_out(limit),
         };
         // After a request without an answer the next answer might be taken for the wrong one, or never come. However much
-        // is sent after it, only what was received says that a server is there.
+        // is sent after it, only what was received says that a server is there. Those who have requests under way on it may
+        // still be answered: it is ended when it has a successor.
         self.give_up();
         (vec![Err(failure.clone()); commands.len()], Err(failure))
     }
@@ -249,6 +268,7 @@ impl Connection {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        self.socket.end();
         self.driver.abort();
     }
 }

@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use futures::future::BoxFuture;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
-use tokio::net::TcpStream;
 
-use super::NodeError;
+use super::{NodeError, socket::dial};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,13 +94,6 @@ pub(super) enum Route {
     Fixed,
     /// It is whichever is the primary.
     Followed(Arc<dyn Guide>),
-}
-
-/// Opens the socket, without the delay that waits for more to send: a request is a whole.
-pub(crate) async fn dial(address: &Address) -> Result<TcpStream, RedisError> {
-    let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// Asks a few questions at once, on a connection of its own. Has no limit of its own.
