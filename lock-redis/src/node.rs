@@ -17,6 +17,7 @@
 //! ```
 
 mod connection;
+mod election;
 mod error;
 mod lane;
 mod reach;
@@ -48,7 +49,7 @@ pub use self::{
 use self::{lane::Lanes, reach::Reach, route::Route, subscription::Channels};
 pub(crate) use self::{
     lane::{Lane, Purpose},
-    route::{Guide, Redirect, ask_once},
+    route::{Guide, Redirect, accepted, ask_once},
 };
 
 /// How to reach one server.

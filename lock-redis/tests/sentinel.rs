@@ -152,6 +152,39 @@ async fn a_sentinel_that_names_a_replica_is_not_believed() {
 }
 
 #[tokio::test]
+async fn the_primary_of_the_highest_epoch_is_used_although_its_predecessor_answers_first_and_calls_itself_one() {
+    let pair = Pair::start().await;
+    // The old one was cut off from the others and does not know of it.
+    () = pair.servers[1].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
+    let (at_once, late) = (Duration::ZERO, Duration::from_millis(50));
+    let [old, new] = [0, 1].map(|server| pair.port(server));
+    let cut_off = FalseSentinel::naming(old).await.under(1, at_once);
+    let others = [FalseSentinel::naming(new).await.under(2, late), FalseSentinel::naming(new).await.under(2, late)];
+    let locks = connect(led_by(&[&cut_off, &others[0], &others[1]])).await;
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert!(pair.holder(1, "a").await.is_some() && pair.holder(0, "a").await.is_none());
+    guard.release().await.unwrap();
+    // As long as only one of them has heard of it, it is right all the same.
+    let locks = connect(led_by(&[&cut_off, &FalseSentinel::naming(old).await.under(1, at_once), &others[0]])).await;
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert!(pair.holder(1, "a").await.is_some() && pair.holder(0, "a").await.is_none());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn fewer_than_half_of_the_sentinels_are_not_believed() {
+    let pair = Pair::start().await;
+    let gone = || async {
+        let sentinel = FalseSentinel::naming(pair.port(0)).await;
+        sentinel.address()
+    };
+    let sentinel = |at: Vec<Address>| Config::sentinel(Sentinel::new(SERVICE, at));
+    let error = Redis::connect(sentinel(vec![pair.guide.address(), gone().await, gone().await])).await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("1 of 3 sentinels")), "{error}");
+    Redis::connect(sentinel(vec![pair.guide.address(), gone().await])).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_service_that_no_sentinel_knows_is_an_error_that_names_it() {
     let servers = servers::Sentinel::start().await.unwrap();
     let at = servers.sentinels().iter().map(|sentinel| Address::new("127.0.0.1", sentinel.port()));

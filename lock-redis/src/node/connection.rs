@@ -68,29 +68,31 @@ impl Connection {
         clock.timeout(limit, opening).await.unwrap_or_else(|| Err(NodeError::connect_timed_out(limit)))
     }
 
-    /// Connects to the first server that is named as the primary and says so itself.
+    /// Connects to a server that is named as the primary and says so itself.
     async fn find(reach: &Arc<Reach>, guide: &dyn Guide) -> Result<Self, NodeError> {
-        enum Step {
-            Named(Result<Address, NodeError>),
-            Asked(Result<Connection, NodeError>),
-        }
-        let mut steps = FuturesUnordered::new();
-        steps.extend(guide.candidates().into_iter().map(|candidate| candidate.map(Step::Named).boxed()));
+        let mut candidates = guide.candidates().fuse();
+        let mut asked = FuturesUnordered::new();
         let mut tried = HashSet::new();
         let (mut nobody, mut refused) = (None, None);
-        while let Some(step) = steps.next().await {
-            match step {
-                Step::Asked(Ok(connection)) => return Ok(connection),
-                Step::Asked(Err(error)) => refused = Some(error),
-                Step::Named(Ok(address)) => {
-                    if tried.insert(address.clone()) {
-                        let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
-                        steps.push(async move { Step::Asked(Self::greet(reach, &at, Some(address)).await) }.boxed());
+        loop {
+            tokio::select! {
+                biased;
+                Some(answer) = asked.next() => match answer {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => refused = Some(error),
+                },
+                Some(named) = candidates.next(), if asked.is_empty() || !guide.is_in_order() => match named {
+                    Ok(address) => {
+                        if tried.insert(address.clone()) {
+                            let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
+                            asked.push(async move { Self::greet(reach, &at, Some(address)).await });
+                        }
                     }
-                }
-                // One that waiting may help is the better one to report.
-                Step::Named(Err(error)) if nobody.is_none() || error.is_temporary() => nobody = Some(error),
-                Step::Named(Err(_)) => {}
+                    // One that waiting may help is the better one to report.
+                    Err(error) if nobody.is_none() || error.is_temporary() => nobody = Some(error),
+                    Err(_) => {}
+                },
+                else => break,
             }
         }
         Err(refused.or(nobody).unwrap_or_else(NodeError::no_primary))

@@ -143,6 +143,13 @@ impl NodeError {
         Self::NotApplied(Failure { kind: FailureKind::ReadOnly, reason, source: None })
     }
 
+    /// So few sentinels answer that they may be those who were cut off from the others.
+    pub(crate) fn too_few_sentinels(service: &str, answers: usize, asked: usize, needed: usize) -> Self {
+        let reason =
+            format!("{answers} of {asked} sentinels name the primary of {service:?}, and at least {needed} must");
+        Self::NotApplied(Failure { kind: FailureKind::Connection, reason, source: None })
+    }
+
     /// Those who were asked for the primary answer, and know of none.
     pub(crate) fn unknown_service(service: &str) -> Self {
         let reason = format!("the sentinels know no service {service:?}");
