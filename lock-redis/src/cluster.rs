@@ -23,7 +23,7 @@ use redis::Value;
 use tokio::runtime::Handle;
 
 use self::slots::Layout;
-use crate::node::{Address, AddressMap, Guide, Node, NodeConfig, NodeError, Redirect, accepted, ask_once};
+use crate::node::{Address, AddressMap, FailureKind, Guide, Node, NodeConfig, NodeError, Redirect, accepted, ask_once};
 
 /// How many servers beside those of a shard are asked which of these is the primary.
 const WITNESSES: usize = 3;
@@ -86,7 +86,14 @@ impl Cluster {
         cluster.shared.refresh().await?;
         // So that the first acquisition is one round trip, too. A shard that is out hinders those of the others not.
         let nodes = cluster.shared.open(|state| state.nodes.values().cloned().collect::<Vec<_>>());
-        futures::future::join_all(nodes.iter().map(Node::connection)).await;
+        for connected in futures::future::join_all(nodes.iter().map(Node::connection)).await {
+            // A server that deletes locks does, once it is asked for one of them.
+            if let Err(error) = connected
+                && error.kind() == FailureKind::Evicting
+            {
+                return Err(error);
+            }
+        }
         Ok(cluster)
     }
 

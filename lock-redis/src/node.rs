@@ -19,6 +19,7 @@
 mod connection;
 mod election;
 mod error;
+mod eviction;
 mod lane;
 mod reach;
 mod route;
@@ -41,6 +42,7 @@ use tokio::runtime::Handle;
 pub use self::{
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
+    eviction::Eviction,
     lane::Replicas,
     route::{Address, AddressMap},
     script::{Script, ScriptCall},

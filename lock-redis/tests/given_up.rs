@@ -77,7 +77,7 @@ async fn greeted(listener: &TcpListener) -> TcpStream {
     let mut request = vec![0; 4_096];
     let length = client.read(&mut request).await.unwrap();
     assert!(String::from_utf8_lossy(&request[..length]).contains("PING"), "{request:?}");
-    client.write_all(b"+PONG\r\n").await.unwrap();
+    client.write_all(b"+PONG\r\n-NOPERM nor may it be asked of its memory\r\n").await.unwrap();
     client
 }
 

@@ -213,7 +213,7 @@ async fn a_demoted_primary_grants_nothing_and_its_successor_is_found() {
 async fn one_who_waits_goes_on_at_the_successor_of_a_demoted_primary() {
     let pair = Pair::start().await;
     // So long that nobody would look by himself.
-    let config = pair.config().with_ttl(3 * LIMIT);
+    let config = pair.config().with_ttl(3 * LIMIT).with_look_again(3 * LIMIT);
     let (holder, waiter) = (connect(config.clone()).await, connect(config).await);
     soon(async {
         while pair.guide.listeners() < 2 {

@@ -1,5 +1,7 @@
 //! A sentinel that says what it is told to say.
 
+#![allow(dead_code)] // Each test binary uses its own part of this.
+
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
