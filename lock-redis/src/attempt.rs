@@ -127,10 +127,14 @@ impl Redis {
         self.janitor().clean("an acquisition of unknown outcome", until, move || {
             let (servers, holding, url, own) = (servers.clone(), holding.clone(), url.clone(), own.take());
             async move {
-                if let Some(own) = own
-                    && own.call(holding.release()).await.is_ok_and(|answer| scripts::held(&answer).is_ok())
-                {
-                    return Ok(());
+                if let Some(own) = own {
+                    if own.call(holding.release()).await.is_ok_and(|answer| scripts::held(&answer).is_ok()) {
+                        return Ok(());
+                    }
+                    // Without any answer it may still deliver the acquisition, and after the tombstone has ended.
+                    if own.is_broken() {
+                        own.end();
+                    }
                 }
                 let undone = servers.call(holding.undo()).await.and_then(|answer| scripts::held(&answer));
                 undone.map(drop).map_err(|error| error.into_error(&url))

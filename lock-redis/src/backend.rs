@@ -133,6 +133,10 @@ impl Redis {
         self.config.ttl
     }
 
+    pub(crate) const fn longest_silence(&self) -> Duration {
+        self.config.look_again
+    }
+
     pub(crate) const fn closed(&self) -> &CancellationToken {
         &self.closed
     }

@@ -14,13 +14,16 @@ use std::{
     },
 };
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream, FuturesUnordered},
+};
 use lock_core::{BootInstant, Clock};
 use redis::Value;
 use tokio::runtime::Handle;
 
 use self::slots::Layout;
-use crate::node::{Address, AddressMap, Guide, Node, NodeConfig, NodeError, Redirect, ask_once};
+use crate::node::{Address, AddressMap, FailureKind, Guide, Node, NodeConfig, NodeError, Redirect, accepted, ask_once};
 
 /// How many servers beside those of a shard are asked which of these is the primary.
 const WITNESSES: usize = 3;
@@ -83,7 +86,14 @@ impl Cluster {
         cluster.shared.refresh().await?;
         // So that the first acquisition is one round trip, too. A shard that is out hinders those of the others not.
         let nodes = cluster.shared.open(|state| state.nodes.values().cloned().collect::<Vec<_>>());
-        futures::future::join_all(nodes.iter().map(Node::connection)).await;
+        for connected in futures::future::join_all(nodes.iter().map(Node::connection)).await {
+            // A server that deletes locks does, once it is asked for one of them.
+            if let Err(error) = connected
+                && error.kind() == FailureKind::Evicting
+            {
+                return Err(error);
+            }
+        }
         Ok(cluster)
     }
 
@@ -218,7 +228,8 @@ impl Shared {
         let (limit, at) = (self.config.connect_timeout, self.addresses.reached(&address));
         let asking = ask_once(at, self.config.user(), &questions);
         let answered = self.clock.timeout(limit, asking).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
-        let answers = answered.map_err(NodeError::not_connected)?;
+        let answers = answered.and_then(|answers| answers.into_iter().map(accepted).collect::<Result<Vec<_>, _>>());
+        let answers = answers.map_err(NodeError::not_connected)?;
         let [Value::BulkString(info), slots] = answers.as_slice() else {
             return Err(NodeError::nonsense(&Value::Array(answers)).not_applied());
         };
@@ -255,8 +266,8 @@ impl Shared {
 }
 
 impl Guide for ShardGuide {
-    fn candidates(&self) -> Vec<BoxFuture<'static, Result<Address, NodeError>>> {
-        let Some(shared) = self.shared.upgrade() else { return Vec::new() };
+    fn candidates(&self) -> BoxStream<'static, Result<Address, NodeError>> {
+        let Some(shared) = self.shared.upgrade() else { return stream::empty().boxed() };
         let shard = self.shard;
         let members = shared.open(|state| {
             let members = state.layout.members(shard).iter();
@@ -270,9 +281,13 @@ impl Guide for ShardGuide {
                 let primary = shared.open(|state| state.layout.primary(shard).cloned());
                 primary.ok_or_else(NodeError::no_primary)
             }
-            .boxed()
         };
-        witnesses.map(ask).collect()
+        witnesses.map(ask).collect::<FuturesUnordered<_>>().boxed()
+    }
+
+    /// A primary that was replaced knows that it was as soon as it hears of the others, and until then says that it is cut off.
+    fn is_in_order(&self) -> bool {
+        false
     }
 
     fn addresses(&self) -> &AddressMap {

@@ -18,6 +18,12 @@ pub(crate) const TTLS: RangeInclusive<Duration> = Duration::from_millis(100)..=D
 /// The limits for one request or connection that can be set.
 const LIMITS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 
+/// How long one who waits may rely on being told of a release.
+const LOOKS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+
+/// How long it does, if nothing else is set.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
 /// For how long an outage may be bridged.
 const OUTAGES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60 * 60);
 
@@ -49,6 +55,9 @@ pub struct Config {
     pub prefix: String,
     /// How those who wait stand to each other.
     pub queue: Queue,
+    /// How long one who waits relies on being told of a release; then it looks by itself, as when the holder's lease ends.
+    /// With [`Queue::Fifo`] its heartbeats look.
+    pub look_again: Duration,
 }
 
 /// Who is next, of those who wait for a lock.
@@ -87,6 +96,7 @@ impl Config {
             ttl: Duration::from_secs(30),
             prefix: "lock".to_owned(),
             queue: Queue::None,
+            look_again: LOOK_AGAIN,
         }
     }
 
@@ -110,7 +120,8 @@ impl Config {
         config
     }
 
-    /// Reads a URL's settings, with the keys `ttl`, `prefix`, `queue`, `connect_timeout` and `response_timeout`:
+    /// Reads a URL's settings, with the keys `ttl`, `prefix`, `queue`, `look_again`, `connect_timeout` and
+    /// `response_timeout`:
     /// * `redis://[user[:password]@]host[:port][/db]`, one server;
     /// * `redis+sentinel://[user[:password]@]host[:port],host[:port].../service[/db]`, the primary that these sentinels name.
     ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels;
@@ -148,6 +159,7 @@ impl Config {
         if let Some(queue) = settings.text("queue") {
             config.queue = Queue::of(&queue)?;
         }
+        config.look_again = settings.duration("look_again", config.look_again, LOOKS)?;
         settings.finish()?;
         config.check()?;
         Ok(config)
@@ -171,6 +183,13 @@ impl Config {
     #[must_use]
     pub const fn with_queue(mut self, queue: Queue) -> Self {
         self.queue = queue;
+        self
+    }
+
+    /// With another limit for how long one who waits relies on being told of a release.
+    #[must_use]
+    pub const fn with_look_again(mut self, limit: Duration) -> Self {
+        self.look_again = limit;
         self
     }
 
@@ -252,6 +271,7 @@ impl Config {
         if let Some(replicas) = self.node.replicas {
             within("replica_timeout", replicas.within, &ACKNOWLEDGEMENTS)?;
         }
+        within("look_again", self.look_again, &LOOKS)?;
         within("failover_timeout", self.node.outage_limit(), &OUTAGES)?;
         within("connect_timeout", self.node.connect_timeout, &LIMITS)?;
         within("response_timeout", self.node.response_timeout, &LIMITS)

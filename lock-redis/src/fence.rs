@@ -13,6 +13,8 @@ use std::{fmt, sync::LazyLock};
 use lock_core::{FencingToken, StaleToken};
 use redis::{RedisError, Script, aio::ConnectionLike};
 
+use crate::cluster::slots;
+
 /// The script, for clients in any language: `EVAL script 2 VALUE-KEY TOKEN-KEY TOKEN VALUE`, with the token in its text form
 /// of 31 characters; without `VALUE` the value is deleted. It answers nil when it was done, and the highest token so far when
 /// it was not. In a cluster both keys must be in one slot.
@@ -56,9 +58,16 @@ impl FencedKey {
     #[must_use]
     pub fn new(key: impl Into<String>) -> Self {
         let value = key.into();
-        let tagged =
-            value.split_once('{').and_then(|(_, rest)| rest.split_once('}')).is_some_and(|(tag, _)| !tag.is_empty());
-        let token = if tagged { format!("{value}:fence") } else { format!("{{{value}}}:fence") };
+        let token = match slots::hash_tag(&value) {
+            Some(_) => format!("{value}:fence"),
+            // A closing brace in it would end the tag.
+            None if !value.is_empty() && !value.contains('}') => format!("{{{value}}}:fence"),
+            None => {
+                let slot = slots::slot_of(&value);
+                let tag = (0_u32..).map(|tag| tag.to_string()).find(|tag| slots::slot_of(tag) == slot);
+                format!("{{{}}}:{value}:fence", tag.unwrap_or_default())
+            }
+        };
         Self { value, token }
     }
 
@@ -170,9 +179,22 @@ mod tests {
 
     #[test]
     fn value_and_token_are_in_one_slot() {
-        for (key, token) in [("report", "{report}:fence"), ("a{b}c", "a{b}c:fence"), ("a{}b", "{a{}b}:fence")] {
+        for (key, token) in [("report", "{report}:fence"), ("a{b}c", "a{b}c:fence"), ("a{b", "{a{b}:fence")] {
             assert_eq!(FencedKey::new(key).token_key(), token);
         }
+        for key in ["", "report", "a{b}c", "a{b", "a}b", "a{}b", "{}", "{", "}", "}{", "a{}{b}c", "{{}}", "a{b}{}c"] {
+            let fenced = FencedKey::new(key);
+            assert_eq!(slots::slot_of(key), slots::slot_of(fenced.token_key()), "{fenced:?}");
+            assert_ne!(fenced.key(), fenced.token_key());
+        }
         assert_eq!(FencedKey::new("a").with_token_key("b").token_key(), "b");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn value_and_token_are_in_one_slot_wherever_the_braces_are(key in "[{}a:]{0,8}|\\PC{0,8}") {
+            let fenced = FencedKey::new(key.as_str());
+            proptest::prop_assert_eq!(slots::slot_of(&key), slots::slot_of(fenced.token_key()), "{:?}", fenced);
+        }
     }
 }

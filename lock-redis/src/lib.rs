@@ -6,8 +6,9 @@
 //!   that only its holder's value can extend or delete, and the holder's [validity](lock_core::Validity) ends before the
 //!   key does, because it is counted from before the request was sent.
 //! * A fencing token that rises with every grant of a name: a counter that is kept on the server, at or above its clock
-//!   in microseconds. When the counter is lost (a failover, an eviction, a flush) it goes on from the clock, and rises
-//!   provided that the clocks involved differ by less than the time since the last grant; see [`token`].
+//!   in microseconds. When the counter is lost (an eviction, a flush) or lags behind (a failover) it goes on from the
+//!   server's clock, and rises provided that the clocks of servers and of clients that are ahead of them differ by less
+//!   than the time since the last grant; see [`token`].
 //! * One round trip and one command to acquire a free lock, one to release it. Waiters do not poll: they are woken by the
 //!   release, and look by themselves when the holder's lease has run out.
 //! * Readers beside each other and never beside a writer; a reader that comes after a waiting writer waits for it. Each

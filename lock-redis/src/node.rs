@@ -17,12 +17,15 @@
 //! ```
 
 mod connection;
+mod election;
 mod error;
+mod eviction;
 mod lane;
 mod reach;
 mod route;
 mod script;
 pub(crate) mod sentinel;
+mod socket;
 mod subscription;
 
 use std::{
@@ -39,6 +42,7 @@ use tokio::runtime::Handle;
 pub use self::{
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
+    eviction::Eviction,
     lane::Replicas,
     route::{Address, AddressMap},
     script::{Script, ScriptCall},
@@ -47,7 +51,7 @@ pub use self::{
 use self::{lane::Lanes, reach::Reach, route::Route, subscription::Channels};
 pub(crate) use self::{
     lane::{Lane, Purpose},
-    route::{Guide, Redirect, ask_once},
+    route::{Guide, Redirect, accepted, ask_once},
 };
 
 /// How to reach one server.
@@ -247,6 +251,10 @@ impl Node {
             Err(_) => {}
         }
         let connected = self.connect().await;
+        if let Some(predecessor) = self.slot(|slot| slot.connection.take()) {
+            // Before anything is sent on its successor, such as an undo: what was sent on it may not come after that.
+            predecessor.end();
+        }
         self.slot(|slot| {
             slot.attempts += 1;
             slot.connection = connected.as_ref().ok().filter(|_| !slot.closed).cloned();

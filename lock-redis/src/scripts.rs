@@ -22,7 +22,8 @@ static ACQUIRE: Script = Script::with_prologue(PROLOGUE, include_str!("scripts/a
 static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
 static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
 
-/// How long an undo that found nothing is remembered, should its acquisition still be on its way.
+/// How long an undo is remembered, should its acquisition still be on its way: longer than a socket goes on sending what is
+/// not acknowledged, and the socket of an acquisition that is undone on another connection has ended by then.
 pub const TOMBSTONE: Duration = Duration::from_secs(5);
 
 /// One attempt to acquire: its keys, and the value that tells it from all others.

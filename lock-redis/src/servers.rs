@@ -55,9 +55,9 @@ impl Servers {
             Deployment::Standalone => Self::One { node: Node::new(at, clock, runtime.clone()), listening: None },
             Deployment::Sentinel(sentinel) => {
                 let sentinels = sentinel.sentinels.iter().map(|one| config.sentinel_at(sentinel, one)).collect();
-                let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, addresses);
+                let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, addresses, clock);
                 let node = Node::following(at, clock, runtime.clone(), Arc::new(sentinels.clone()));
-                let listening = Arc::new(sentinels.tell(&node, clock, runtime));
+                let listening = Arc::new(sentinels.tell(&node, runtime));
                 Self::One { node, listening: Some(listening) }
             }
             Deployment::Cluster(nodes) => {

@@ -1,8 +1,10 @@
 //! The arithmetic of fencing tokens, as `acquire.lua` does it on the server.
 //!
-//! A number is a count that is kept at or above the clock in microseconds. While the server keeps the count, the stored
-//! part makes it rise, whatever the clocks do. When the server lost it (a failover, an eviction, a flush), the clock part
-//! makes it rise, provided that the clocks involved differ by less than the time since the last grant.
+//! A number is a count that is kept at or above the server's clock in microseconds. While the server keeps the count, the
+//! stored part makes it rise, whatever the clocks do. When the server lost it (an eviction, a flush), or has an older one
+//! (a failover to a replica that lagged behind), its clock makes it rise, provided that this clock has passed the number
+//! that was given out last: that of the server which gave it, or that of a client which was ahead of it, by [`MAX_LEAD`] at
+//! most. A client whose clock is behind takes no part in that.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -25,12 +27,10 @@ fn micros(duration: Duration) -> u64 {
 /// The next token number: what the server answers to `proposal` when its clock shows `now` and it keeps `stored`.
 #[must_use]
 pub fn next(stored: Option<u64>, proposal: u64, now: u64) -> u64 {
-    let proposal = proposal.min(now.saturating_add(micros(MAX_LEAD)));
-    match stored {
-        Some(stored) => proposal.max(stored.saturating_add(1)),
-        // A client whose clock is behind must not start below what was given out and lost.
-        None => proposal.max(now),
-    }
+    // What is stored may lag behind what was given out, so neither it nor a client whose clock is behind may keep a number
+    // below the clock.
+    let number = proposal.min(now.saturating_add(micros(MAX_LEAD))).max(now);
+    stored.map_or(number, |stored| number.max(stored.saturating_add(1)))
 }
 
 /// When, in microseconds of the server's clock, a counter that stands at `number` may be forgotten: from then on the
@@ -82,13 +82,20 @@ mod tests {
         }
 
         #[test]
-        fn it_rises_by_the_clock_when_the_stored_part_was_lost(
+        fn it_rises_by_the_clock_when_the_stored_part_was_lost_or_lags_behind(
             then in MICROS, lead in 0..59_000_000_u64, slow in 0..1_000_000_u64, margin in 1..1_000_000_u64, proposal: u64,
+            lag in prop::option::of(1..600_000_000_u64),
         ) {
-            // The grant that was lost: its client's clock led by `lead`. The new server's clock is behind by `slow`.
+            // The grant that was lost: its client's clock led by `lead`. The new server's clock is behind by `slow`, and its
+            // counter, if it has one, is older than that grant.
             let first = next(None, then + lead, then);
             let passed = lead + slow + margin;
-            prop_assert!(next(None, proposal, then + passed - slow) > first);
+            prop_assert!(next(lag.map(|lag| first - lag), proposal, then + passed - slow) > first);
+        }
+
+        #[test]
+        fn it_is_never_below_the_clock(stored in prop::option::of(MICROS), proposal: u64, now in MICROS) {
+            prop_assert!(next(stored, proposal, now) >= now);
         }
 
         #[test]

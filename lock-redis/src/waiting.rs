@@ -1,4 +1,4 @@
-//! Waiting: subscribed to releases, with the holder's remaining ttl as the fallback.
+//! Waiting: subscribed to releases, with the holder's remaining ttl as the fallback, or a few seconds where that is longer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -99,13 +99,12 @@ impl Redis {
             match self.try_in_line(wanted, place, stop).await {
                 Ok(Tried::Granted(granted)) => {
                     front.failing_since = None;
-                    front.held = changes.and_then(|changes| held_by_us(&granted, changes));
+                    front.held = changes.and_then(|changes| self.held_by_us(&granted, changes));
                     return Ok(granted);
                 }
                 Ok(Tried::Held(left) | Tried::InLine { at: InLine { left, .. }, .. }) => {
                     front.failing_since = None;
-                    let look_again = left.map_or(WITHOUT_EXPIRY, |left| left.saturating_add(GRAIN));
-                    let look_again = self.clock().now().saturating_add(look_again);
+                    let look_again = self.clock().now().saturating_add(self.unheard(left));
                     match changes {
                         Some(changes) => {
                             front.held = Some(SeenHeld { changes, look_again, keeps_out: Some(wanted.kind) });
@@ -213,17 +212,30 @@ impl Redis {
         }
     }
 
+    /// After a grant of the lock to one of this client the next in line need not ask: it is held, and the release will be
+    /// published. Beside a reader, or a permit, it may come in at once.
+    fn held_by_us(&self, granted: &Granted, changes: u64) -> Option<SeenHeld> {
+        let look_again = granted.sent_at.saturating_add(self.unheard(Some(granted.holding.ttl)));
+        (granted.holding.kind == Kind::Alone).then_some(SeenHeld { changes, look_again, keeps_out: None })
+    }
+
+    /// After how long to look again, if nothing is heard of a lock that its holder still has for this long.
+    fn unheard(&self, left: Option<Duration>) -> Duration {
+        unheard(left, self.longest_silence(), fastrand::f64())
+    }
+
     pub(crate) fn out(&self) -> Error {
         let limit = self.servers().config().outage_limit();
         Error::no_answer(self.url(), format!("nothing has succeeded on it for {limit:?}"))
     }
 }
 
-/// After a grant of the lock to one of this client the next in line need not ask: it is held, and the release will be
-/// published. Beside a reader, or a permit, it may come in at once.
-fn held_by_us(granted: &Granted, changes: u64) -> Option<SeenHeld> {
-    let look_again = granted.sent_at.saturating_add(granted.holding.ttl);
-    (granted.holding.kind == Kind::Alone).then_some(SeenHeld { changes, look_again, keeps_out: None })
+/// After how long to look again at a lock that its holder has for this long, `None` without an end: when that ends, and
+/// earlier should it be long, because a release may not be heard of (somebody deleted the key, or may not publish). Of many
+/// who wait not all look at once.
+fn unheard(left: Option<Duration>, longest: Duration, chance: f64) -> Duration {
+    let left = left.map_or(WITHOUT_EXPIRY, |left| left.saturating_add(GRAIN));
+    left.min(longest.mul_f64(1.0 - chance / 4.0))
 }
 
 /// How long to hold back after a release that so many clients heard of. A few try at once; the others leave it to them,
@@ -247,6 +259,16 @@ mod tests {
         #[test]
         fn a_few_listeners_all_try_at_once(listeners in 0..=5_u64, chance in 0.0..1.0_f64, share in 0.0..1.0_f64) {
             prop_assert_eq!(hold_back(listeners, chance, share), Duration::ZERO);
+        }
+
+        #[test]
+        fn one_who_hears_nothing_looks_within_the_limit_and_not_long_before_it(
+            left in proptest::option::of(0..86_400_000_u64), longest in 100..86_400_000_u64, chance in 0.0..1.0_f64,
+        ) {
+            let (left, longest) = (left.map(Duration::from_millis), Duration::from_millis(longest));
+            let ends = left.map_or(WITHOUT_EXPIRY, |left| left + GRAIN);
+            let unheard = unheard(left, longest, chance);
+            prop_assert!(unheard <= longest && unheard <= ends && unheard >= ends.min(longest.mul_f64(0.74)));
         }
 
         #[test]

@@ -318,6 +318,19 @@ async fn a_key_of_another_type_or_without_expiry_is_a_foreign_holder_until_it_is
 }
 
 #[tokio::test]
+async fn a_waiter_looks_by_itself_within_the_limit_however_long_the_holder_still_has_it() {
+    let mut server = server().await;
+    let locks = connect(server.patient().with_look_again(Duration::from_secs(1))).await;
+    server.ask::<()>(&["SET", "{lock:a}", "somebody", "PX", "86400000"]).await;
+    let mutex = locks.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    server.until_somebody_waits("a").await;
+    // Nobody publishes this.
+    server.ask::<()>(&["DEL", keys("a").lock()]).await;
+    soon(waiting).await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_waiter_takes_over_when_the_lease_of_a_dead_holder_ends() {
     let mut server = server().await;
     let locks = server.locks().await;

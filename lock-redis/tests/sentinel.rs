@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{LIMIT, connect, keys, renewed, soon};
 use guide::{FalseSentinel, SERVICE};
 use lock_core::{Error, Locks, Loss};
-use lock_lab::servers;
-use lock_redis::{Config, Redis, Sentinel, node::Address};
+use lock_lab::servers::{self, RedisOptions};
+use lock_redis::{Config, Redis, Sentinel, node::Address, token::MAX_LEAD};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -24,7 +24,21 @@ impl Pair {
     async fn start() -> Self {
         let start =
             async || servers::Redis::start_with(&["--save", "", "--repl-diskless-sync-delay", "0"]).await.unwrap();
-        let servers = [start().await, start().await];
+        Self::of([start().await, start().await]).await
+    }
+
+    /// With clocks that are ahead of the clients' by more than what is made up for by a client that is ahead.
+    async fn with_clocks_ahead() -> Self {
+        let start = async || {
+            let server = servers::Redis::start_as_told(RedisOptions::default().with_own_clock(true)).await.unwrap();
+            server.set_clock_ahead(10 * MAX_LEAD).unwrap();
+            () = server.ask("CONFIG SET", &["repl-diskless-sync-delay", "0"]).await.unwrap();
+            server
+        };
+        Self::of([start().await, start().await]).await
+    }
+
+    async fn of(servers: [servers::Redis; 2]) -> Self {
         let pair = Self { guide: FalseSentinel::naming(servers[0].port()).await, servers };
         pair.follow(1, 0).await;
         pair
@@ -138,6 +152,39 @@ async fn a_sentinel_that_names_a_replica_is_not_believed() {
 }
 
 #[tokio::test]
+async fn the_primary_of_the_highest_epoch_is_used_although_its_predecessor_answers_first_and_calls_itself_one() {
+    let pair = Pair::start().await;
+    // The old one was cut off from the others and does not know of it.
+    () = pair.servers[1].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
+    let (at_once, late) = (Duration::ZERO, Duration::from_millis(50));
+    let [old, new] = [0, 1].map(|server| pair.port(server));
+    let cut_off = FalseSentinel::naming(old).await.under(1, at_once);
+    let others = [FalseSentinel::naming(new).await.under(2, late), FalseSentinel::naming(new).await.under(2, late)];
+    let locks = connect(led_by(&[&cut_off, &others[0], &others[1]])).await;
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert!(pair.holder(1, "a").await.is_some() && pair.holder(0, "a").await.is_none());
+    guard.release().await.unwrap();
+    // As long as only one of them has heard of it, it is right all the same.
+    let locks = connect(led_by(&[&cut_off, &FalseSentinel::naming(old).await.under(1, at_once), &others[0]])).await;
+    let guard = locks.mutex("a").lock().await.unwrap();
+    assert!(pair.holder(1, "a").await.is_some() && pair.holder(0, "a").await.is_none());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn fewer_than_half_of_the_sentinels_are_not_believed() {
+    let pair = Pair::start().await;
+    let gone = || async {
+        let sentinel = FalseSentinel::naming(pair.port(0)).await;
+        sentinel.address()
+    };
+    let sentinel = |at: Vec<Address>| Config::sentinel(Sentinel::new(SERVICE, at));
+    let error = Redis::connect(sentinel(vec![pair.guide.address(), gone().await, gone().await])).await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("1 of 3 sentinels")), "{error}");
+    Redis::connect(sentinel(vec![pair.guide.address(), gone().await])).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_service_that_no_sentinel_knows_is_an_error_that_names_it() {
     let servers = servers::Sentinel::start().await.unwrap();
     let at = servers.sentinels().iter().map(|sentinel| Address::new("127.0.0.1", sentinel.port()));
@@ -166,7 +213,7 @@ async fn a_demoted_primary_grants_nothing_and_its_successor_is_found() {
 async fn one_who_waits_goes_on_at_the_successor_of_a_demoted_primary() {
     let pair = Pair::start().await;
     // So long that nobody would look by himself.
-    let config = pair.config().with_ttl(3 * LIMIT);
+    let config = pair.config().with_ttl(3 * LIMIT).with_look_again(3 * LIMIT);
     let (holder, waiter) = (connect(config.clone()).await, connect(config).await);
     soon(async {
         while pair.guide.listeners() < 2 {
@@ -202,6 +249,30 @@ async fn a_lock_that_the_new_primary_does_not_have_is_lost() {
     let after = soon(locks.mutex("a").lock()).await.unwrap();
     assert_eq!(soon(guard.lost()).await, Loss::TakenAway);
     assert!(after.is_valid() && after.token() > guard.token(), "{after:?} after {guard:?}");
+}
+
+#[tokio::test]
+async fn tokens_rise_over_a_failover_that_lost_the_latest_although_the_clients_clock_is_behind() {
+    let pair = Pair::with_clocks_ahead().await;
+    let token = async || {
+        // Each time another client: one knows what it was given itself.
+        let locks = connect(pair.config()).await;
+        let guard = soon(locks.mutex("a").lock()).await.unwrap();
+        let token = guard.token();
+        guard.release().await.unwrap();
+        token
+    };
+    let known_to_both = token().await;
+    pair.replicated(0).await;
+    () = pair.servers[1].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
+    let mut latest = known_to_both;
+    for _ in 0..3 {
+        latest = token().await;
+    }
+    pair.guide.name(pair.port(1));
+    pair.follow(0, 1).await;
+    let next = token().await;
+    assert!(next > latest, "{next:?} after {latest:?}, with the counter at {known_to_both:?}");
 }
 
 #[tokio::test]

@@ -3,14 +3,14 @@
 use lock::{Error, Guard, Locks};
 use lock_lab::servers::Sentinel;
 
-use crate::world::{LONG, within};
+use crate::world::{HEARD, LONG, within};
 
 /// One holds the lock and another one waits for it while a replica is promoted. Afterwards each of them is granted the
 /// lock in turn, as is one who comes only then: not only the one who held it before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_failover_not_only_the_old_holder_is_granted_the_lock() {
     let servers = Sentinel::start().await.expect("a primary, replicas and sentinels start");
-    let url = format!("{}?ttl={}ms&response_timeout=5s&connect_timeout=15s", servers.url(), LONG.as_millis());
+    let url = format!("{}?ttl={}ms&response_timeout=5s&connect_timeout=15s{HEARD}", servers.url(), LONG.as_millis());
     let connect = async || within("a connection", Locks::connect(&url)).await.unwrap();
     let (first, second) = (connect().await, connect().await);
     let mut held = first.mutex("a").lock().await.unwrap();

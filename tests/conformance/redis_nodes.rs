@@ -32,7 +32,10 @@ const LIMITS_PER_TTL: u32 = 4;
 const LONGEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long an outage is bridged where another server may take over. None does here.
-const FAILOVER_TIMEOUT: &str = "&failover_timeout=1s";
+const FAILOVER_TIMEOUT: &str = "&failover_timeout=1s&look_again=1h";
+
+/// Those who wait hear of a release, or not at all within the limits of the suite.
+const HEARD: &str = "&look_again=1h";
 
 /// One Redis server, the nodes of Redlock, or servers of which one takes another's place. One server is its own majority,
 /// and so is a primary.
@@ -65,7 +68,8 @@ enum Servers {
 impl RedisNodesFixture {
     pub(crate) async fn single() -> Result<Self, String> {
         let server = Redis::start().await.map_err(|error| error.to_string())?;
-        Self::of("redis", vec![server.port()], Servers::One(server)).await
+        let fixture = Self::of("redis", vec![server.port()], Servers::One(server)).await?;
+        Ok(Self { settings: HEARD, ..fixture })
     }
 
     /// One server, where those who wait stand in line.

@@ -12,10 +12,15 @@ pub(crate) const SLOTS: u16 = 16_384;
 /// In place of a shard: nobody has the slot.
 const NOBODY: u16 = u16::MAX;
 
-/// The slot of a key: by what stands between its first brace and the first closing one after it, if anything does.
-pub(crate) fn slot_of(key: &str) -> u16 {
+/// What stands between the first brace of a key and the first closing one after it, if anything does.
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
+    tag.filter(|tag| !tag.is_empty())
+}
+
+/// The slot of a key: that of its hash tag, or of all of it where it has none.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    let hashed = hash_tag(key).unwrap_or(key);
     crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % SLOTS
 }
 

@@ -11,12 +11,13 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Pipeline, RedisError, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
 use tokio::task::AbortHandle;
 
 use super::{
-    NodeError, Reach, Replicas, Script, ScriptCall,
-    route::{Address, Guide, Route, dial},
+    Eviction, FailureKind, NodeError, Reach, Replicas, Script, ScriptCall,
+    route::{Address, Guide, Route, accepted},
+    socket::{Ending, dial},
 };
 
 /// A connection. Clones share it; it closes when the last one is dropped.
@@ -38,6 +39,7 @@ struct Live {
     /// The scripts that were sent with their source.
     known: Mutex<HashSet<&'static str>>,
     driver: AbortHandle,
+    socket: Ending,
 }
 
 /// How many requests may wait for the socket to take them; further ones wait for these.
@@ -48,8 +50,21 @@ const WAITING_TO_BE_SENT: usize = 1_024;
 enum Greeting {
     /// The kernel of a server that stands still takes connections, too: only an answer shows that it is there.
     Ping,
-    /// Whoever named the server may be wrong, or late: only the server itself knows whether it is a primary.
+    /// Whoever named the server may be wrong, or late: only the server itself knows whether it is a primary. It says so
+    /// when it is greeted, which every user may do.
+    Hello,
+    /// Servers before Redis 6 only say it when they are asked.
     Role,
+}
+
+impl Greeting {
+    fn command(self) -> Cmd {
+        redis::cmd(match self {
+            Self::Ping => "PING",
+            Self::Hello => "HELLO",
+            Self::Role => "ROLE",
+        })
+    }
 }
 
 impl Connection {
@@ -66,29 +81,31 @@ impl Connection {
         clock.timeout(limit, opening).await.unwrap_or_else(|| Err(NodeError::connect_timed_out(limit)))
     }
 
-    /// Connects to the first server that is named as the primary and says so itself.
+    /// Connects to a server that is named as the primary and says so itself.
     async fn find(reach: &Arc<Reach>, guide: &dyn Guide) -> Result<Self, NodeError> {
-        enum Step {
-            Named(Result<Address, NodeError>),
-            Asked(Result<Connection, NodeError>),
-        }
-        let mut steps = FuturesUnordered::new();
-        steps.extend(guide.candidates().into_iter().map(|candidate| candidate.map(Step::Named).boxed()));
+        let mut candidates = guide.candidates().fuse();
+        let mut asked = FuturesUnordered::new();
         let mut tried = HashSet::new();
         let (mut nobody, mut refused) = (None, None);
-        while let Some(step) = steps.next().await {
-            match step {
-                Step::Asked(Ok(connection)) => return Ok(connection),
-                Step::Asked(Err(error)) => refused = Some(error),
-                Step::Named(Ok(address)) => {
-                    if tried.insert(address.clone()) {
-                        let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
-                        steps.push(async move { Step::Asked(Self::greet(reach, &at, Some(address)).await) }.boxed());
+        loop {
+            tokio::select! {
+                biased;
+                Some(answer) = asked.next() => match answer {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => refused = Some(error),
+                },
+                Some(named) = candidates.next(), if asked.is_empty() || !guide.is_in_order() => match named {
+                    Ok(address) => {
+                        if tried.insert(address.clone()) {
+                            let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
+                            asked.push(async move { Self::greet(reach, &at, Some(address)).await });
+                        }
                     }
-                }
-                // One that waiting may help is the better one to report.
-                Step::Named(Err(error)) if nobody.is_none() || error.is_temporary() => nobody = Some(error),
-                Step::Named(Err(_)) => {}
+                    // One that waiting may help is the better one to report.
+                    Err(error) if nobody.is_none() || error.is_temporary() => nobody = Some(error),
+                    Err(_) => {}
+                },
+                else => break,
             }
         }
         Err(refused.or(nobody).unwrap_or_else(NodeError::no_primary))
@@ -96,28 +113,51 @@ impl Connection {
 
     /// Connects to the server at `at`. One that was named as the primary under the name `announced` is asked whether it is.
     async fn greet(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
-        let greeting = if announced.is_some() { Greeting::Role } else { Greeting::Ping };
-        let greeted = Self::dial_and_greet(Arc::clone(&reach), at, announced.clone(), greeting).await;
-        let (connection, answer) = greeted.map_err(NodeError::not_connected)?;
-        if let Some(announced) = announced {
-            if !is_primary(&answer) {
-                return Err(NodeError::not_primary(&announced));
-            }
-            reach.found(&announced);
+        let connection =
+            Self::dial(Arc::clone(&reach), at, announced.clone()).await.map_err(NodeError::not_connected)?;
+        let Some(announced) = announced else {
+            connection.say(Greeting::Ping, at).await?;
+            return Ok(connection);
+        };
+        let is_primary = match connection.say(Greeting::Hello, at).await {
+            Ok(answer) => is_greeted_by_primary(&answer),
+            Err(error) if error.kind() == FailureKind::Unexpected => None,
+            Err(error) => return Err(error),
+        };
+        let is_primary = match is_primary {
+            Some(known) => known,
+            None => is_primary_role(&connection.say(Greeting::Role, at).await?),
+        };
+        if !is_primary {
+            return Err(NodeError::not_primary(&announced));
         }
+        reach.found(&announced);
         Ok(connection)
     }
 
-    async fn dial_and_greet(
-        reach: Arc<Reach>,
-        at: &Address,
-        announced: Option<Address>,
-        greeting: Greeting,
-    ) -> Result<(Self, Value), RedisError> {
+    /// Says that it is there, and asks in the same round trip whether locks are safe with the server's memory.
+    async fn say(&self, greeting: Greeting, at: &Address) -> Result<Value, NodeError> {
+        let mut burst = Pipeline::with_capacity(2);
+        burst.add_command(greeting.command()).add_command(Eviction::question());
+        let answers =
+            self.live.wire.clone().send_packed_commands(&burst, 0, 2).await.map_err(NodeError::not_connected)?;
+        let [answer, memory] = <[Value; 2]>::try_from(answers)
+            .map_err(|answers| NodeError::nonsense(&Value::Array(answers)).not_applied())?;
+        // Where this may not be asked, it is not known, and nobody is refused.
+        if let Value::BulkString(info) = memory
+            && let Some(eviction) = Eviction::of(&String::from_utf8_lossy(&info))
+        {
+            return Err(NodeError::evicting(at, eviction));
+        }
+        accepted(answer).map_err(NodeError::not_connected)
+    }
+
+    async fn dial(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, RedisError> {
         let stream = dial(at).await?;
+        let socket = stream.ending();
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
-        let (mut wire, driver) = MultiplexedConnection::new_with_config(&reach.user(), stream, config).await?;
+        let (wire, driver) = MultiplexedConnection::new_with_config(&reach.user(), stream, config).await?;
         let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
         let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&reach), address)));
@@ -130,16 +170,8 @@ impl Connection {
             }
         });
         let driver = driver.abort_handle();
-        let live = Live { wire: wire.clone(), reach, announced, broken, known: Mutex::default(), driver };
-        let connection = Self { live: Arc::new(live) };
-        let greeting = match greeting {
-            Greeting::Ping => redis::cmd("PING"),
-            Greeting::Role => redis::cmd("ROLE"),
-        };
-        match wire.send_packed_command(&greeting).await? {
-            Value::ServerError(error) => Err(error.into()),
-            answer => Ok((connection, answer)),
-        }
+        let live = Live { wire, reach, announced, broken, known: Mutex::default(), driver, socket };
+        Ok(Self { live: Arc::new(live) })
     }
 
     /// Runs `calls` in this order in one burst and gives each its answer. A script that the server does not have (any
@@ -204,6 +236,14 @@ impl Connection {
         }
     }
 
+    /// Ends it for all who have it: when this returns, nothing that was sent on it and has not arrived ever will. What is
+    /// under way on it remains without an answer.
+    pub(crate) fn end(&self) {
+        self.give_up();
+        self.live.socket.end();
+        self.live.driver.abort();
+    }
+
     fn is_new(&self, script: &'static Script) -> bool {
         self.live.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
     }
@@ -223,12 +263,20 @@ impl Connection {
                 let acknowledged = if replicas.is_some() { values.pop() } else { None }.unwrap_or(Value::Nil);
                 return (values.into_iter().map(sort_out).collect(), sort_out(acknowledged));
             }
-            Some(Ok(values)) => NodeError::nonsense(&Value::Array(values)),
-            Some(Err(error)) => NodeError::broken(error),
+            Some(Ok(values)) => {
+                self.end();
+                NodeError::nonsense(&Value::Array(values))
+            }
+            Some(Err(error)) => {
+                // Broken on this side, too: the same request may be sent again on another connection.
+                self.end();
+                NodeError::broken(error)
+            }
             None => NodeError::timed_out(limit),
         };
         // After a request without an answer the next answer might be taken for the wrong one, or never come. However much
-        // is sent after it, only what was received says that a server is there.
+        // is sent after it, only what was received says that a server is there. Those who have requests under way on it may
+        // still be answered: it is ended when it has a successor.
         self.give_up();
         (vec![Err(failure.clone()); commands.len()], Err(failure))
     }
@@ -249,6 +297,7 @@ impl Connection {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        self.socket.end();
         self.driver.abort();
     }
 }
@@ -305,8 +354,35 @@ fn is_missing(answer: &Result<Value, NodeError>) -> bool {
     answer.as_ref().is_err_and(NodeError::is_missing_script)
 }
 
+/// Whether a server says in its greeting that it is a primary; `None` when it does not say.
+fn is_greeted_by_primary(hello: &Value) -> Option<bool> {
+    let Value::Array(parts) = hello else { return None };
+    let mut pairs = parts.chunks_exact(2);
+    let role = pairs.find(|pair| matches!(&pair[0], Value::BulkString(key) if key == b"role"))?;
+    Some(matches!(&role[1], Value::BulkString(role) if role == b"master"))
+}
+
 /// Whether a server says of itself that it is a primary.
-fn is_primary(role: &Value) -> bool {
+fn is_primary_role(role: &Value) -> bool {
     let Value::Array(parts) = role else { return false };
     matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_says_whether_it_is_a_primarys() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let hello = |role: &str| {
+            let head = ["server", "redis", "mode", "role", "role", role, "modules"].map(bulk);
+            Value::Array(head.into_iter().chain([Value::Array(Vec::new())]).collect())
+        };
+        assert_eq!(is_greeted_by_primary(&hello("master")), Some(true));
+        assert_eq!(is_greeted_by_primary(&hello("replica")), Some(false));
+        for other in [Value::Nil, Value::Array(vec![bulk("role")]), Value::Array(vec![bulk("server"), bulk("role")])] {
+            assert_eq!(is_greeted_by_primary(&other), None, "{other:?}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use lock_core::Source;
 use redis::{RedisError, ServerError};
 
 use super::{
+    Eviction,
     lane::Replicas,
     route::{Address, Redirect},
 };
@@ -26,6 +27,8 @@ pub struct Failure {
     pub kind: FailureKind,
     reason: String,
     source: Option<Arc<RedisError>>,
+    /// Settings of a server that are a danger to locks, and which one it is.
+    eviction: Option<(Address, Eviction)>,
 }
 
 /// Kinds of failures.
@@ -51,8 +54,16 @@ pub enum FailureKind {
     Unacknowledged,
     /// The credentials are wrong or do not suffice.
     Denied,
+    /// The server deletes keys when it is short of memory, and locks with them.
+    Evicting,
     /// Any other error of the server, or an answer that is none of this library's scripts'.
     Unexpected,
+}
+
+impl Failure {
+    fn new(kind: FailureKind, reason: String, source: Option<RedisError>) -> Self {
+        Self { kind, reason, source: source.map(Arc::new), eviction: None }
+    }
 }
 
 impl NodeError {
@@ -79,7 +90,10 @@ impl NodeError {
     /// Whether the same may succeed in a moment.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
-        !matches!(self.kind(), FailureKind::WrongType | FailureKind::Denied | FailureKind::Unexpected)
+        {
+            use FailureKind::{Denied, Evicting, Unexpected, WrongType};
+            !matches!(self.kind(), WrongType | Denied | Evicting | Unexpected)
+        }
     }
 
     /// Whether another connection may do better than this one.
@@ -91,6 +105,9 @@ impl NodeError {
     #[must_use]
     pub fn into_error(self, url: &str) -> lock_core::Error {
         let (Self::NotApplied(failure) | Self::Unknown(failure)) = self;
+        if let Some((server, eviction)) = failure.eviction {
+            return eviction.into_error(&server.to_string());
+        }
         match failure.source {
             Some(source) => lock_core::Error::unavailable(url, failure.reason, Box::new(source) as Source),
             None => lock_core::Error::no_answer(url, failure.reason),
@@ -105,22 +122,31 @@ impl NodeError {
                 None => FailureKind::Connection,
             },
         };
-        Self::NotApplied(Failure { kind, reason: "connecting failed".into(), source: Some(Arc::new(error)) })
+        Self::NotApplied(Failure::new(kind, "connecting failed".into(), Some(error)))
     }
 
     pub(crate) fn connect_timed_out(limit: Duration) -> Self {
         let reason = format!("no connection within {limit:?}");
-        Self::NotApplied(Failure { kind: FailureKind::TimedOut, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::TimedOut, reason, None))
+    }
+
+    /// The server may delete locks.
+    pub(crate) fn evicting(address: &Address, eviction: Eviction) -> Self {
+        let reason = format!("{address} deletes keys when it is short of memory: {eviction}");
+        Self::NotApplied(Failure {
+            eviction: Some((address.clone(), eviction)),
+            ..Failure::new(FailureKind::Evicting, reason, None)
+        })
     }
 
     pub(crate) fn no_primary() -> Self {
         let reason = "nobody is left to ask which server is the primary".into();
-        Self::NotApplied(Failure { kind: FailureKind::Connection, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::Connection, reason, None))
     }
 
     pub(crate) fn cluster_is_down(address: &Address) -> Self {
         let reason = format!("{address} is cut off from its cluster, or a part of that is missing");
-        Self::NotApplied(Failure { kind: FailureKind::ReadOnly, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::ReadOnly, reason, None))
     }
 
     /// The primary has it, and too few replicas.
@@ -129,7 +155,7 @@ impl NodeError {
         let reason = format!(
             "min_replicas={count}: {acknowledged} of {count} replicas acknowledged it within {within:?} (replica_timeout)"
         );
-        Self::NotApplied(Failure { kind: FailureKind::Unacknowledged, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::Unacknowledged, reason, None))
     }
 
     /// Where a server of a cluster says that the keys are.
@@ -140,34 +166,43 @@ impl NodeError {
     /// A server was named as the primary, and says that it is none.
     pub(crate) fn not_primary(address: &Address) -> Self {
         let reason = format!("{address} was named as the primary and is none");
-        Self::NotApplied(Failure { kind: FailureKind::ReadOnly, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::ReadOnly, reason, None))
+    }
+
+    /// So few sentinels answer that they may be those who were cut off from the others.
+    pub(crate) fn too_few_sentinels(service: &str, answers: usize, asked: usize, needed: usize) -> Self {
+        let reason =
+            format!("{answers} of {asked} sentinels name the primary of {service:?}, and at least {needed} must");
+        Self::NotApplied(Failure::new(FailureKind::Connection, reason, None))
     }
 
     /// Those who were asked for the primary answer, and know of none.
     pub(crate) fn unknown_service(service: &str) -> Self {
         let reason = format!("the sentinels know no service {service:?}");
-        Self::NotApplied(Failure { kind: FailureKind::Unexpected, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::Unexpected, reason, None))
     }
 
     pub(crate) fn timed_out(limit: Duration) -> Self {
         let reason = format!("no answer within {limit:?}");
-        Self::Unknown(Failure { kind: FailureKind::TimedOut, reason, source: None })
+        Self::Unknown(Failure::new(FailureKind::TimedOut, reason, None))
     }
 
     pub(crate) fn broken(error: RedisError) -> Self {
         let reason = "the connection broke".into();
-        Self::Unknown(Failure { kind: FailureKind::Connection, reason, source: Some(Arc::new(error)) })
+        Self::Unknown(Failure::new(FailureKind::Connection, reason, Some(error)))
     }
 
     pub(crate) fn closed() -> Self {
         let reason = "the connection was closed".into();
-        Self::NotApplied(Failure { kind: FailureKind::Connection, reason, source: None })
+        Self::NotApplied(Failure::new(FailureKind::Connection, reason, None))
     }
 
     pub(crate) fn refused(error: ServerError) -> Self {
-        let (kind, applied) = sort(error.code());
-        let reason = format!("the server refused it with {}", error.code());
-        let failure = Failure { kind, reason, source: Some(Arc::new(error.into())) };
+        let code = raised(&error).unwrap_or(error.code());
+        // A command that the user may not give may stand behind others in a script.
+        let (kind, applied) = if is_denied_in_script(&error) { (FailureKind::Denied, true) } else { sort(code) };
+        let reason = format!("the server refused it with {code}");
+        let failure = Failure::new(kind, reason, Some(error.into()));
         if applied { Self::Unknown(failure) } else { Self::NotApplied(failure) }
     }
 
@@ -186,8 +221,27 @@ impl NodeError {
     #[must_use]
     pub fn nonsense(answer: &redis::Value) -> Self {
         let reason = format!("the server answered {answer:?}");
-        Self::Unknown(Failure { kind: FailureKind::Unexpected, reason, source: None })
+        Self::Unknown(Failure::new(FailureKind::Unexpected, reason, None))
     }
+}
+
+/// The code of an error that a script ended with, where the server wraps it in another one, as up to Redis 6.2:
+/// `ERR Error running script (call to f_…): @user_script:2: @user_script: 2: -READONLY You can't write …`.
+fn raised(error: &ServerError) -> Option<&str> {
+    let details = error.details().filter(|_| error.code() == "ERR")?;
+    let (_, raised) = details.split_once("@user_script:")?;
+    // The line, once as the error handler of the server writes it, and once more where the server itself raised it.
+    let raised = raised.rsplit_once("@user_script:").map_or(raised, |(_, raised)| raised);
+    let (line, raised) = raised.split_once(": ")?;
+    let code = raised.trim_start_matches('-').split(' ').next()?;
+    let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_uppercase());
+    (is_code && line.trim().parse::<u32>().is_ok()).then_some(code)
+}
+
+/// Whether a script was ended because its user may not give one of its commands, or not on that key.
+fn is_denied_in_script(error: &ServerError) -> bool {
+    let said = |text| error.details().is_some_and(|details| details.contains(text));
+    said("The user executing the script can't") || said("ACL failure in script")
 }
 
 /// What an error code means, and whether a script may have changed something before it was raised. The server raises
@@ -229,11 +283,7 @@ mod tests {
     use super::*;
 
     fn refused(code: &str) -> NodeError {
-        let line = format!("-{code} 7 127.0.0.1:6379\r\n");
-        let redis::Value::ServerError(error) = redis::parse_redis_value(line.as_bytes()).unwrap() else {
-            panic!("{line:?} is no error");
-        };
-        NodeError::refused(error)
+        answered(&format!("{code} 7 127.0.0.1:6379"))
     }
 
     #[test]
@@ -254,6 +304,59 @@ mod tests {
             let said = (error.kind(), error.is_unknown(), error.is_temporary(), error.wants_new_connection());
             assert_eq!(said, (kind, false, true, elsewhere), "{code}");
         }
+    }
+
+    fn answered(line: &str) -> NodeError {
+        let redis::Value::ServerError(error) = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap()
+        else {
+            panic!("{line:?} is no error");
+        };
+        NodeError::refused(error)
+    }
+
+    /// As Redis 6.2.14 says them.
+    #[test]
+    fn an_error_that_an_old_server_wraps_in_another_one_is_what_the_script_ended_with() {
+        use FailureKind::{Busy, Denied, OutOfMemory, ReadOnly, Unexpected, WrongType};
+        let call = "ERR Error running script (call to f_f40ea01e4442df015067d61c36badbc343603ed1): @user_script:2: ";
+        for (raised, kind, may_have_run) in [
+            ("@user_script: 2: -READONLY You can't write against a read only replica. ", ReadOnly, false),
+            ("@user_script: 2: -NOREPLICAS Not enough good replicas to write. ", ReadOnly, false),
+            (
+                "@user_script: 12: -MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. ",
+                ReadOnly,
+                false,
+            ),
+            ("@user_script: 2: -OOM command not allowed when used memory > 'maxmemory'. ", OutOfMemory, false),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", WrongType, false),
+            ("-BUSY Redis is busy running a script.", Busy, false),
+            ("@user_script: 2: The user executing the script can't run this command or subcommand", Denied, true),
+            (
+                "@user_script: 1: The user executing the script can't access at least one of the keys mentioned in the command arguments",
+                Denied,
+                true,
+            ),
+            ("attempt to index a nil value", Unexpected, true),
+            ("ERR value is not an integer or out of range", Unexpected, true),
+            ("@user_script: 2: ", Unexpected, true),
+        ] {
+            let error = answered(&format!("{call}{raised}"));
+            assert_eq!((error.kind(), error.is_unknown()), (kind, may_have_run), "{raised}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_a_user_may_not_give_may_stand_behind_others_in_a_script() {
+        let said = [
+            "ERR The user executing the script can't run this command or subcommand script: f40e, on @user_script:2.",
+            "NOPERM ACL failure in script: User u has no permissions to run the 'set' command script: f40e, on @user_script:2.",
+        ];
+        for said in said {
+            let error = answered(said);
+            assert!(error.kind() == FailureKind::Denied && error.is_unknown(), "{said}");
+        }
+        let error = answered("NOPERM this user has no permissions to run the 'evalsha' command");
+        assert!(error.kind() == FailureKind::Denied && !error.is_unknown());
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
-use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
-use tokio::net::TcpStream;
 
-use super::NodeError;
+use super::{NodeError, socket::dial};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,8 +79,12 @@ impl FromStr for AddressMap {
 /// Knows whom to ask which server is the primary. What it is told may be out of date: a server that is named is asked
 /// itself, before anything else is sent to it.
 pub(crate) trait Guide: Send + Sync {
-    /// The questions to ask, all at once; each is answered with the address of a server that may be the primary.
-    fn candidates(&self) -> Vec<BoxFuture<'static, Result<Address, NodeError>>>;
+    /// Asks, and gives the addresses of servers that may be the primary as they come.
+    fn candidates(&self) -> BoxStream<'static, Result<Address, NodeError>>;
+
+    /// Whether the first of them that says so itself is the one, however long it takes to answer; else whichever answers
+    /// first.
+    fn is_in_order(&self) -> bool;
 
     /// Where a server is reached that announces itself as `address`.
     fn addresses(&self) -> &AddressMap;
@@ -97,14 +100,7 @@ pub(super) enum Route {
     Followed(Arc<dyn Guide>),
 }
 
-/// Opens the socket, without the delay that waits for more to send: a request is a whole.
-pub(crate) async fn dial(address: &Address) -> Result<TcpStream, RedisError> {
-    let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-/// Asks a few questions at once, on a connection of its own. Has no limit of its own.
+/// Asks a few questions at once, on a connection of its own. Has no limit of its own. Each answer may be a refusal.
 pub(crate) async fn ask_once(
     address: &Address,
     user: RedisConnectionInfo,
@@ -120,11 +116,15 @@ pub(crate) async fn ask_once(
         answers = wire.send_packed_commands(&burst, 0, questions.len()) => answers?,
         () = driver => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
     };
-    let refused = |answer| match answer {
+    Ok(answers)
+}
+
+/// An answer that is none, as an error.
+pub(crate) fn accepted(answer: Value) -> Result<Value, RedisError> {
+    match answer {
         Value::ServerError(error) => Err(error.into()),
         answer => Ok(answer),
-    };
-    answers.into_iter().map(refused).collect()
+    }
 }
 
 /// What a server of a cluster says about keys that it does not have.

@@ -1,21 +1,32 @@
 //! Sentinels: they know which server is the primary of a service, and say when that changes.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    StreamExt, TryStreamExt,
+    stream::{self, BoxStream, FuturesUnordered},
+};
 use lock_core::Clock;
 use redis::Value;
 use tokio::{runtime::Handle, task::AbortHandle};
 
-use super::{Address, AddressMap, Guide, Node, NodeConfig, NodeError, ask_once};
+use super::{
+    Address, AddressMap, Guide, Node, NodeConfig, NodeError,
+    election::{Election, Named},
+    route::{accepted, ask_once},
+};
 
 /// The channel on which sentinels say that a service has another primary.
 const SWITCHED: &str = "+switch-master";
 
+/// How long the others are waited for when more than half of the sentinels name the same: one of them may know of a later
+/// primary.
+const AGREED: Duration = Duration::from_millis(100);
+
 /// Those who are asked for the primary of one service.
 ///
-/// All are asked at once, and the first answer counts, provided that the server that it names says itself that it is a
-/// primary: a sentinel that was cut off goes on naming the one that it knew.
+/// All are asked at once. A sentinel that was cut off goes on naming the primary that it knew, and that one may go on saying
+/// so itself: what is named under the highest epoch counts, by the most of them, and at least half of them have to answer.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
     shared: Arc<Shared>,
@@ -25,6 +36,7 @@ struct Shared {
     service: String,
     sentinels: Vec<NodeConfig>,
     addresses: AddressMap,
+    clock: Clock,
 }
 
 /// Listens to what sentinels say by themselves, until it is dropped.
@@ -33,24 +45,27 @@ pub(crate) struct Listening(AbortHandle);
 
 impl Sentinels {
     /// Those who know `service`; what they say of addresses is read by `addresses`.
-    pub(crate) fn new(service: String, sentinels: Vec<NodeConfig>, addresses: AddressMap) -> Self {
-        Self { shared: Arc::new(Shared { service, sentinels, addresses }) }
+    pub(crate) fn new(service: String, sentinels: Vec<NodeConfig>, addresses: AddressMap, clock: Clock) -> Self {
+        Self { shared: Arc::new(Shared { service, sentinels, addresses, clock }) }
     }
 
     /// Has `node` look for its primary as soon as a sentinel says that there is another one. It would find out by itself,
     /// later: nothing relies on this.
-    pub(crate) fn tell(&self, node: &Node, clock: Clock, runtime: &Handle) -> Listening {
-        Listening(runtime.spawn(listen(Arc::clone(&self.shared), node.clone(), clock, runtime.clone())).abort_handle())
+    pub(crate) fn tell(&self, node: &Node, runtime: &Handle) -> Listening {
+        Listening(runtime.spawn(listen(Arc::clone(&self.shared), node.clone(), runtime.clone())).abort_handle())
     }
 }
 
 impl Guide for Sentinels {
-    fn candidates(&self) -> Vec<BoxFuture<'static, Result<Address, NodeError>>> {
-        let ask = |at: usize| {
-            let shared = Arc::clone(&self.shared);
-            async move { shared.ask(at).await }.boxed()
-        };
-        (0..self.shared.sentinels.len()).map(ask).collect()
+    fn candidates(&self) -> BoxStream<'static, Result<Address, NodeError>> {
+        let shared = Arc::clone(&self.shared);
+        let elected = stream::once(async move { shared.elect().await });
+        elected.map(|elected| elected.map(|ranking| stream::iter(ranking.into_iter().map(Ok)))).try_flatten().boxed()
+    }
+
+    /// Several are named only where sentinels contradict each other: the one that most name is asked first.
+    fn is_in_order(&self) -> bool {
+        true
     }
 
     fn addresses(&self) -> &AddressMap {
@@ -59,25 +74,77 @@ impl Guide for Sentinels {
 }
 
 impl Shared {
-    async fn ask(&self, at: usize) -> Result<Address, NodeError> {
-        let sentinel = &self.sentinels[at];
-        let mut question = redis::cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let answers = ask_once(&Address::new(&sentinel.host, sentinel.port), sentinel.user(), &[question]).await;
-        match answers.map_err(NodeError::not_connected)?.as_slice() {
-            [Value::Nil] => Err(NodeError::unknown_service(&self.service)),
-            answers => {
-                let address = answers.first().and_then(address);
-                address.ok_or_else(|| NodeError::nonsense(&Value::Array(answers.to_vec())).not_applied())
+    /// Asks all sentinels. Waits for those that do not answer only as long as the others have not agreed.
+    async fn elect(&self) -> Result<Vec<Address>, NodeError> {
+        let (clock, sentinels) = (self.clock, &self.sentinels);
+        let limit = sentinels.first().map_or(AGREED, |first| first.connect_timeout) / 2;
+        let mut until = clock.now().saturating_add(limit);
+        let mut election = Election::among(sentinels.len());
+        let mut failure = None;
+        let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = asked.next() => answer,
+                () = clock.sleep_until(until) => None,
+            };
+            match answer {
+                Some(Ok(named)) => election.answered(named),
+                // One that waiting may help is the better one to report.
+                Some(Err(error)) if failure.is_none() || error.is_temporary() => failure = Some(error),
+                Some(Err(_)) => {}
+                None => break,
+            }
+            if election.is_agreed() {
+                until = until.min(clock.now().saturating_add(AGREED));
+            }
+        }
+        let (answers, needed) = (election.answers(), election.needed());
+        election.ranking().ok_or_else(|| match failure {
+            Some(failure) if answers == 0 => failure,
+            _ => NodeError::too_few_sentinels(&self.service, answers, sentinels.len(), needed),
+        })
+    }
+
+    async fn ask(&self, sentinel: &NodeConfig) -> Result<Named, NodeError> {
+        let question = |what: &str| {
+            let mut question = redis::cmd("SENTINEL");
+            question.arg(what).arg(&self.service);
+            question
+        };
+        // The first is right a moment earlier when it switches; the second one tells the epoch, to whom it may.
+        let questions = ["GET-MASTER-ADDR-BY-NAME", "MASTER"].map(question);
+        let at = Address::new(&sentinel.host, sentinel.port);
+        let answers = ask_once(&at, sentinel.user(), &questions).await.map_err(NodeError::not_connected)?;
+        let [named, master] = answers.as_slice() else {
+            return Err(NodeError::nonsense(&Value::Array(answers)).not_applied());
+        };
+        match accepted(named.clone()).map_err(NodeError::not_connected)? {
+            Value::Nil => Err(NodeError::unknown_service(&self.service)),
+            named => {
+                let address = address(&named).ok_or_else(|| NodeError::nonsense(&named).not_applied())?;
+                Ok(Named { address, epoch: epoch(master) })
             }
         }
     }
 }
 
+/// Reads the epoch in what a sentinel says of a primary: names and values in turn.
+fn epoch(answer: &Value) -> Option<u64> {
+    let Value::Array(parts) = answer else { return None };
+    let said = parts.chunks_exact(2).find(|pair| text(&pair[0]) == Some("config-epoch"))?;
+    text(&said[1])?.parse().ok()
+}
+
+fn text(value: &Value) -> Option<&str> {
+    let Value::BulkString(bytes) = value else { return None };
+    std::str::from_utf8(bytes).ok()
+}
+
 fn address(answer: &Value) -> Option<Address> {
     let Value::Array(parts) = answer else { return None };
-    let [Value::BulkString(host), Value::BulkString(port)] = parts.as_slice() else { return None };
-    Some(Address::new(std::str::from_utf8(host).ok()?, std::str::from_utf8(port).ok()?.parse().ok()?))
+    let [host, port] = parts.as_slice() else { return None };
+    Some(Address::new(text(host)?, text(port)?.parse().ok()?))
 }
 
 /// Reads `<service> <old host> <old port> <new host> <new port>`.
@@ -91,7 +158,8 @@ fn switched(service: &str, message: &[u8]) -> Option<Address> {
 }
 
 /// Listens to one sentinel, and to the next one when nothing works on it.
-async fn listen(shared: Arc<Shared>, node: Node, clock: Clock, runtime: Handle) {
+async fn listen(shared: Arc<Shared>, node: Node, runtime: Handle) {
+    let clock = shared.clock;
     for sentinel in shared.sentinels.iter().cycle() {
         let (told, service) = (node.clone(), shared.service.clone());
         let listener = move |message: &[u8]| {
@@ -155,6 +223,15 @@ mod tests {
         assert_eq!(address(&Value::Array(vec![bulk("::1"), bulk("7")])), Some(Address::new("::1", 7)));
         for answer in [vec![], vec![bulk("h")], vec![bulk("h"), bulk("x")], vec![bulk("h"), Value::Int(7)]] {
             assert_eq!(address(&Value::Array(answer)), None);
+        }
+    }
+    #[test]
+    fn the_epoch_is_read_wherever_it_stands() {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let said = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
+        assert_eq!(epoch(&said(&["name", "config-epoch", "config-epoch", "7", "quorum", "2"])), Some(7));
+        for words in [&[][..], &["config-epoch"], &["config-epoch", "x"], &["name", "config-epoch"]] {
+            assert_eq!(epoch(&said(words)), None, "{words:?}");
         }
     }
 }

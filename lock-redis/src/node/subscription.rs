@@ -23,7 +23,8 @@ use super::{
     NodeError,
     connection::Connection,
     reach::Reach,
-    route::{Address, Route, dial},
+    route::{Address, Route},
+    socket::dial,
 };
 
 /// For how long, at least, a channel is kept after its last listener left: a busy lock does not subscribe over and over,

@@ -13,6 +13,7 @@ local function held(left)
   -- Not for an attempt whose undo was here before it: nobody would take the note back.
   if writer and ARGV[10] ~= '2' and redis.call('EXISTS', tombstone) == 0 then
     local now, ms = clock()
+    read_members(writers, writing)
     announce(writers, writing, writer, now - tonumber(ARGV[8]) * 1000, ms, tonumber(ARGV[9]))
   end
   return {'held', left}
@@ -54,6 +55,10 @@ if not is_clear then
   end
 end
 
+-- One who does not wait, or who was never refused, leaves these alone.
+if writer and (ARGV[10] ~= '0' or ARGV[11]) then
+  read_members(writers, writing)
+end
 local number = next_number(token, ARGV[3], now)
 local text = digits(number)
 redis.call('SET', lock, value, 'PX', ttl)

@@ -12,6 +12,8 @@ if redis.pcall('GET', lock) ~= value then
   end
   return 0
 end
+read_members(readers, reading)
+local lost = redis.call('GET', delayed)
 local stored = redis.call('HMGET', token, 'held', 'since', 'payload')
 -- The number that it was granted stays; without it (somebody emptied the counter) it is not the same holding.
 if not stored[1] then
@@ -19,7 +21,7 @@ if not stored[1] then
 end
 enter(readers, reading, value, ms + ttl + delay, holder_note(stored[1], stored[2] or now, delay, '0', stored[3] or ''))
 redis.call('DEL', lock)
-if redis.call('GET', delayed) == value then
+if lost == value then
   redis.call('DEL', delayed)
 end
 redis.call('HDEL', token, 'held', 'value', 'payload', 'since')

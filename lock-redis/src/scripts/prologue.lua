@@ -12,14 +12,16 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- The number of the next grant: max(stored + 1, proposal). See token.rs, which is tested against this.
+-- The number of the next grant: max(proposal, stored + 1, clock). See token.rs, which is tested against this.
 local function next_number(token, proposal, now)
-  local number = math.min(tonumber(proposal), now + 60000000)
+  -- A client whose clock is ahead cannot push the numbers away for good. One whose clock is behind takes no part: what is
+  -- stored may lag behind what was given out, after a failover, and then only the clock says how far that had come.
+  local number = math.max(math.min(tonumber(proposal), now + 60000000), now)
   local stored = tonumber(redis.call('HGET', token, 'counter') or '')
   if stored then
     return math.max(number, stored + 1)
   end
-  return math.max(number, now)
+  return number
 end
 
 -- Notes that `number` was given out, with what else there is to be noted.
@@ -33,12 +35,19 @@ end
 -- Members: a sorted set of those who share something, each until its own end in milliseconds of the server's clock, and a
 -- hash with a note on each of them. One that died ends by itself and does not live on others' renewals.
 
--- Removes those that have ended.
+-- Removes those that have ended. pcall: where somebody has put something else in the place of the notes, they have gone.
 local function remove_ended(members, notes, ms)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', members, '-inf', '(' .. digits(ms))) do
     redis.call('ZREM', members, member)
-    redis.call('HDEL', notes, member)
+    redis.pcall('HDEL', notes, member)
   end
+end
+
+-- A key that somebody has given another type raises an error here. A script has to do this, or another command that reads
+-- the key by its type, before the first write: nothing is undone behind an error.
+local function read_members(members, notes)
+  redis.call('ZCARD', members)
+  redis.call('HLEN', notes)
 end
 
 -- When the last of them ends; nil when there is none.
@@ -53,7 +62,7 @@ local function keep_until_last_end(members, notes)
   redis.call('PEXPIREAT', notes, expires)
 end
 
--- Adds a member with its note, or moves its end.
+-- Adds a member with its note, or moves its end. Both keys have been read.
 local function enter(members, notes, member, ends, note)
   redis.call('ZADD', members, digits(ends), member)
   redis.call('HSET', notes, member, note)
@@ -66,7 +75,7 @@ local function holder_note(number, since, delay, of, payload)
 end
 
 -- Notes for `kept` ms that a writer waits, from when it came, so that readers who come later wait for it. A note that is there
--- stays.
+-- stays. Both keys have been read.
 local function announce(writers, writing, writer, came, ms, kept)
   -- Else those of the dead would stay for as long as others go on waiting, where no reader ever comes to look.
   remove_ended(writers, writing, ms)

@@ -13,14 +13,20 @@ local function bury()
   end
 end
 
+-- Here and below pcall: whatever somebody has put in the place of the other keys, the lock is given back, and those who wait
+-- for it are told.
+local function open_at_once()
+  if ARGV[5] == '1' and redis.pcall('GET', KEYS[3]) == ARGV[1] then
+    redis.call('DEL', KEYS[3])
+  end
+end
+
 -- pcall: a key of another type is another's lock.
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   if is_undo then
     bury()
     -- Nobody was told of this grant, so nobody is at work under it.
-    if ARGV[5] == '1' and redis.call('GET', KEYS[3]) == ARGV[1] then
-      redis.call('DEL', KEYS[3])
-    end
+    open_at_once()
   end
   return 0
 end
@@ -28,11 +34,9 @@ end
 redis.call('DEL', KEYS[1])
 bury()
 -- In order, so the lock opens at once. After any other end the delay stays.
-if ARGV[5] == '1' and redis.call('GET', KEYS[3]) == ARGV[1] then
-  redis.call('DEL', KEYS[3])
-end
+open_at_once()
 -- The counter stays; who held it and with which payload is of no use any more.
-redis.call('HDEL', KEYS[2], 'held', 'value', 'payload', 'since')
+redis.pcall('HDEL', KEYS[2], 'held', 'value', 'payload', 'since')
 redis.pcall('PUBLISH', ARGV[4], '')
 -- How many hear it tells each of them how long to hold back, so that not all of them try at once. pcall: a user who may
 -- not publish has released all the same, and those who wait look again by themselves.

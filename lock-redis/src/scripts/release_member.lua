@@ -24,7 +24,8 @@ if not (is_held or is_undo and ends) then
 end
 redis.call('ZREM', members, value)
 bury()
-redis.call('HDEL', notes, value)
+-- pcall: whatever somebody has put in the place of the notes, the place is given back, and those who wait are told.
+redis.pcall('HDEL', notes, value)
 remove_ended(members, notes, ms)
 redis.pcall('PUBLISH', ARGV[4], '')
 if ARGV[5] == 'last' and redis.call('EXISTS', members) == 1 then

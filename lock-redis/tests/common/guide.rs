@@ -1,7 +1,13 @@
 //! A sentinel that says what it is told to say.
 
-use std::sync::{Arc, Mutex, PoisonError};
+#![allow(dead_code)] // Each test binary uses its own part of this.
 
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lock_core::Clock;
 use lock_redis::node::Address;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -13,10 +19,19 @@ use tokio::{
 /// What sentinels call the servers.
 pub(crate) const SERVICE: &str = "orders";
 
+/// What it says when it is asked.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    primary: u16,
+    epoch: u64,
+    /// It takes this long to answer.
+    after: Duration,
+}
+
 /// Names a primary, right or wrong. Ends when dropped.
 pub(crate) struct FalseSentinel {
     port: u16,
-    primary: Arc<Mutex<u16>>,
+    named: Arc<Mutex<Named>>,
     said: watch::Sender<String>,
     serving: JoinHandle<()>,
 }
@@ -26,16 +41,17 @@ impl FalseSentinel {
     pub(crate) async fn naming(primary: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (primary, said) = (Arc::new(Mutex::new(primary)), watch::Sender::new(String::new()));
+        let named = Named { primary, epoch: 0, after: Duration::ZERO };
+        let (named, said) = (Arc::new(Mutex::new(named)), watch::Sender::new(String::new()));
         let serving = tokio::spawn({
-            let (primary, said) = (Arc::clone(&primary), said.clone());
+            let (named, said) = (Arc::clone(&named), said.clone());
             async move {
                 while let Ok((client, _)) = listener.accept().await {
-                    tokio::spawn(serve(client, Arc::clone(&primary), said.subscribe()));
+                    tokio::spawn(serve(client, Arc::clone(&named), said.subscribe()));
                 }
             }
         });
-        Self { port, primary, said, serving }
+        Self { port, named, said, serving }
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -44,7 +60,16 @@ impl FalseSentinel {
 
     /// Names another server from now on, without saying so to those who listen.
     pub(crate) fn name(&self, primary: u16) {
-        *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = primary;
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).primary = primary;
+    }
+
+    /// Has it name its primary under this epoch, and take so long to answer.
+    pub(crate) fn under(self, epoch: u64, after: Duration) -> Self {
+        {
+            let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+            (named.epoch, named.after) = (epoch, after);
+        }
+        self
     }
 
     /// Tells those who listen that the primary is another one.
@@ -68,7 +93,7 @@ fn bulk(text: &str) -> String {
     format!("${}\r\n{text}\r\n", text.len())
 }
 
-async fn serve(client: TcpStream, primary: Arc<Mutex<u16>>, said: watch::Receiver<String>) {
+async fn serve(client: TcpStream, named: Arc<Mutex<Named>>, said: watch::Receiver<String>) {
     let (mut requests, mut answers) = client.into_split();
     let (mut request, mut said) = (vec![0; 4_096], Some(said));
     while let Ok(length @ 1..) = requests.read(&mut request).await {
@@ -76,8 +101,12 @@ async fn serve(client: TcpStream, primary: Arc<Mutex<u16>>, said: watch::Receive
         if asked.contains("GET-MASTER-ADDR-BY-NAME") {
             // Who only asks is no listener.
             said = None;
-            let port = primary.lock().unwrap_or_else(PoisonError::into_inner).to_string();
-            let answer = format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port));
+            let Named { primary, epoch, after } = *named.lock().unwrap_or_else(PoisonError::into_inner);
+            Clock::boot().sleep(after).await;
+            let (port, epoch) = (primary.to_string(), epoch.to_string());
+            let address = format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port));
+            let answer =
+                format!("{address}*4\r\n{}{}{}{}", bulk("name"), bulk(SERVICE), bulk("config-epoch"), bulk(&epoch));
             if answers.write_all(answer.as_bytes()).await.is_err() {
                 return;
             }

@@ -24,8 +24,9 @@ pub(crate) async fn server() -> Server {
     Server { redis, control }
 }
 
+/// Those who wait hear of a release, or look when the holder's lease ends.
 pub(crate) fn config(port: u16) -> Config {
-    Config::new("127.0.0.1", port)
+    Config::new("127.0.0.1", port).with_look_again(100 * LIMIT)
 }
 
 /// A server that always answers, if late: the machine is busy, or stands still.

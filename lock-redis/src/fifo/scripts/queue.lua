@@ -67,8 +67,7 @@ end
 
 -- Makes `holder` the holder.
 local function grant(holder, ttl, delay, proposal, payload)
-  -- Not below the clock: one who has waited proposed its number when it came.
-  local number = next_number(token, math.max(proposal, now), now)
+  local number = next_number(token, proposal, now)
   local text = digits(number)
   redis.call('DEL', readers, reading)
   redis.call('SET', lock, holder, 'PX', ttl)
