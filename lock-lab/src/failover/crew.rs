@@ -45,13 +45,23 @@ pub struct MemberOptions {
     pub clients: usize,
     /// How many clients are careless, the keeper first.
     pub careless: usize,
+    /// The network namespace in which it runs; `None` for that of this program.
+    pub namespace: Option<PathBuf>,
+    /// By how much its wall clock is ahead.
+    pub clock_ahead: Duration,
 }
 
 impl CrewOptions {
     /// So many processes with so many clients each (and a keeper), all of them careful.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: &str, processes: usize, clients: usize) -> Self {
-        let member = MemberOptions { url: url.to_owned(), clients, careless: 0 };
+        let member = MemberOptions {
+            url: url.to_owned(),
+            clients,
+            careless: 0,
+            namespace: None,
+            clock_ahead: Duration::ZERO,
+        };
         Self {
             program: program.into(),
             members: vec![member; processes],
@@ -105,7 +115,7 @@ impl Crew {
                 wait: options.wait,
                 store: crew.sink.path().to_owned(),
             };
-            let (member, output) = Member::start(&program, &worker, crew.dir.path())?;
+            let (member, output) = Member::start(&program, &worker, member, crew.dir.path())?;
             crew.readers.spawn(member::read(process, output, Arc::clone(&crew.record)));
             crew.members.push(member);
         }

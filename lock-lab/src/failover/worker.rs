@@ -1,8 +1,9 @@
 //! A process of clients that take locks, and write to the store while they hold them: what `lock lab-worker` runs.
 //!
 //! Client 0 is the keeper: on the order to keep it takes the lock [`Lock::Kept`] and holds it until it is lost or the order
-//! is withdrawn. All others take [`Lock::Busy`] again and again. A *careful* client looks at `is_valid()` before each write.
-//! A *careless* one does not, and goes on for a while after it was told of a loss: against such a one only a fence helps.
+//! is withdrawn, writing on and on. All others take [`Lock::Busy`] again and again, and update a value under it: they read
+//! it, and write it back with an element more. A *careful* client looks at `is_valid()` before each write. A *careless* one
+//! does not, and a careless keeper goes on for a while after it was told of a loss: against such ones only a fence helps.
 //!
 //! One thread runs the clients and the connections, so that the order to starve stops them all; another one looks at the
 //! validity of every hold, as a program's own thread would. Events go to standard output, a line each, as they happen;
@@ -49,7 +50,7 @@ pub struct Worker {
     pub clients: usize,
     /// How many clients are careless: the keeper first.
     pub careless: usize,
-    /// For how long the busy lock is held.
+    /// For how long the busy lock is held, between the read and the write of an update.
     pub hold: Duration,
     /// The time between two writes under one hold.
     pub write_every: Duration,
