@@ -148,7 +148,8 @@ impl Host {
     /// What the kernel counts for this namespace, under `Tcp: .. RetransSegs ..`.
     fn retransmitted(&self) -> Result<u64, LabError> {
         let path = Path::new("/proc").join(self.process.pid().to_string()).join("net/snmp");
-        let text = fs::read_to_string(&path).map_err(|error| LabError::io(format!("reading {}", path.display()), error))?;
+        let text =
+            fs::read_to_string(&path).map_err(|error| LabError::io(format!("reading {}", path.display()), error))?;
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
         let (names, counts) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
         let mut fields = names.split(' ').zip(counts.split(' '));

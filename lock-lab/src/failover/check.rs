@@ -97,6 +97,8 @@ pub struct Expected {
     pub closed: Option<Duration>,
     /// Whether the kernel must have sent packets again.
     pub retransmission: bool,
+    /// By how much the wall clocks of two processes must have been apart, at least.
+    pub clocks_apart: Duration,
     /// Whether something may be left on the servers in the end (O).
     pub left: Chance,
     /// How long what a dead process or a fault has left stays, at most (O).
@@ -120,6 +122,7 @@ impl Default for Expected {
             survives: None,
             closed: None,
             retransmission: false,
+            clocks_apart: Duration::ZERO,
             left: Chance::Never,
             lingers: Duration::ZERO,
         }
@@ -284,10 +287,28 @@ fn tame(history: &History, busy: &[Hold], at: Moments, expected: &Expected) -> O
     }
     let gap = progress::longest_gap(busy, at.fault, at.end);
     if let Some(closed) = expected.closed.filter(|closed| gap < *closed) {
-        return Some(format!("nobody was kept out for longer than {gap:?}, where the lock must be closed for {closed:?}"));
+        return Some(format!(
+            "nobody was kept out for longer than {gap:?}, where the lock must be closed for {closed:?}"
+        ));
     }
     let sent_again = history.retransmitted.unwrap_or_default() > 0;
-    (expected.retransmission && !sent_again).then(|| "no packet was sent again".to_owned())
+    if expected.retransmission && !sent_again {
+        return Some("no packet was sent again".to_owned());
+    }
+    let apart = clocks_apart(history);
+    (apart < expected.clocks_apart).then(|| format!("the wall clocks of the processes were only {apart:?} apart"))
+}
+
+/// How far the wall clocks of two processes were apart at most, as they said of themselves.
+fn clocks_apart(history: &History) -> Duration {
+    let ready = |event: &Event| match event.what {
+        // Both count on; what is left is when the boot-time clock began, by that wall clock.
+        What::Ready { wall_micros } => Some(i128::from(wall_micros) * 1000 - i128::from(event.at.as_nanos())),
+        _ => None,
+    };
+    let began = || history.events.iter().filter_map(ready);
+    let apart = began().max().unwrap_or_default() - began().min().unwrap_or_default();
+    Duration::from_nanos(u64::try_from(apart).unwrap_or_default())
 }
 
 /// Acquisitions and releases that ended in the last second before the fault, or in the time that there was.

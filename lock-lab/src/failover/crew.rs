@@ -55,13 +55,8 @@ impl CrewOptions {
     /// So many processes with so many clients each (and a keeper), all of them careful.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: &str, processes: usize, clients: usize) -> Self {
-        let member = MemberOptions {
-            url: url.to_owned(),
-            clients,
-            careless: 0,
-            namespace: None,
-            clock_ahead: Duration::ZERO,
-        };
+        let member =
+            MemberOptions { url: url.to_owned(), clients, careless: 0, namespace: None, clock_ahead: Duration::ZERO };
         Self {
             program: program.into(),
             members: vec![member; processes],
@@ -121,7 +116,7 @@ impl Crew {
         }
         let all = options.members.len();
         let ready = |history: &History| {
-            let ready = history.events.iter().filter(|event| event.what == What::Ready).count();
+            let ready = history.events.iter().filter(|event| matches!(event.what, What::Ready { .. })).count();
             (ready == all).then_some(())
         };
         crew.wait_for("every worker is connected", START_LIMIT, ready).await?;

@@ -67,7 +67,10 @@ pub struct Event {
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// The process has connected all its clients. Not about an attempt.
-    Ready,
+    Ready {
+        /// Its wall clock, in microseconds since 1970.
+        wall_micros: u64,
+    },
     /// The acquisition begins: stamped before the call.
     Asked,
     /// The lock is held.
@@ -380,7 +383,7 @@ mod tests {
         let at = BootInstant::from_nanos(u64::MAX - 1);
         let token = FencingToken { era: 1, number: 42 };
         for what in [
-            What::Ready,
+            What::Ready { wall_micros: u64::MAX },
             What::Granted { token, valid_until: at },
             What::Unknown { error: "line\nbreak".into() },
             What::Wrote { token, checked: true, fenced: false, went_back: true },

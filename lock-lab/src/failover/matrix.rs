@@ -193,9 +193,7 @@ mod tests {
     #[test]
     fn the_quick_matrix_has_the_workload_of_the_published_test_on_every_backend() {
         let plan = Plan::of(&Wanted::default()).unwrap();
-        let on = |is: fn(Arrangement) -> bool| {
-            plan.pairs.iter().any(|pair| pair.fault == Fault::Pauses && is(pair.on))
-        };
+        let on = |is: fn(Arrangement) -> bool| plan.pairs.iter().any(|pair| pair.fault == Fault::Pauses && is(pair.on));
         assert!(on(Arrangement::is_zookeeper) && on(Arrangement::is_redlock) && on(|on| on == Arrangement::Redis));
         assert!(on(|on| on == Arrangement::Sentinel) && on(|on| on == Arrangement::Cluster));
     }

@@ -53,7 +53,10 @@ impl Record {
     }
 
     /// Applies a request to the registers and records what it wrote, as one step.
-    pub(crate) fn apply(&self, apply: impl FnOnce(&mut Registers) -> (Answer, Option<Write>, Option<Update>)) -> Answer {
+    pub(crate) fn apply(
+        &self,
+        apply: impl FnOnce(&mut Registers) -> (Answer, Option<Write>, Option<Update>),
+    ) -> Answer {
         let mut state = self.state();
         let (answer, write, update) = apply(&mut state.registers);
         state.history.writes.extend(write);

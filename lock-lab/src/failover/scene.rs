@@ -11,9 +11,9 @@ use std::{path::PathBuf, time::Duration};
 use lock_core::LockName;
 use lock_redis::keys::Keys;
 
+use self::strike::Struck;
 use self::{links::Links, servers::Servers};
 pub use self::{links::Side, observer::Observer};
-use self::strike::Struck;
 use super::{arrangement::Arrangement, fault::Fault};
 use crate::{LabError, servers::ZooKeeper};
 

@@ -251,10 +251,10 @@ mod tests {
         let answer = store.update(whose(0), token(1), old).await.unwrap();
         assert_eq!((answer.fenced, answer.values), (false, Values { fenced: 1, unfenced: 2 }));
         let updates = record.history().updates;
-        assert_eq!(updates.iter().map(|update| (update.read, update.fenced)).collect::<Vec<_>>(), [
-            (Values::default(), true),
-            (Values::default(), false)
-        ]);
+        assert_eq!(
+            updates.iter().map(|update| (update.read, update.fenced)).collect::<Vec<_>>(),
+            [(Values::default(), true), (Values::default(), false)]
+        );
     }
 
     #[tokio::test]

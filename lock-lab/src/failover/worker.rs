@@ -25,7 +25,7 @@ use std::{
 };
 
 use lock::Locks;
-use lock_core::Clock;
+use lock_core::{Clock, clock::wall_micros};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -50,9 +50,10 @@ pub struct Worker {
     pub clients: usize,
     /// How many clients are careless: the keeper first.
     pub careless: usize,
-    /// For how long the busy lock is held, between the read and the write of an update.
+    /// For how long the busy lock is held.
     pub hold: Duration,
-    /// The time between two writes under one hold.
+    /// The time between two writes under one hold; as long, or as long as the hold, between the read and the write of an
+    /// update.
     pub write_every: Duration,
     /// For how long one attempt waits for the busy lock.
     pub wait: Duration,
@@ -132,7 +133,7 @@ impl Worker {
             let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
             clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
         }
-        reports.event(of_process(self.process), What::Ready);
+        reports.event(of_process(self.process), What::Ready { wall_micros: wall_micros() });
 
         let mut running = JoinSet::new();
         for client in clients {

@@ -252,7 +252,9 @@ mod tests {
     fn a_lock_for_an_attempt_that_had_ended_long_before_is_found_although_it_goes_before_the_end() {
         let gave_up = |end| MadeUp::default().event(500, kept(0, 1), What::Asked).event(700, kept(0, 1), end);
         let error = || "no answer".to_owned();
-        for end in [What::NotGranted, What::Withdrawn, What::Unknown { error: error() }, What::Failed { error: error() }] {
+        for end in
+            [What::NotGranted, What::Withdrawn, What::Unknown { error: error() }, What::Failed { error: error() }]
+        {
             let history = after(gave_up(end.clone()), vec![look(4001, &[])]);
             let found = of_samples(&history, &[sample(2001, kept(0, 1))]);
             assert!(found.verdict.is_broken() && found.left.len() == 1, "{end:?}: {found:?}");

@@ -49,7 +49,9 @@ pub(super) fn fencing(history: &History, locks: &[Vec<Hold>], control: Control, 
     let updates = updates::updates(&history.updates);
     let tame = match tame {
         None if history.writes.is_empty() => Some("nothing was written"),
-        None if control.stale == Chance::Certain && shown == 0 => Some("the control without a fence shows no stale write"),
+        None if control.stale == Chance::Certain && shown == 0 => {
+            Some("the control without a fence shows no stale write")
+        }
         None if control.lost_update == Chance::Certain && updates.unfenced.lost == 0 => {
             Some("the control without a fence has lost no update")
         }

@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn a_kept_lock_that_is_lost_breaks_the_promise_that_it_survives_unless_its_holder_was_struck() {
-        let lost = || MadeUp::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 1500).lost(1498, 1501, kept(0, 1));
+        let lost =
+            || MadeUp::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 1500).lost(1498, 1501, kept(0, 1));
         let survives = Bounds { survives: true, ..Bounds::default() };
         let found = of(&lost().done(), 2000, survives);
         assert_eq!((found.kept_lost, found.verdict.is_broken()), (1, true));

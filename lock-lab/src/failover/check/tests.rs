@@ -80,8 +80,15 @@ fn a_run_without_traffic_before_the_fault_proves_nothing() {
 
 #[test]
 fn a_validity_that_the_servers_do_not_keep_is_found() {
-    let sample =
-        |held| Truth { lock: Lock::Kept, round: 1, server: "one".into(), asked: at(990), answered: at(992), held, closed_nanos: None };
+    let sample = |held| Truth {
+        lock: Lock::Kept,
+        round: 1,
+        server: "one".into(),
+        asked: at(990),
+        answered: at(992),
+        held,
+        closed_nanos: None,
+    };
     let held_by = |whose: Attempt, remaining: u64| {
         Some(Kept { token: None, payload: Some(whose.to_string()), remaining_nanos: Some(remaining * 1_000_000) })
     };
@@ -136,4 +143,16 @@ fn a_lock_that_was_lost_while_the_whole_machine_stood_still_proves_nothing_about
     assert!(checked(&history, &[], &survives).progress.verdict.is_broken());
     history.stood_still = Duration::from_millis(251);
     assert!(matches!(checked(&history, &[], &survives).progress.verdict, Verdict::ProvesNothing { .. }));
+}
+
+#[test]
+fn a_run_whose_wall_clocks_agree_proves_nothing_where_they_must_be_apart() {
+    let of_process = |process| Attempt { lock: Lock::Busy, process, client: 0, attempt: 0 };
+    let with = |ahead: u64| {
+        let ready = |seconds: u64| What::Ready { wall_micros: seconds * 1_000_000 };
+        stopped_holder().event(1, of_process(0), ready(100 + ahead)).event(2, of_process(1), ready(100)).done()
+    };
+    let expected = Expected { clocks_apart: Duration::from_secs(25), ..of_stopped_holder() };
+    assert!(checked(&with(50), &[], &expected).is_good());
+    assert!(!checked(&with(0), &[], &expected).is_good());
 }

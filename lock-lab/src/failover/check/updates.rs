@@ -41,7 +41,8 @@ fn counted(read: impl Iterator<Item = Option<u64>>) -> Counted {
     while let Some(place) = next {
         kept += 1;
         // What it had read came before it: a number that says otherwise ends the chain.
-        let before = read[place].and_then(|number| usize::try_from(number).ok()).and_then(|number| number.checked_sub(1));
+        let before =
+            read[place].and_then(|number| usize::try_from(number).ok()).and_then(|number| number.checked_sub(1));
         next = before.filter(|before| *before < place);
     }
     Counted { acknowledged, lost: acknowledged - kept }

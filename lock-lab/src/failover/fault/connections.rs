@@ -53,17 +53,18 @@ pub(super) const REPLY_CUT: Scenario = Scenario {
 };
 
 /// A kernel sends again after 0.2 s, and then after twice the time before: 0.2, 0.6, 1.4, 3.0, 6.2, 12.6 s after the first
-/// sending. What was sent when the packets were first dropped has had its fifth repetition dropped, too, and the sixth
-/// arrives when the undo of its request was long there, and has been forgotten.
-const DROPPED: Duration = Duration::from_millis(6_500);
-/// Until that sixth repetition, of a request that was sent when the packets had been dropped for a while, and a lease more.
-const REPEATED: Duration = Duration::from_millis(9_500);
+/// sending. What was sent in the first second of the fault, because a lease had to end or a waiter looked again, has had its
+/// fifth repetition dropped, too. The sixth arrives five seconds and more after the fault, when the undo of its request was
+/// long there, and may have been forgotten.
+const DROPPED: Duration = Duration::from_millis(7_500);
+/// Until that sixth repetition, and a lease more.
+const REPEATED: Duration = Duration::from_millis(8_000);
 
 pub(super) const PACKETS_DROPPED: Scenario = Scenario {
     key: "packets-dropped",
     title: "packets to and from the holder dropped",
     what: "The holder's process is in a network namespace of its own; between it and the servers each packet is dropped for \
-           6.5 s. The kernels send again what was not acknowledged, also of connections that were closed meanwhile: it \
+           7.5 s. The kernels send again what was not acknowledged, also of connections that were closed meanwhile: it \
            arrives up to 7 s after the fault.",
     why_not: |on| on.replicates().then_some("its servers tell their clients addresses of one network"),
     steps: |_| vec![Step::Network(Disturbance::DropPackets), Step::Rest(DROPPED)],

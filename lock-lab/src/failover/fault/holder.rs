@@ -45,7 +45,9 @@ pub(super) const CLOCK_AHEAD: Scenario = Scenario {
     title: "holder with a wall clock ahead, stopped past its lease",
     what: "The wall clock of the holder's process is 50 s ahead of all others; it is stopped with SIGSTOP until its lease is \
            over and others held the lock, then goes on.",
-    why_not: |on| on.is_zookeeper().then_some("its tokens are the numbers of transactions, whatever the clients' clocks"),
+    why_not: |on| {
+        on.is_zookeeper().then_some("its tokens are the numbers of transactions, whatever the clients' clocks")
+    },
     steps: |_| stopped(),
     shows: |_| WHEN_STOPPED,
     clock_ahead: AHEAD,

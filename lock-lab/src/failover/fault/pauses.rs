@@ -17,8 +17,8 @@ pub(super) const PAUSES_EVERY_FIVE_SECONDS: Scenario = Scenario {
     key: "pauses",
     title: "a process paused every five seconds, leases of two",
     what: "Every five seconds the process that holds the busy lock is stopped with SIGSTOP for three seconds, which is longer \
-           than its lease of two. Whoever holds that lock reads a value, and after 50 ms writes it back with an element of \
-           its own, without looking whether it still holds the lock.",
+           than its lease of two. Whoever holds that lock reads a value, writes it back after 20 ms with an element of its \
+           own, without looking whether it still holds the lock, and releases after 30 ms more.",
     steps: |_| {
         let pause = [
             Step::Rest(EVERY - PAUSE),
@@ -31,6 +31,6 @@ pub(super) const PAUSES_EVERY_FIVE_SECONDS: Scenario = Scenario {
     shows: |_| Shows { lost_update: true, loss: true, ..Shows::NOTHING },
     lease: |_| Some(LEASE),
     // Who holds for so long cannot make the operations that are asked for elsewhere.
-    load: Load { hold: Duration::from_millis(50), is_careless: true, traffic: 15.0 },
+    load: Load { update: Duration::from_millis(20), hold: Duration::from_millis(50), is_careless: true, traffic: 15.0 },
     ..Scenario::USUAL
 };

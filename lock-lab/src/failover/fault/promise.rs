@@ -35,8 +35,7 @@ const NARROWED: Promise = Promise::MayBreak(
     "a replica knew of the lock, but replicated expiry is absolute: one whose clock is ahead, or another one that is \
      promoted, may grant early",
 );
-pub(super) const FORGOTTEN: Promise =
-    Promise::MayBreak("the server forgot the lock and grants it to the next one");
+pub(super) const FORGOTTEN: Promise = Promise::MayBreak("the server forgot the lock and grants it to the next one");
 pub(super) const WALL_CLOCK: Promise = Promise::MayBreak("expiry follows the server's wall clock");
 pub(super) const MINIMAL: Promise =
     Promise::MayBreak("expiry follows each node's wall clock, and no node beyond the majority knew of the lock");
@@ -90,12 +89,8 @@ mod tests {
     #[test]
     fn asynchronous_replication_is_not_called_safe() {
         for on in Arrangement::ALL.into_iter().filter(|on| on.replicates()) {
-            let failovers = [
-                Fault::ServerKilled,
-                Fault::ServerFrozen,
-                Fault::FailoverBeforeReplication,
-                Fault::RollingRestart,
-            ];
+            let failovers =
+                [Fault::ServerKilled, Fault::ServerFrozen, Fault::FailoverBeforeReplication, Fault::RollingRestart];
             for fault in failovers.into_iter().filter(|fault| fault.applies_to(on)) {
                 assert!(fault.expects(on).reason().is_some(), "{fault} on {on}");
             }
@@ -112,7 +107,10 @@ mod tests {
         ];
         for fault in together {
             for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
-                assert!(on.voters() > 1 && fault.stays_within_a_minority(on) && fault.expects(on).is_safe(), "{fault} {on}");
+                assert!(
+                    on.voters() > 1 && fault.stays_within_a_minority(on) && fault.expects(on).is_safe(),
+                    "{fault} {on}"
+                );
             }
         }
     }

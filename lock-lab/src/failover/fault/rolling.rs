@@ -8,7 +8,8 @@ use super::{
 };
 use crate::failover::arrangement::Arrangement;
 
-const ONE_SERVER: &str = "there is one server: its restart is the fault server-restarted-empty or server-restarted-durable";
+const ONE_SERVER: &str =
+    "there is one server: its restart is the fault server-restarted-empty or server-restarted-durable";
 
 /// Of nodes in quarantine; of servers whose clients have to find another one meanwhile.
 fn lease(on: Arrangement) -> Option<Duration> {
@@ -42,6 +43,9 @@ pub(super) const ORDERLY: Scenario = Scenario {
     ..Scenario::USUAL
 };
 
+/// Until the last quarantine is over, and until it shows that the lock goes on.
+const QUARANTINE_AND_MORE: Duration = Duration::from_millis(4_500);
+
 pub(super) const QUICK: Scenario = Scenario {
     key: "rolling-restart-quick",
     title: "servers restarted one after the other, without waiting",
@@ -59,5 +63,6 @@ pub(super) const QUICK: Scenario = Scenario {
     // A majority is in quarantine, so nothing is granted for about as long as a lease may live.
     shows: |on| Shows { closed: on.has_quarantine(), ..Shows::NOTHING },
     lease,
+    afterwards: QUARANTINE_AND_MORE,
     ..Scenario::USUAL
 };

@@ -232,7 +232,9 @@ impl Shows {
 /// What the clients of the busy lock do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Load {
-    /// For how long one holds it between its read and its write.
+    /// The time between the read and the write of an update.
+    pub(crate) update: Duration,
+    /// For how long one holds the lock.
     pub(crate) hold: Duration,
     /// Whether none of them looks before its write whether it still holds the lock.
     pub(crate) is_careless: bool,
@@ -241,7 +243,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(super) const USUAL: Self = Self { hold: Duration::from_millis(2), is_careless: false, traffic: 50.0 };
+    pub(super) const USUAL: Self =
+        Self { update: Duration::from_millis(2), hold: Duration::from_millis(2), is_careless: false, traffic: 50.0 };
 }
 
 /// What is between the victim's process and the servers.

@@ -7,10 +7,8 @@ use super::{
 use crate::failover::arrangement::Arrangement;
 
 /// What they have in common.
-const TOGETHER: Scenario = Scenario {
-    why_not: |on| (on.voters() == 1).then_some("one server that fails is no minority"),
-    ..Scenario::USUAL
-};
+const TOGETHER: Scenario =
+    Scenario { why_not: |on| (on.voters() == 1).then_some("one server that fails is no minority"), ..Scenario::USUAL };
 
 fn after(act: Act, place: Place, then: Vec<Step>) -> Vec<Step> {
     [vec![Step::Server(act, place)], then].concat()

@@ -40,7 +40,7 @@ fn share(lost: usize, of: usize) -> String {
 }
 
 const HOW: &str = "As in the published test of the locks of etcd 3.4.3 (Jepsen): the lease is 2 s, and every 5 s a process is \
-paused, here for 3 s and always one that holds the lock. Whoever holds it reads a value, and after 50 ms writes it back with an \
+paused, here for 3 s and always one that holds the lock. Whoever holds it reads a value, and after 20 ms writes it back with an \
 element of its own, without looking whether it still holds the lock; there some 18 % of the acknowledged updates were lost, the \
 clients having no fence. An update is *lost* when the store took it and it is not in the last value. The store *with* a fence is \
 told the token with the read and with the write, and compares it; the one without takes all. How many it loses is a matter of \

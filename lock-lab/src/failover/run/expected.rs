@@ -31,10 +31,12 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
         losses: certain_if(shows.loss),
         quorum: Some(quorum),
         crash_bound,
-        gap_bound: crash_bound,
+        // A quarantine begins when the first client has found the node again.
+        gap_bound: if shows.closed { Some(lease * 2) } else { crash_bound },
         survives: shows.lock_survives.then(|| lease / 8),
         closed: shows.closed.then(|| lease * 9 / 10),
         retransmission: shows.retransmission,
+        clocks_apart: scenario.clock_ahead / 2,
         // Nothing may be left on the servers in the end, whatever the fault: it is over by then, and each server runs and
         // can be read. What clients that were struck had goes with their leases, or is given back when they go on. A
         // promoted replica may have a lock whose release it never heard of: with an end, which is a time on the clock. A

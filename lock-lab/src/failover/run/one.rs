@@ -122,6 +122,7 @@ fn crew(program: &Path, scene: &Scene, lease: Duration) -> CrewOptions {
     let mut options = CrewOptions::new(program, &scene.url(Side::Others, lease), PROCESSES, CLIENTS);
     let scenario = scene.fault().scenario();
     options.hold = scenario.load.hold;
+    options.write_every = options.write_every.max(scenario.load.update);
     for member in &mut options.members {
         member.careless = if scenario.load.is_careless { CLIENTS + 1 } else { 0 };
     }

@@ -39,12 +39,7 @@ pub(super) struct Struck {
 }
 
 /// Has the fault strike, last as long as it does, and end.
-pub(super) async fn play(
-    pair: Pair,
-    lasts: Duration,
-    scene: &mut Scene,
-    crew: &mut Crew,
-) -> Result<Struck, LabError> {
+pub(super) async fn play(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &mut Crew) -> Result<Struck, LabError> {
     let clock = Clock::boot();
     let steps = pair.fault.steps(pair.on);
     let mut player = Player { lasts, at: now(), stopped: None, served_again: None, marks: Vec::new() };

@@ -32,29 +32,28 @@ const LOOK_LIMIT: Duration = Duration::from_millis(500);
 /// How often each server is asked for the present holder.
 const ROUNDS: usize = 10;
 
-/// The role, the lock's value, the milliseconds left of it, what stands beside it; and of a node of Redlock what it says of
-/// itself, which process of it the deployment knows, and the milliseconds of its quarantine.
-type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
+/// The role, the lock's value, the milliseconds left of it, and what stands beside it.
+type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
+/// What a node of Redlock says of itself, which process of it the deployment knows, and the milliseconds of its quarantine.
+type Standing = (String, Option<String>, i64);
 
 /// Asks one server of Redis; `None` when it does not answer or its word does not count. Where nodes have quarantines, one
 /// that the deployment does not know yet counts as closed for ever: the first vote that it is asked for begins one.
-pub(super) async fn look(
-    server: &Server,
-    prefix: &str,
-    lock: Lock,
-    round: u64,
-    has_quarantine: bool,
-) -> Option<Truth> {
+pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64, has_quarantine: bool) -> Option<Truth> {
     let keys = lock_redis::keys::Keys::new(prefix, &LockName::new(lock.name()).ok()?);
     let mut question = redis::pipe();
     // At once: else the value of one holder could come with the time left of another.
     question.atomic();
     question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
     question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
-    question.cmd("INFO").arg("server").cmd("GET").arg(MEMBER).cmd("PTTL").arg(QUARANTINE);
     let asked = now();
-    let answers: Answers = server.ask(&question).await?;
-    let (role, value, left, [owner, number, payload], info, member, quarantine) = answers;
+    let ((role, value, left, [owner, number, payload]), standing): (Answers, Option<Standing>) = if has_quarantine {
+        question.cmd("INFO").arg("server").cmd("GET").arg(MEMBER).cmd("PTTL").arg(QUARANTINE);
+        let (role, value, left, beside, info, member, quarantine) = server.ask(&question).await?;
+        ((role, value, left, beside), Some((info, member, quarantine)))
+    } else {
+        (server.ask(&question).await?, None)
+    };
     let answered = now();
     if !is_primary(&role) {
         return None;
@@ -68,12 +67,10 @@ pub(super) async fn look(
         payload: text(payload.filter(|_| own)),
         remaining_nanos: nanos(left),
     });
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
-    let closed_nanos = match has_quarantine {
-        false => None,
-        true if member.as_deref() == run_id => nanos(quarantine),
-        true => Some(u64::MAX),
-    };
+    let closed_nanos = standing.and_then(|(info, member, quarantine)| {
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
+        if member.as_deref() == run_id { nanos(quarantine) } else { Some(u64::MAX) }
+    });
     let server = format!("127.0.0.1:{}", server.port);
     Some(Truth { lock, round, server, asked, answered, held, closed_nanos })
 }

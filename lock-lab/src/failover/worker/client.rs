@@ -157,16 +157,25 @@ impl Client {
         }
         let (token, checked) = (guard.token(), !self.is_careless);
         let read = self.store.read(whose, token).await?;
-        tokio::select! {
-            () = Clock::boot().sleep(self.hold) => {}
-            _ = guard.lost(), if checked => return Ok(()),
+        let thinks = self.write_every.min(self.hold);
+        if self.is_lost_within(thinks, guard).await {
+            return Ok(());
         }
         if checked && !self.looks.look(whose) {
             return Ok(());
         }
         let answer = self.store.update(whose, token, read).await?;
         self.wrote(whose, token, answer);
+        self.is_lost_within(self.hold.saturating_sub(thinks), guard).await;
         Ok(())
+    }
+
+    /// Waits for so long; whether a careful client was told meanwhile that it has lost the lock.
+    async fn is_lost_within(&self, time: Duration, guard: &Guard) -> bool {
+        tokio::select! {
+            () = Clock::boot().sleep(time) => false,
+            _ = guard.lost(), if !self.is_careless => true,
+        }
     }
 
     /// Writes again and again until the hold is over.
