@@ -18,6 +18,7 @@ pub mod history;
 pub mod holder;
 pub mod latency;
 pub mod load;
+mod network;
 mod progress;
 pub mod proxy;
 pub mod readwrite;

@@ -107,6 +107,22 @@ impl Arrangement {
         matches!(self, Self::Zk1 | Self::Zk3 | Self::RedisDurable | Self::Redlock5Durable)
     }
 
+    /// How many servers keep locks, replicas included.
+    #[must_use]
+    pub const fn servers(self) -> usize {
+        match self {
+            Self::Sentinel | Self::SentinelMinReplicas => 3,
+            Self::Cluster => 6,
+            _ => self.voters(),
+        }
+    }
+
+    /// Whether a server that was restarted gives no vote for as long as a lease may live.
+    #[must_use]
+    pub const fn has_quarantine(self) -> bool {
+        matches!(self, Self::Redlock3 | Self::Redlock5)
+    }
+
     /// Of how many servers each one counts, where a majority decides or one server is alone; 1 where a primary does.
     #[must_use]
     pub const fn voters(self) -> usize {

@@ -20,6 +20,7 @@ mod made_up;
 mod overlap;
 mod progress;
 mod truth;
+mod updates;
 mod verdict;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -34,10 +35,12 @@ pub use self::{
     losing::{Loser, Losing},
     progress::{Progress, TakeOver},
     truth::{Quorum, Truthfulness},
+    updates::{Counted, Updates},
     verdict::{Chance, Verdict},
 };
 use self::{
     emptying::Lingering,
+    fencing::Control,
     holds::{End, Hold, Holds},
     overlap::Overlap,
     progress::Bounds,
@@ -73,6 +76,8 @@ pub struct Expected {
     pub overlaps: Chance,
     /// Whether the control without a fence must show a stale write (F).
     pub stale: Chance,
+    /// Whether the control without a fence must lose an update (F).
+    pub lost_update: Chance,
     /// Whether a holder must lose the lock (L).
     pub losses: Chance,
     /// Whether validity may be overstated (T).
@@ -85,6 +90,15 @@ pub struct Expected {
     pub crash_bound: Option<Duration>,
     /// Without a grant of the busy lock, at most (P).
     pub gap_bound: Option<Duration>,
+    /// That the kept lock survives the fault, unless its holder is struck (P), where no thread stood still for longer than
+    /// this; `None` where that is not promised.
+    pub survives: Option<Duration>,
+    /// Without a grant of the busy lock, at least: shorter, the servers did not keep it closed as they must have.
+    pub closed: Option<Duration>,
+    /// Whether the kernel must have sent packets again.
+    pub retransmission: bool,
+    /// By how much the wall clocks of two processes must have been apart, at least.
+    pub clocks_apart: Duration,
     /// Whether something may be left on the servers in the end (O).
     pub left: Chance,
     /// How long what a dead process or a fault has left stays, at most (O).
@@ -98,12 +112,17 @@ impl Default for Expected {
             traffic: 50.0,
             overlaps: Chance::Never,
             stale: Chance::Possible,
+            lost_update: Chance::Possible,
             losses: Chance::Possible,
             overstated: Chance::Never,
             quorum: None,
             stops: Chance::Never,
             crash_bound: None,
             gap_bound: None,
+            survives: None,
+            closed: None,
+            retransmission: false,
+            clocks_apart: Duration::ZERO,
             left: Chance::Never,
             lingers: Duration::ZERO,
         }
@@ -225,12 +244,22 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
     let locks: BTreeMap<Lock, Holds> = Lock::ALL.into_iter().map(|lock| (lock, Holds::of(history, lock))).collect();
     let holds: BTreeMap<Lock, Vec<Hold>> = locks.iter().map(|(lock, all)| (*lock, all.holds.clone())).collect();
     let lists: Vec<Vec<Hold>> = holds.values().cloned().collect();
-    let operations_per_second = operations_per_second(history, at.fault);
-    let rate =
-        format!("{operations_per_second:.0} operations a second before the fault, fewer than {}", expected.traffic);
-    let tame = (operations_per_second < expected.traffic).then_some(rate.as_str());
-    let bounds = Bounds { crash: expected.crash_bound, gap: expected.gap_bound, stops: expected.stops };
     let of = |lock| holds.get(&lock).map_or(&[][..], Vec::as_slice);
+    let operations_per_second = operations_per_second(history, at.fault);
+    let tame = tame(history, of(Lock::Busy), at, expected);
+    let tame = tame.as_deref();
+    // A lock that is lost while everything stands still is nobody's failure.
+    let stood_still = expected.survives.is_some_and(|longest| history.stood_still > longest);
+    let bounds = Bounds {
+        crash: expected.crash_bound,
+        gap: expected.gap_bound,
+        survives: expected.survives.is_some() && !stood_still,
+        stops: expected.stops,
+    };
+    let still = format!("the machine stood still for {:?}, so a lock may not survive", history.stood_still);
+    let unsteady = tame.or(stood_still.then_some(still.as_str()));
+    let control = Control { stale: expected.stale, lost_update: expected.lost_update };
+    let lingering = Lingering { lingers: expected.lingers, chance: expected.left };
     Findings {
         operations_per_second,
         grants: lists.iter().map(Vec::len).sum(),
@@ -239,15 +268,47 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
             matches!(what, What::Unknown { .. } | What::ReleaseFailed { unknown: true, .. })
         }),
         exclusion: exclusion(&locks, at, expected.overlaps, tame),
-        fencing: fencing::fencing(history, &lists, expected.stale, tame),
+        fencing: fencing::fencing(history, &lists, control, tame),
         losing: losing::losing(history, &lists, at, expected.losses, tame),
         truthfulness: expected
             .quorum
             .map(|quorum| truth::truthfulness(samples, &holds, quorum, expected.overstated, tame)),
-        progress: progress::progress(history, [of(Lock::Busy), of(Lock::Kept)], at, bounds, tame),
-        emptying: emptying::emptying(history, Lingering { lingers: expected.lingers, chance: expected.left }, tame),
+        progress: progress::progress(history, [of(Lock::Busy), of(Lock::Kept)], at, bounds, unsteady),
+        emptying: emptying::emptying(history, samples, lingering, tame),
         spans: lists.iter().flatten().map(|hold| span(hold, at)).collect(),
     }
+}
+
+/// Why a run proves nothing about any promise, if so.
+fn tame(history: &History, busy: &[Hold], at: Moments, expected: &Expected) -> Option<String> {
+    let rate = operations_per_second(history, at.fault);
+    if rate < expected.traffic {
+        return Some(format!("{rate:.0} operations a second before the fault, fewer than {}", expected.traffic));
+    }
+    let gap = progress::longest_gap(busy, at.fault, at.end);
+    if let Some(closed) = expected.closed.filter(|closed| gap < *closed) {
+        return Some(format!(
+            "nobody was kept out for longer than {gap:?}, where the lock must be closed for {closed:?}"
+        ));
+    }
+    let sent_again = history.retransmitted.unwrap_or_default() > 0;
+    if expected.retransmission && !sent_again {
+        return Some("no packet was sent again".to_owned());
+    }
+    let apart = clocks_apart(history);
+    (apart < expected.clocks_apart).then(|| format!("the wall clocks of the processes were only {apart:?} apart"))
+}
+
+/// How far the wall clocks of two processes were apart at most, as they said of themselves.
+fn clocks_apart(history: &History) -> Duration {
+    let ready = |event: &Event| match event.what {
+        // Both count on; what is left is when the boot-time clock began, by that wall clock.
+        What::Ready { wall_micros } => Some(i128::from(wall_micros) * 1000 - i128::from(event.at.as_nanos())),
+        _ => None,
+    };
+    let began = || history.events.iter().filter_map(ready);
+    let apart = began().max().unwrap_or_default() - began().min().unwrap_or_default();
+    Duration::from_nanos(u64::try_from(apart).unwrap_or_default())
 }
 
 /// Acquisitions and releases that ended in the last second before the fault, or in the time that there was.

@@ -45,13 +45,18 @@ pub struct MemberOptions {
     pub clients: usize,
     /// How many clients are careless, the keeper first.
     pub careless: usize,
+    /// The network namespace in which it runs; `None` for that of this program.
+    pub namespace: Option<PathBuf>,
+    /// By how much its wall clock is ahead.
+    pub clock_ahead: Duration,
 }
 
 impl CrewOptions {
     /// So many processes with so many clients each (and a keeper), all of them careful.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: &str, processes: usize, clients: usize) -> Self {
-        let member = MemberOptions { url: url.to_owned(), clients, careless: 0 };
+        let member =
+            MemberOptions { url: url.to_owned(), clients, careless: 0, namespace: None, clock_ahead: Duration::ZERO };
         Self {
             program: program.into(),
             members: vec![member; processes],
@@ -105,13 +110,13 @@ impl Crew {
                 wait: options.wait,
                 store: crew.sink.path().to_owned(),
             };
-            let (member, output) = Member::start(&program, &worker, crew.dir.path())?;
+            let (member, output) = Member::start(&program, &worker, member, crew.dir.path())?;
             crew.readers.spawn(member::read(process, output, Arc::clone(&crew.record)));
             crew.members.push(member);
         }
         let all = options.members.len();
         let ready = |history: &History| {
-            let ready = history.events.iter().filter(|event| event.what == What::Ready).count();
+            let ready = history.events.iter().filter(|event| matches!(event.what, What::Ready { .. })).count();
             (ready == all).then_some(())
         };
         crew.wait_for("every worker is connected", START_LIMIT, ready).await?;

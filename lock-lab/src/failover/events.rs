@@ -1,6 +1,6 @@
 //! What happened in a run: one event a line, all stamped by the clock that every process of the machine shares.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use lock_core::{BootInstant, Clock, FencingToken};
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,10 @@ pub struct Event {
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// The process has connected all its clients. Not about an attempt.
-    Ready,
+    Ready {
+        /// Its wall clock, in microseconds since 1970.
+        wall_micros: u64,
+    },
     /// The acquisition begins: stamped before the call.
     Asked,
     /// The lock is held.
@@ -160,6 +163,35 @@ pub struct Write {
     pub went_back: bool,
 }
 
+/// A read-modify-write of the value that the busy lock protects, as it arrived at the store: what was read is written back
+/// with one element more. Updates are numbered from 1, in the order of their arrival, and a register's value is told by the
+/// update that was written last: its element, and all that this one had read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Update {
+    /// When it arrived.
+    #[serde(with = "nanos")]
+    pub at: BootInstant,
+    /// Whose.
+    #[serde(flatten)]
+    pub whose: Attempt,
+    /// Its token.
+    #[serde(with = "text")]
+    pub token: FencingToken,
+    /// What it had read of each register.
+    pub read: Values,
+    /// Whether the register behind the fence took it. The other one takes all.
+    pub fenced: bool,
+}
+
+/// The value of each register: the number of the update that was written last, 0 when there was none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Values {
+    /// Behind the fence.
+    pub fenced: u64,
+    /// Without one, the control.
+    pub unfenced: u64,
+}
+
 /// What was done to a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -196,8 +228,17 @@ pub struct History {
     pub events: Vec<Event>,
     /// What the store saw.
     pub writes: Vec<Write>,
+    /// The updates that the store saw.
+    #[serde(default)]
+    pub updates: Vec<Update>,
     /// What was done to the processes.
     pub blows: Vec<Struck>,
+    /// The longest time for which a thread of the laboratory, which had to do with nothing, stood still against its will.
+    #[serde(default)]
+    pub stood_still: Duration,
+    /// How many segments the kernel has sent again while the processes ran; `None` where nobody counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmitted: Option<u64>,
     /// What was on the servers when all processes had ended; `None` when they were not looked at any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aftermath: Option<Aftermath>,
@@ -209,6 +250,7 @@ impl History {
     pub fn sort(&mut self) {
         self.events.sort_by_key(|event| event.at);
         self.writes.sort_by_key(|write| write.at);
+        // Updates are numbered by the order in which the store took them, which is that of the list.
         self.blows.sort_by_key(|blow| blow.at);
     }
 }
@@ -230,6 +272,9 @@ pub struct Truth {
     pub answered: BootInstant,
     /// What the server holds; a server that did not answer has no sample.
     pub held: Option<Kept>,
+    /// For how long it grants nothing to anybody, in nanoseconds: it is in quarantine. `None` when it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_nanos: Option<u64>,
 }
 
 /// What a server keeps of a holder.
@@ -338,7 +383,7 @@ mod tests {
         let at = BootInstant::from_nanos(u64::MAX - 1);
         let token = FencingToken { era: 1, number: 42 };
         for what in [
-            What::Ready,
+            What::Ready { wall_micros: u64::MAX },
             What::Granted { token, valid_until: at },
             What::Unknown { error: "line\nbreak".into() },
             What::Wrote { token, checked: true, fenced: false, went_back: true },

@@ -1,241 +1,140 @@
-//! The faults: what they are called, what they strike, and what each arrangement promises under them.
+//! The faults: what they are called, what is done step by step, and what each arrangement promises under them.
+//!
+//! A fault is a [`Scenario`]: one constant in the file of its kind, and one line in the list below.
 
+mod connections;
+mod holder;
+mod pauses;
 mod promise;
+mod rolling;
+pub(crate) mod scenario;
+mod servers;
+mod together;
 
 use std::{fmt, str::FromStr};
 
-pub use self::promise::Promise;
+use self::scenario::Scenario;
+pub use self::{
+    promise::Promise,
+    scenario::{Act, Awaited, Blow, Disturbance, Place, Step, Who},
+};
 use super::arrangement::Arrangement;
 
-/// One fault of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Fault {
-    /// SIGKILL of the holder's process.
-    HolderKilled,
-    /// SIGSTOP of the holder's process beyond its lease, then SIGCONT.
-    HolderStopped,
-    /// The runtime threads of the holder's process blocked beyond its lease.
-    HolderStarved,
-    /// SIGKILL of the leader, the primary, or one server; started again only when it is over.
-    ServerKilled,
-    /// SIGKILL of the same, started again without its data.
-    ServerRestartedEmpty,
-    /// SIGKILL of the same, started again with its data.
-    ServerRestartedDurable,
-    /// SIGSTOP of the same, SIGCONT when it is over.
-    ServerFrozen,
-    /// SIGSTOP of as many servers as make a majority.
-    MajorityFrozen,
-    /// Everything takes longer, for everybody.
-    Delay,
-    /// Nothing passes between the holder and all servers.
-    PartitionHolder,
-    /// What the holder sends does not arrive; what the servers send does.
-    HolderRequestsLost,
-    /// What the servers send does not arrive at the holder; what it sends does.
-    HolderRepliesLost,
-    /// Connections break in place of one reply each, whose request was carried out.
-    ReplyCut,
-    /// The replicas cut off before the acquisition, then the primary killed and a replica promoted.
-    FailoverBeforeReplication,
-    /// One server's wall clock jumps ahead by more than a lease.
-    ClockJump,
-    /// The same on one of the nodes of a grant that only a bare majority gave.
-    ClockJumpMinimalQuorum,
-    /// Somebody else deletes what says on the servers that the lock is held.
-    KeyDeleted,
-    /// `SCRIPT FLUSH` on every server.
-    ScriptFlush,
-    /// The server refuses writes: it is a replica for a while.
-    ReadOnly,
-    /// Somebody takes the holder's session over by its id and password, and closes it.
-    SessionTakenOver,
+/// Makes the enumeration of all faults from a list of their names and scenarios, in the order of reports.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident = $scenario:path,)*) => {
+        /// One fault of a run.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        #[non_exhaustive]
+        pub enum Fault {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Fault {
+            /// Every one, in the order of reports.
+            pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
+
+            /// What it is.
+            pub(crate) const fn scenario(self) -> &'static Scenario {
+                match self {
+                    $(Self::$name => const { &$scenario },)*
+                }
+            }
+        }
+    };
 }
 
-/// What a fault strikes, and so who carries it out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Strikes {
-    /// The holder's process: the one that runs the processes does.
-    Holder,
-    /// Servers or what they hold: the scene does.
-    Servers,
-    /// The connections: the scene does.
-    Connections,
+faults! {
+    /// SIGKILL of the holder's process.
+    HolderKilled = holder::KILLED,
+    /// SIGSTOP of the holder's process beyond its lease, then SIGCONT.
+    HolderStopped = holder::STOPPED,
+    /// The runtime threads of the holder's process blocked beyond its lease.
+    HolderStarved = holder::STARVED,
+    /// SIGSTOP beyond its lease of a holder whose wall clock is ahead.
+    HolderClockAhead = holder::CLOCK_AHEAD,
+    /// SIGSTOP of whoever holds, again and again, under the load of the published test of etcd's locks.
+    Pauses = pauses::PAUSES_EVERY_FIVE_SECONDS,
+    /// SIGKILL of the leader, the primary, or one server; started again only when it is over.
+    ServerKilled = servers::KILLED,
+    /// SIGKILL of the same, started again without its data.
+    ServerRestartedEmpty = servers::RESTARTED_EMPTY,
+    /// SIGKILL of the same, started again with its data.
+    ServerRestartedDurable = servers::RESTARTED_DURABLE,
+    /// SIGSTOP of the same, SIGCONT when it is over.
+    ServerFrozen = servers::FROZEN,
+    /// SIGSTOP of as many servers as make a majority.
+    MajorityFrozen = servers::MAJORITY_FROZEN,
+    /// SIGKILL of every server in turn, each back in service before the next.
+    RollingRestart = rolling::ORDERLY,
+    /// The same without waiting.
+    RollingRestartQuick = rolling::QUICK,
+    /// A stopped holder and a frozen minority.
+    HolderStoppedServersFrozen = together::STOPPED_AND_FROZEN,
+    /// A stopped holder and a killed leader or server.
+    HolderStoppedServerKilled = together::STOPPED_AND_KILLED,
+    /// A holder that is cut off and a minority that restarts.
+    PartitionHolderServersRestarted = together::CUT_OFF_AND_RESTARTED,
+    /// One of five servers killed and another one frozen.
+    ServerKilledAnotherFrozen = together::KILLED_AND_FROZEN,
+    /// Everything takes longer, for everybody.
+    Delay = connections::DELAY,
+    /// Nothing passes between the holder and all servers.
+    PartitionHolder = connections::PARTITION_HOLDER,
+    /// What the holder sends does not arrive; what the servers send does.
+    HolderRequestsLost = connections::HOLDER_REQUESTS_LOST,
+    /// What the servers send does not arrive at the holder; what it sends does.
+    HolderRepliesLost = connections::HOLDER_REPLIES_LOST,
+    /// Connections break in place of one reply each, whose request was carried out.
+    ReplyCut = connections::REPLY_CUT,
+    /// Packets are dropped between the network namespaces of the holder and the servers; the kernels send them again.
+    PacketsDropped = connections::PACKETS_DROPPED,
+    /// The replicas cut off before the acquisition, then the primary killed and a replica promoted.
+    FailoverBeforeReplication = servers::FAILOVER_BEFORE_REPLICATION,
+    /// One server's wall clock jumps ahead by more than a lease.
+    ClockJump = servers::CLOCK_JUMP,
+    /// The same on one of the nodes of a grant that only a bare majority gave.
+    ClockJumpMinimalQuorum = servers::CLOCK_JUMP_MINIMAL_QUORUM,
+    /// Somebody else deletes what says on the servers that the lock is held.
+    KeyDeleted = servers::KEY_DELETED,
+    /// `SCRIPT FLUSH` on every server.
+    ScriptFlush = servers::SCRIPT_FLUSH,
+    /// The server refuses writes: it is a replica for a while.
+    ReadOnly = servers::READ_ONLY,
+    /// Somebody takes the holder's session over by its id and password, and closes it.
+    SessionTakenOver = servers::SESSION_TAKEN_OVER,
 }
 
 impl Fault {
-    /// Every one, in the order of reports.
-    pub const ALL: [Self; 20] = [
-        Self::HolderKilled,
-        Self::HolderStopped,
-        Self::HolderStarved,
-        Self::ServerKilled,
-        Self::ServerRestartedEmpty,
-        Self::ServerRestartedDurable,
-        Self::ServerFrozen,
-        Self::MajorityFrozen,
-        Self::Delay,
-        Self::PartitionHolder,
-        Self::HolderRequestsLost,
-        Self::HolderRepliesLost,
-        Self::ReplyCut,
-        Self::FailoverBeforeReplication,
-        Self::ClockJump,
-        Self::ClockJumpMinimalQuorum,
-        Self::KeyDeleted,
-        Self::ScriptFlush,
-        Self::ReadOnly,
-        Self::SessionTakenOver,
-    ];
-
     /// Its short name on the command line.
     #[must_use]
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::HolderKilled => "holder-killed",
-            Self::HolderStopped => "holder-stopped",
-            Self::HolderStarved => "holder-starved",
-            Self::ServerKilled => "server-killed",
-            Self::ServerRestartedEmpty => "server-restarted-empty",
-            Self::ServerRestartedDurable => "server-restarted-durable",
-            Self::ServerFrozen => "server-frozen",
-            Self::MajorityFrozen => "majority-frozen",
-            Self::Delay => "delay",
-            Self::PartitionHolder => "partition-holder",
-            Self::HolderRequestsLost => "holder-requests-lost",
-            Self::HolderRepliesLost => "holder-replies-lost",
-            Self::ReplyCut => "reply-cut",
-            Self::FailoverBeforeReplication => "failover-before-replication",
-            Self::ClockJump => "clock-jump",
-            Self::ClockJumpMinimalQuorum => "clock-jump-minimal-quorum",
-            Self::KeyDeleted => "key-deleted",
-            Self::ScriptFlush => "script-flush",
-            Self::ReadOnly => "read-only",
-            Self::SessionTakenOver => "session-taken-over",
-        }
+        self.scenario().key
     }
 
     /// Its name in reports.
     #[must_use]
     pub const fn title(self) -> &'static str {
-        match self {
-            Self::HolderKilled => "holder killed",
-            Self::HolderStopped => "holder stopped past its lease",
-            Self::HolderStarved => "holder's runtime starved",
-            Self::ServerKilled => "server killed",
-            Self::ServerRestartedEmpty => "server restarted without its data",
-            Self::ServerRestartedDurable => "server restarted with its data",
-            Self::ServerFrozen => "server frozen",
-            Self::MajorityFrozen => "majority of servers frozen",
-            Self::Delay => "delay",
-            Self::PartitionHolder => "holder cut off",
-            Self::HolderRequestsLost => "holder's requests held",
-            Self::HolderRepliesLost => "replies to the holder held",
-            Self::ReplyCut => "replies lost after the request was applied",
-            Self::FailoverBeforeReplication => "failover before replication",
-            Self::ClockJump => "wall clock of one server jumps",
-            Self::ClockJumpMinimalQuorum => "wall clock of one server jumps, at a bare majority",
-            Self::KeyDeleted => "key or node deleted by somebody else",
-            Self::ScriptFlush => "scripts flushed",
-            Self::ReadOnly => "server read-only",
-            Self::SessionTakenOver => "session taken over",
-        }
+        self.scenario().title
     }
 
-    /// What is done, in one sentence for the report.
+    /// What is done, in a sentence for the report.
     #[must_use]
     pub const fn what(self) -> &'static str {
-        match self {
-            Self::HolderKilled => "The holder's process is killed with SIGKILL.",
-            Self::HolderStopped => {
-                "The holder's process is stopped with SIGSTOP until its lease is over and others held the lock, then goes on."
-            }
-            Self::HolderStarved => {
-                "All threads of the program's own runtime in the holder's process are blocked until its lease is over. A \
-                 session with ZooKeeper has a thread of its own, which goes on: there the lock is kept."
-            }
-            Self::ServerKilled => {
-                "The ensemble's leader, the primary, or one server is killed with SIGKILL and started again when the fault \
-                 is over."
-            }
-            Self::ServerRestartedEmpty => {
-                "The ensemble's leader, the primary, or one server is killed with SIGKILL and comes back without its data."
-            }
-            Self::ServerRestartedDurable => {
-                "The ensemble's leader or one server is killed with SIGKILL and comes back with its data."
-            }
-            Self::ServerFrozen => {
-                "The ensemble's leader, the primary, or one server is stopped with SIGSTOP and goes on when the fault is \
-                 over."
-            }
-            Self::MajorityFrozen => {
-                "So many servers that the others are no majority are stopped with SIGSTOP and go on when the fault is over."
-            }
-            Self::Delay => "A proxy delays each request and each reply by 30 ms, for everybody.",
-            Self::PartitionHolder => {
-                "Nothing passes between the holder's process and any server; connections stay open, and what was sent \
-                 arrives when the fault is over."
-            }
-            Self::HolderRequestsLost => {
-                "What the holder's process sends arrives only when the fault is over; what the servers send arrives."
-            }
-            Self::HolderRepliesLost => {
-                "What the servers send arrives at the holder's process only when the fault is over; what it sends arrives."
-            }
-            Self::ReplyCut => {
-                "On each connection path one reply is swallowed and the connection broken: the request was carried out, and \
-                 its client is not told."
-            }
-            Self::FailoverBeforeReplication => {
-                "The replicas are stopped and their links cut before the acquisition; then the primary is killed, the \
-                 replicas go on, and one of them is promoted."
-            }
-            Self::ClockJump => "The wall clock of the primary, or of one server, jumps 60 s ahead.",
-            Self::ClockJumpMinimalQuorum => {
-                "The holder is cut off from a minority of the nodes before it is granted the lock; then the wall clock of \
-                 one of the others jumps 60 s ahead."
-            }
-            Self::KeyDeleted => "A third party deletes the holder's key on every server, or its node.",
-            Self::ScriptFlush => "SCRIPT FLUSH on every server.",
-            Self::ReadOnly => {
-                "The server, or one node, becomes a replica and refuses writes until the fault is over; with Sentinel or \
-                 Cluster another server is made the primary in order."
-            }
-            Self::SessionTakenOver => {
-                "A third party connects with the id and the password of the holder's session, and closes it."
-            }
-        }
+        self.scenario().what
     }
 
-    /// What it strikes.
+    /// What is done on that arrangement, step by step.
     #[must_use]
-    pub const fn strikes(self) -> Strikes {
-        match self {
-            Self::HolderKilled | Self::HolderStopped | Self::HolderStarved => Strikes::Holder,
-            Self::Delay
-            | Self::PartitionHolder
-            | Self::HolderRequestsLost
-            | Self::HolderRepliesLost
-            | Self::ReplyCut => Strikes::Connections,
-            _ => Strikes::Servers,
-        }
+    pub fn steps(self, on: Arrangement) -> Vec<Step> {
+        (self.scenario().steps)(on)
     }
 
     /// Whether it is over by itself as soon as it has struck, so that there is nothing to wait for before it is healed.
     #[must_use]
     pub const fn is_momentary(self) -> bool {
-        matches!(
-            self,
-            Self::HolderKilled
-                | Self::ServerRestartedEmpty
-                | Self::ServerRestartedDurable
-                | Self::ReplyCut
-                | Self::KeyDeleted
-                | Self::ScriptFlush
-                | Self::SessionTakenOver
-        )
+        self.scenario().is_momentary
     }
 
     /// Whether it makes sense on that arrangement.
@@ -247,28 +146,7 @@ impl Fault {
     /// Why it makes no sense on that arrangement; `None` where it does.
     #[must_use]
     pub fn why_not(self, on: Arrangement) -> Option<&'static str> {
-        match self {
-            Self::ServerKilled if on.voters() == 1 && !on.replicates() && !on.is_durable() => {
-                Some("the one server comes back without its data, which is the fault server-restarted-empty")
-            }
-            Self::ServerRestartedEmpty if on == Arrangement::Zk1 => {
-                Some("a ZooKeeper that has lost everything is another one, whose transactions start anew")
-            }
-            Self::ServerRestartedEmpty if on == Arrangement::Redlock5Durable => {
-                Some("this deployment was told that its nodes forget nothing (restart_quarantine=off)")
-            }
-            Self::ServerRestartedDurable if !on.is_durable() => Some("its servers keep everything in memory"),
-            Self::MajorityFrozen if on.voters() == 1 => Some("no majority decides here"),
-            Self::FailoverBeforeReplication if !on.replicates() => Some("nothing is replicated to a server in waiting"),
-            Self::FailoverBeforeReplication if on == Arrangement::SentinelMinReplicas => {
-                Some("a primary that hears of no replica grants nothing, so there is no grant to be lost")
-            }
-            Self::ClockJump if on.is_zookeeper() => Some("ZooKeeper counts sessions on the monotonic clock"),
-            Self::ScriptFlush | Self::ReadOnly if on.is_zookeeper() => Some("ZooKeeper knows no such thing"),
-            Self::ClockJumpMinimalQuorum if !on.is_redlock() => Some("no majority of clocks decides here"),
-            Self::SessionTakenOver if !on.is_zookeeper() => Some("Redis has no sessions"),
-            _ => None,
-        }
+        (self.scenario().why_not)(on)
     }
 }
 
@@ -311,6 +189,27 @@ mod tests {
         for fault in Fault::ALL {
             let row = format!("| `{fault}` | {} |\n", fault.what());
             assert!(page.contains(&row), "docs/reliability.md lacks: {row}");
+        }
+    }
+
+    #[test]
+    fn each_fault_does_something_wherever_it_applies() {
+        for fault in Fault::ALL {
+            for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
+                let does = |step: &Step| matches!(step, Step::Process(..) | Step::Server(..) | Step::Network(_));
+                assert!(fault.steps(on).iter().any(does), "{fault} {on}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rolling_restart_strikes_every_server_at_its_own_place() {
+        for on in Arrangement::ALL.into_iter().filter(|on| Fault::RollingRestart.applies_to(*on)) {
+            let steps = Fault::RollingRestart.steps(on);
+            for server in 0..on.servers() {
+                assert!(steps.contains(&Step::Server(Act::Kill, Place::Number(server))), "{on}: {server}");
+                assert!(steps.contains(&Step::Until(Awaited::TakesPart(server))), "{on}: {server}");
+            }
         }
     }
 

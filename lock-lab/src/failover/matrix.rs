@@ -6,7 +6,8 @@ use crate::LabError;
 /// How often the full matrix repeats each pair.
 pub const REPETITIONS: usize = 2;
 
-/// The quick matrix: each arrangement with its most telling faults.
+/// The quick matrix: each arrangement with its most telling faults, and each backend with the workload of the published test
+/// of etcd's locks.
 pub const QUICK: &[(Arrangement, &[Fault])] = &[
     (Arrangement::Zk1, &[Fault::ServerRestartedDurable, Fault::SessionTakenOver]),
     (
@@ -14,35 +15,61 @@ pub const QUICK: &[(Arrangement, &[Fault])] = &[
         &[
             Fault::HolderKilled,
             Fault::HolderStopped,
+            Fault::Pauses,
             Fault::ServerKilled,
             Fault::ServerFrozen,
+            Fault::RollingRestart,
+            Fault::HolderStoppedServerKilled,
             Fault::PartitionHolder,
             Fault::ReplyCut,
         ],
     ),
     (
         Arrangement::Redis,
-        &[Fault::HolderKilled, Fault::HolderStopped, Fault::ServerRestartedEmpty, Fault::ClockJump, Fault::KeyDeleted],
+        &[
+            Fault::HolderKilled,
+            Fault::HolderStopped,
+            Fault::HolderClockAhead,
+            Fault::Pauses,
+            Fault::ServerRestartedEmpty,
+            Fault::PacketsDropped,
+            Fault::ClockJump,
+            Fault::KeyDeleted,
+        ],
     ),
     (Arrangement::RedisDurable, &[Fault::ServerRestartedDurable]),
-    (Arrangement::Sentinel, &[Fault::FailoverBeforeReplication, Fault::ServerKilled]),
+    (Arrangement::Sentinel, &[Fault::Pauses, Fault::FailoverBeforeReplication, Fault::ServerKilled]),
     (Arrangement::SentinelMinReplicas, &[Fault::ServerFrozen]),
-    (Arrangement::Cluster, &[Fault::FailoverBeforeReplication]),
+    (Arrangement::Cluster, &[Fault::Pauses, Fault::FailoverBeforeReplication]),
     (
         Arrangement::Redlock3,
-        &[Fault::HolderStopped, Fault::ServerFrozen, Fault::ServerRestartedEmpty, Fault::MajorityFrozen],
+        &[
+            Fault::HolderStopped,
+            Fault::Pauses,
+            Fault::ServerFrozen,
+            Fault::ServerRestartedEmpty,
+            Fault::RollingRestart,
+            Fault::RollingRestartQuick,
+            Fault::HolderStoppedServersFrozen,
+            Fault::PacketsDropped,
+            Fault::MajorityFrozen,
+        ],
     ),
     (
         Arrangement::Redlock5,
         &[
             Fault::HolderKilled,
             Fault::ServerKilled,
+            Fault::RollingRestart,
+            Fault::ServerKilledAnotherFrozen,
+            Fault::PartitionHolderServersRestarted,
             Fault::PartitionHolder,
             Fault::ReplyCut,
             Fault::ClockJump,
             Fault::ClockJumpMinimalQuorum,
         ],
     ),
+    (Arrangement::Redlock5Durable, &[Fault::RollingRestartQuick]),
 ];
 
 /// One fault on one arrangement of servers.
@@ -161,6 +188,14 @@ mod tests {
         ] {
             assert!(plan.pairs.contains(&Pair { on, fault }));
         }
+    }
+
+    #[test]
+    fn the_quick_matrix_has_the_workload_of_the_published_test_on_every_backend() {
+        let plan = Plan::of(&Wanted::default()).unwrap();
+        let on = |is: fn(Arrangement) -> bool| plan.pairs.iter().any(|pair| pair.fault == Fault::Pauses && is(pair.on));
+        assert!(on(Arrangement::is_zookeeper) && on(Arrangement::is_redlock) && on(|on| on == Arrangement::Redis));
+        assert!(on(|on| on == Arrangement::Sentinel) && on(|on| on == Arrangement::Cluster));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    events::{Blow, Event, History, Struck, Write, now},
-    sink::{Answer, Unfenced},
+    events::{Blow, Event, History, Struck, Update, Write, now},
+    sink::{Answer, Registers},
 };
 
 /// The history of a run that goes on, and news of it.
@@ -25,7 +25,7 @@ pub(crate) struct State {
     pub(crate) history: History,
     /// Processes whose output has ended.
     pub(crate) ended: BTreeSet<usize>,
-    unfenced: Unfenced,
+    registers: Registers,
 }
 
 impl Default for Record {
@@ -52,12 +52,15 @@ impl Record {
         self.changed();
     }
 
-    /// Applies a write to the registers and records it, as one step.
-    pub(crate) fn write(&self, apply: impl FnOnce(&mut Unfenced) -> Write) -> Answer {
+    /// Applies a request to the registers and records what it wrote, as one step.
+    pub(crate) fn apply(
+        &self,
+        apply: impl FnOnce(&mut Registers) -> (Answer, Option<Write>, Option<Update>),
+    ) -> Answer {
         let mut state = self.state();
-        let write = apply(&mut state.unfenced);
-        let answer = Answer { fenced: write.fenced, went_back: write.went_back };
-        state.history.writes.push(write);
+        let (answer, write, update) = apply(&mut state.registers);
+        state.history.writes.extend(write);
+        state.history.updates.extend(update);
         drop(state);
         self.changed();
         answer

@@ -3,6 +3,7 @@
 mod aftermath;
 mod expected;
 mod one;
+mod play;
 mod watch;
 
 use std::{

@@ -6,11 +6,12 @@ mod servers;
 mod strike;
 mod truth;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use lock_core::LockName;
 use lock_redis::keys::Keys;
 
+use self::strike::Struck;
 use self::{links::Links, servers::Servers};
 pub use self::{links::Side, observer::Observer};
 use super::{arrangement::Arrangement, fault::Fault};
@@ -23,9 +24,9 @@ const SENTINEL_NODES: usize = 3;
 
 /// Running servers and the fault of one run.
 ///
-/// A run calls [`Scene::prepare`], has the victim take the lock, calls [`Scene::inject`] while it holds, lets the fault
-/// last, calls [`Scene::heal`], and waits with [`Scene::healthy`]. The processes that hold are not the scene's: of the
-/// faults that strike them it knows only the names, and does nothing.
+/// A run calls [`Scene::prepare`], has the victim take the lock, takes the fault's steps by [`Scene::step`] while it holds
+/// (or all that concern the scene by [`Scene::inject`]), calls [`Scene::heal`], and waits with [`Scene::healthy`]. The
+/// processes that hold are not the scene's: steps that strike them do nothing here.
 #[derive(Debug)]
 pub struct Scene {
     arrangement: Arrangement,
@@ -35,8 +36,8 @@ pub struct Scene {
     links: Links,
     /// Whom the fault will strike, where that had to be found out before.
     chosen: Option<usize>,
-    /// The servers that the fault has struck.
-    struck: Vec<usize>,
+    /// The servers that the fault has struck, and how.
+    struck: Vec<(usize, Struck)>,
 }
 
 impl Scene {
@@ -54,9 +55,8 @@ impl Scene {
         if let Some(reason) = fault.why_not(arrangement) {
             return Err(LabError::run(format!("{fault} does not apply to {arrangement}: {reason}")));
         }
-        let own_clocks = matches!(fault, Fault::ClockJump | Fault::ClockJumpMinimalQuorum);
-        let servers = Servers::start(arrangement, own_clocks, lease).await?;
-        let links = Links::start(&servers.ports()).await?;
+        let servers = Servers::start(arrangement, fault.scenario().own_clocks, lease).await?;
+        let links = Links::start(&servers.ports(), fault.scenario().network).await?;
         Ok(Self { arrangement, fault, name, servers, links, chosen: None, struck: Vec::new() })
     }
 
@@ -95,6 +95,21 @@ impl Scene {
                 format!("redlock://{all}/?{ttl}")
             }
         }
+    }
+
+    /// The network namespace in which the processes of that side are to run; `None` for that of this program.
+    #[must_use]
+    pub fn namespace(&self, side: Side) -> Option<PathBuf> {
+        self.links.namespace(side)
+    }
+
+    /// How many segments the kernel has sent again to or from the victim; `None` where both are on one loopback
+    /// interface.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when the kernel's counters cannot be read.
+    pub fn retransmitted(&self) -> Result<Option<u64>, LabError> {
+        self.links.retransmitted()
     }
 
     /// What looks at the servers themselves, past the proxies. It can be used from other tasks, while a fault strikes.

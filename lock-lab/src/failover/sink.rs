@@ -1,4 +1,5 @@
-//! The store that the locks protect: for each lock a register behind a fence, and one without, as control.
+//! The store that the locks protect: for each lock a register behind a fence, and one without, as control. The value of the
+//! busy lock's is read, and written back with an element more: what is lost of these updates can be counted.
 //!
 //! It is in the process of the laboratory and is reached over a Unix socket, so that no proxy, no stopped worker and no
 //! server fault is between a write and the stamp of its arrival.
@@ -18,27 +19,42 @@ use tokio::{
 };
 
 use super::{
-    events::{Attempt, Lock, Write, now, text},
+    events::{Attempt, Lock, Update, Values, Write, now, text},
     record::Record,
 };
 use crate::LabError;
 
-/// A write on its way.
+/// A request on its way.
 #[derive(Debug, Serialize, Deserialize)]
 struct Request {
     #[serde(flatten)]
     whose: Attempt,
     #[serde(with = "text")]
     token: FencingToken,
+    what: Asked,
 }
 
-/// What the store says to a write.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Asked {
+    /// The values. The fence sees the token: else an earlier holder could still write between this read and the write that
+    /// goes by it.
+    Read,
+    /// A plain write.
+    Write,
+    /// A write of what was read, with one element more.
+    Update(Values),
+}
+
+/// What the store says to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether the fenced register took it.
+    /// Whether the fence let it through.
     pub fenced: bool,
     /// Whether the register without a fence went back by it.
     pub went_back: bool,
+    /// What the registers have now.
+    pub values: Values,
 }
 
 /// The store, served until this is dropped.
@@ -56,12 +72,12 @@ impl Sink {
     pub(crate) fn serve(path: PathBuf, record: Arc<Record>) -> Result<Self, LabError> {
         let listener =
             UnixListener::bind(&path).map_err(|source| LabError::io("opening the socket of the store", source))?;
-        let registers = Arc::new(Registers { fence: Fence::new(), record });
+        let store = Arc::new(Fenced { fence: Fence::new(), record });
         let server = tokio::spawn(async move {
             // Ends its connections when it is aborted.
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(answer(stream, Arc::clone(&registers)));
+                connections.spawn(answer(stream, Arc::clone(&store)));
             }
         });
         Ok(Self { path, server })
@@ -81,34 +97,65 @@ impl Drop for Sink {
 }
 
 #[derive(Debug)]
-struct Registers {
+struct Fenced {
     fence: Fence,
     record: Arc<Record>,
 }
 
-/// The highest token that each register without a fence has seen.
-pub(crate) type Unfenced = BTreeMap<Lock, FencingToken>;
+/// What the registers have.
+#[derive(Debug, Default)]
+pub(crate) struct Registers {
+    /// The highest token that each register without a fence has seen.
+    highest: BTreeMap<Lock, FencingToken>,
+    /// How many updates there were.
+    updates: u64,
+    values: Values,
+}
 
-impl Registers {
-    /// Writes to both registers. Under the record's own lock, so that the stamps are in the order of application.
-    fn write(&self, Request { whose, token }: Request) -> Answer {
-        self.record.write(|unfenced| {
+impl Fenced {
+    /// Reads, or writes to both registers. Under the record's own lock, so that the stamps are in the order of application.
+    fn carry_out(&self, Request { whose, token, what }: Request) -> Answer {
+        self.record.apply(|registers| {
             let fenced = self.fence.admit(whose.lock.name(), token, || ()).is_ok();
-            let highest = unfenced.entry(whose.lock).or_insert(token);
-            let went_back = token < *highest;
-            *highest = token.max(*highest);
-            Write { at: now(), whose, token, fenced, went_back }
+            let update = match what {
+                Asked::Update(read) => Some(registers.update(Update { at: now(), whose, token, read, fenced })),
+                Asked::Read | Asked::Write => None,
+            };
+            let write = match what {
+                Asked::Write | Asked::Update(_) => Some(registers.write(whose, token, fenced)),
+                Asked::Read => None,
+            };
+            let went_back = write.as_ref().is_some_and(|write| write.went_back);
+            (Answer { fenced, went_back, values: registers.values }, write, update)
         })
     }
 }
 
-async fn answer(stream: UnixStream, registers: Arc<Registers>) {
+impl Registers {
+    fn write(&mut self, whose: Attempt, token: FencingToken, fenced: bool) -> Write {
+        let highest = self.highest.entry(whose.lock).or_insert(token);
+        let went_back = token < *highest;
+        *highest = token.max(*highest);
+        Write { at: now(), whose, token, fenced, went_back }
+    }
+
+    fn update(&mut self, update: Update) -> Update {
+        self.updates += 1;
+        self.values.unfenced = self.updates;
+        if update.fenced {
+            self.values.fenced = self.updates;
+        }
+        update
+    }
+}
+
+async fn answer(stream: UnixStream, store: Arc<Fenced>) {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     // A worker that ends in the middle of a line has not written.
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(request) = serde_json::from_str(&line) else { return };
-        let answer = registers.write(request);
+        let answer = store.carry_out(request);
         let Ok(line) = serde_json::to_string(&answer) else { return };
         if to.write_all(format!("{line}\n").as_bytes()).await.is_err() {
             return;
@@ -129,10 +176,29 @@ impl Store {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Reads the values, and waits for the answer.
+    pub(crate) async fn read(&mut self, whose: Attempt, token: FencingToken) -> Result<Values, LabError> {
+        Ok(self.ask(&Request { whose, token, what: Asked::Read }).await?.values)
+    }
+
     /// Writes, and waits for the answer.
     pub(crate) async fn write(&mut self, whose: Attempt, token: FencingToken) -> Result<Answer, LabError> {
-        let failed = |source| LabError::io("writing to the store", source);
-        let line = serde_json::to_string(&Request { whose, token }).map_err(|error| failed(error.into()))?;
+        self.ask(&Request { whose, token, what: Asked::Write }).await
+    }
+
+    /// Writes what was read with one element more, and waits for the answer.
+    pub(crate) async fn update(
+        &mut self,
+        whose: Attempt,
+        token: FencingToken,
+        read: Values,
+    ) -> Result<Answer, LabError> {
+        self.ask(&Request { whose, token, what: Asked::Update(read) }).await
+    }
+
+    async fn ask(&mut self, request: &Request) -> Result<Answer, LabError> {
+        let failed = |source| LabError::io("asking the store", source);
+        let line = serde_json::to_string(request).map_err(|error| failed(error.into()))?;
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).await.map_err(failed)?;
         let mut answer = String::new();
         self.stream.read_line(&mut answer).await.map_err(failed)?;
@@ -155,10 +221,11 @@ mod tests {
             (Store::connect(sink.path()).await.unwrap(), Store::connect(sink.path()).await.unwrap());
         let whose = |process| Attempt { lock: Lock::Kept, process, client: 0, attempt: 1 };
         let token = |number| FencingToken { era: 0, number };
-        let good = Answer { fenced: true, went_back: false };
+        let values = Values::default();
+        let good = Answer { fenced: true, went_back: false, values };
         assert_eq!(old.write(whose(0), token(1)).await.unwrap(), good);
         assert_eq!(new.write(whose(1), token(2)).await.unwrap(), good);
-        assert_eq!(old.write(whose(0), token(1)).await.unwrap(), Answer { fenced: false, went_back: true });
+        assert_eq!(old.write(whose(0), token(1)).await.unwrap(), Answer { fenced: false, went_back: true, values });
         assert_eq!(new.write(whose(1), token(2)).await.unwrap(), good);
         // Each lock has registers of its own.
         let busy = Attempt { lock: Lock::Busy, ..whose(0) };
@@ -166,5 +233,40 @@ mod tests {
         let writes = record.history().writes;
         assert_eq!(writes.iter().map(|write| write.fenced).collect::<Vec<_>>(), [true, true, false, true, true]);
         assert!(writes.is_sorted_by_key(|write| write.at));
+    }
+
+    #[tokio::test]
+    async fn an_update_by_an_old_holder_is_refused_behind_the_fence_and_overwrites_another_without_it() {
+        let dir = TempDir::new().unwrap();
+        let record = Arc::new(Record::default());
+        let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record)).unwrap();
+        let mut store = Store::connect(sink.path()).await.unwrap();
+        let whose = |process| Attempt { lock: Lock::Busy, process, client: 1, attempt: 1 };
+        let token = |number| FencingToken { era: 0, number };
+        let old = store.read(whose(0), token(1)).await.unwrap();
+        let new = store.read(whose(1), token(2)).await.unwrap();
+        assert_eq!((old, new), (Values::default(), Values::default()));
+        let answer = store.update(whose(1), token(2), new).await.unwrap();
+        assert_eq!(answer.values, Values { fenced: 1, unfenced: 1 });
+        let answer = store.update(whose(0), token(1), old).await.unwrap();
+        assert_eq!((answer.fenced, answer.values), (false, Values { fenced: 1, unfenced: 2 }));
+        let updates = record.history().updates;
+        assert_eq!(
+            updates.iter().map(|update| (update.read, update.fenced)).collect::<Vec<_>>(),
+            [(Values::default(), true), (Values::default(), false)]
+        );
+    }
+
+    #[tokio::test]
+    async fn who_has_read_with_its_token_is_not_overwritten_by_an_earlier_holder() {
+        let dir = TempDir::new().unwrap();
+        let sink = Sink::serve(dir.path().join("store"), Arc::default()).unwrap();
+        let mut store = Store::connect(sink.path()).await.unwrap();
+        let whose = |process| Attempt { lock: Lock::Busy, process, client: 1, attempt: 1 };
+        let token = |number| FencingToken { era: 0, number };
+        let old = store.read(whose(0), token(1)).await.unwrap();
+        // The new holder has not written yet.
+        store.read(whose(1), token(2)).await.unwrap();
+        assert!(!store.update(whose(0), token(1), old).await.unwrap().fenced);
     }
 }

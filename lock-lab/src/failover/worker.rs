@@ -1,8 +1,9 @@
 //! A process of clients that take locks, and write to the store while they hold them: what `lock lab-worker` runs.
 //!
 //! Client 0 is the keeper: on the order to keep it takes the lock [`Lock::Kept`] and holds it until it is lost or the order
-//! is withdrawn. All others take [`Lock::Busy`] again and again. A *careful* client looks at `is_valid()` before each write.
-//! A *careless* one does not, and goes on for a while after it was told of a loss: against such a one only a fence helps.
+//! is withdrawn, writing on and on. All others take [`Lock::Busy`] again and again, and update a value under it: they read
+//! it, and write it back with an element more. A *careful* client looks at `is_valid()` before each write. A *careless* one
+//! does not, and a careless keeper goes on for a while after it was told of a loss: against such ones only a fence helps.
 //!
 //! One thread runs the clients and the connections, so that the order to starve stops them all; another one looks at the
 //! validity of every hold, as a program's own thread would. Events go to standard output, a line each, as they happen;
@@ -24,7 +25,7 @@ use std::{
 };
 
 use lock::Locks;
-use lock_core::Clock;
+use lock_core::{Clock, clock::wall_micros};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -51,7 +52,8 @@ pub struct Worker {
     pub careless: usize,
     /// For how long the busy lock is held.
     pub hold: Duration,
-    /// The time between two writes under one hold.
+    /// The time between two writes under one hold; as long, or as long as the hold, between the read and the write of an
+    /// update.
     pub write_every: Duration,
     /// For how long one attempt waits for the busy lock.
     pub wait: Duration,
@@ -131,7 +133,7 @@ impl Worker {
             let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
             clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
         }
-        reports.event(of_process(self.process), What::Ready);
+        reports.event(of_process(self.process), What::Ready { wall_micros: wall_micros() });
 
         let mut running = JoinSet::new();
         for client in clients {

@@ -1,4 +1,4 @@
-//! A wall clock of a server's own, that can be moved while the server runs.
+//! A wall clock of a process's own, that can be moved while the process runs.
 
 use std::{
     fs::File,
@@ -14,14 +14,14 @@ use tempfile::TempDir;
 use super::process;
 use crate::LabError;
 
-/// What is preloaded into the server.
+/// What is preloaded into the process.
 const SOURCE: &str = include_str!("../../shim/clock.c");
 /// Where the preloaded library looks for the times.
 const FILE: &str = "LOCK_LAB_CLOCK";
 
-/// The wall clock of one server. The server maps the file, so what is written here counts at once.
+/// The wall clock of one process. The process maps the file, so what is written here counts at once.
 #[derive(Debug)]
-pub(super) struct WallClock {
+pub(crate) struct WallClock {
     file: File,
     environment: Vec<(&'static str, String)>,
     _dir: TempDir,
@@ -29,7 +29,7 @@ pub(super) struct WallClock {
 
 impl WallClock {
     /// A clock that is right, in a directory of its own: that of the server is emptied when it shall forget.
-    pub(super) fn new() -> Result<Self, LabError> {
+    pub(crate) fn new() -> Result<Self, LabError> {
         let dir = process::directory()?;
         let path = dir.path().join("offset");
         let file = File::options().create_new(true).read(true).write(true).open(&path);
@@ -41,13 +41,13 @@ impl WallClock {
         Ok(clock)
     }
 
-    /// What the server's environment needs.
-    pub(super) fn environment(&self) -> Vec<(&'static str, String)> {
+    /// What the process's environment needs.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         self.environment.clone()
     }
 
     /// Sets by how much it is ahead of this machine's.
-    pub(super) fn set_ahead(&self, by: Duration) -> Result<(), LabError> {
+    pub(crate) fn set_ahead(&self, by: Duration) -> Result<(), LabError> {
         self.write(by, 0)
     }
 

@@ -5,11 +5,11 @@
 //! that returns, panics or is killed: the kernel is asked to kill the server with its parent, and a shell that sees the
 //! program's end removes the directories.
 
-mod clock;
+pub(crate) mod clock;
 mod cluster;
-mod nodes;
+pub(crate) mod nodes;
 pub(crate) mod ports;
-mod process;
+pub(crate) mod process;
 mod reaper;
 mod redis;
 mod sentinel;

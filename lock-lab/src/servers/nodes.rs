@@ -3,8 +3,13 @@
 use lock_core::Settings;
 use lock_redlock::{Config, InitOptions};
 
-use super::{Redis, RedisOptions};
+use super::{Redis, RedisOptions, until::Patience};
 use crate::LabError;
+
+/// What a node keeps of the process that the deployment knows.
+pub(crate) const MEMBER: &str = "redlock:member";
+/// What lives on a node for as long as it gives no vote.
+pub(crate) const QUARANTINE: &str = "redlock:quarantine";
 
 /// Several Redis servers that know nothing of each other: the nodes of Redlock.
 #[derive(Debug)]
@@ -91,6 +96,25 @@ impl RedisNodes {
     #[must_use]
     pub fn nodes_mut(&mut self) -> &mut [Redis] {
         &mut self.nodes
+    }
+
+    /// Waits until node `index`, which was restarted without its data, votes again: a client has found it, and its
+    /// quarantine is over.
+    ///
+    /// # Errors
+    /// [`LabError::NotStarted`] when that does not happen; [`LabError::Control`] when it does not answer.
+    pub async fn wait_until_it_votes(&self, index: usize) -> Result<(), LabError> {
+        let node = &self.nodes[index];
+        let patience = Patience::with("a node that votes");
+        loop {
+            let run_id = node.info("server").await?.remove("run_id");
+            let (member, left): (Option<String>, i64) =
+                (node.ask("GET", &[MEMBER]).await?, node.ask("PTTL", &[QUARANTINE]).await?);
+            if member.is_some() && member == run_id && left < 0 {
+                return Ok(());
+            }
+            patience.again(format!("{}: known as {member:?}, {left} ms of quarantine left", node.label())).await?;
+        }
     }
 
     /// The sum of [`Redis::commands`].

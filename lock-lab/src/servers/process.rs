@@ -109,7 +109,7 @@ impl Drop for Process {
 }
 
 /// The first executable of that name on the path, or where Debian keeps programs of the administrator.
-pub(super) fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
     places.map(|place| place.join(name)).find(|file| file.is_file())

@@ -159,6 +159,14 @@ impl ZooKeeper {
         self.wait_until_ready().await
     }
 
+    /// Kills server `index` if it runs and starts it again with its data, without waiting until it serves clients.
+    ///
+    /// # Errors
+    /// As those of [`ZooKeeper::start`].
+    pub fn launch_again(&mut self, index: usize) -> Result<(), LabError> {
+        self.servers[index].launch()
+    }
+
     /// As [`ZooKeeper::restart`], but removes the server's data first.
     ///
     /// # Errors

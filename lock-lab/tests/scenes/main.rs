@@ -2,7 +2,10 @@
 
 mod connections;
 mod ensembles;
+mod network;
 mod nodes;
 mod primaries;
 mod residue;
+mod rolling;
 mod stage;
+mod together;

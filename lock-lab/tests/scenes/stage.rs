@@ -112,6 +112,12 @@ pub(crate) fn first_port(url: &str) -> u16 {
     url.split("127.0.0.1:").nth(1).unwrap().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
+/// The id that a server of Redis has for as long as its process lives.
+pub(crate) async fn process_of(port: u16) -> String {
+    let info: String = ask(port, &["INFO", "server"]).await.unwrap();
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
+}
+
 /// Sends one command to whatever listens there.
 pub(crate) async fn ask<T: redis::FromRedisValue>(port: u16, command: &[&str]) -> redis::RedisResult<T> {
     ask_within(LIMIT, port, command).await

@@ -3,14 +3,21 @@
 //! What a process had that ended in order is gone with it. Two things may stay for a while and no longer: what a process had
 //! that was killed, or could not close its connections, until its leases have ended; and what a fault has left (a key that a
 //! promoted replica has and whose deletion it never heard of), until a lease after the fault was over.
+//!
+//! Nor is a lock kept for somebody who does not know of it while others go on: what the servers were seen to hold while the
+//! run went on is compared with how each attempt ended. A request that arrives long after it was given up, and locks for
+//! nobody, is found by that.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use lock_core::BootInstant;
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{Chance, Verdict};
-use crate::failover::events::{Aftermath, Blow, History, What};
+use crate::failover::events::{Aftermath, Attempt, Blow, History, Lock, Truth, What};
 
 /// How long the servers may take over what they were sent by processes that have ended.
 const AT_ONCE: Duration = Duration::from_millis(250);
@@ -24,7 +31,7 @@ pub struct Emptying {
     pub empty_after_ms: Option<f64>,
     /// By when nothing had to be left, counted likewise.
     pub due_ms: f64,
-    /// What was left when it had to be gone.
+    /// What was left when it had to be gone: when all processes had ended, or before, for an attempt that had.
     pub left: Vec<String>,
     /// Whether nothing was.
     pub verdict: Verdict,
@@ -50,13 +57,21 @@ pub(in crate::failover) fn due(history: &History, after: &Aftermath, lingers: Du
 }
 
 /// `None` when the servers were not looked at.
-pub(super) fn emptying(history: &History, lingering: Lingering, tame: Option<&str>) -> Option<Emptying> {
+pub(super) fn emptying(
+    history: &History,
+    samples: &[Truth],
+    lingering: Lingering,
+    tame: Option<&str>,
+) -> Option<Emptying> {
     let after = history.aftermath.as_ref()?;
     let due = due(history, after, lingering.lingers);
     let since_end = |at: BootInstant| millis(at.saturating_since(after.ended));
     // Nobody is there who could add anything, so whatever was seen at one late look was there when it had to be gone.
     let late = || after.looks.iter().filter(|look| look.asked > due);
-    let left = late().find(|look| !look.left.is_empty()).map(|look| look.left.clone()).unwrap_or_default();
+    let mut left = late().find(|look| !look.left.is_empty()).map(|look| look.left.clone()).unwrap_or_default();
+    let of_nobody = held_for_nobody(history, samples, after.whole, lingering.lingers);
+    let at_the_end = left.len();
+    left.extend(of_nobody);
     let empty = after.looks.iter().find(|look| look.is_nothing());
     let unread = match (empty, after.looks.last()) {
         (Some(_), _) => None,
@@ -67,8 +82,11 @@ pub(super) fn emptying(history: &History, lingering: Lingering, tame: Option<&st
         (None, _) => None,
     };
     let what = || {
-        let (count, from) = (left.len(), since_end(due));
-        format!("{count} left behind {from:.0} ms after the last process had ended: {}", left.join(", "))
+        let (count, from) = (left.len() - at_the_end, since_end(due));
+        format!(
+            "{at_the_end} left behind {from:.0} ms after the last process had ended, {count} locks held for nobody: {}",
+            left.join(", ")
+        )
     };
     let verdict = Verdict::of(left.len(), lingering.chance, what, tame.or(unread.as_deref()));
     Some(Emptying {
@@ -78,6 +96,47 @@ pub(super) fn emptying(history: &History, lingering: Lingering, tame: Option<&st
         left,
         verdict,
     })
+}
+
+/// Locks that a server had for an attempt that had ended long before, when the fault had been over for long: each once.
+fn held_for_nobody(history: &History, samples: &[Truth], whole: BootInstant, lingers: Duration) -> Vec<String> {
+    let ended = ended(history);
+    let mut found = BTreeSet::new();
+    for sample in samples {
+        let Some(payload) = sample.held.as_ref().and_then(|held| held.payload.clone()) else { continue };
+        let Some(at) = ended.get(&(sample.lock, payload.clone())) else { continue };
+        let since = sample.asked.saturating_since((*at).max(whole));
+        if since > lingers {
+            found.insert((sample.lock, payload, sample.server.clone()));
+        }
+    }
+    let words = |(lock, payload, server): (Lock, String, String)| {
+        format!("{} for the attempt {payload}, which had ended, on {server}", lock.name())
+    };
+    found.into_iter().map(words).collect()
+}
+
+/// When each attempt had ended, by the lock and its text form: with its release or its failure, or with its process.
+fn ended(history: &History) -> BTreeMap<(Lock, String), BootInstant> {
+    let mut ends: BTreeMap<Attempt, Option<BootInstant>> = BTreeMap::new();
+    for event in &history.events {
+        match event.what {
+            What::Asked => drop(ends.entry(event.whose).or_default()),
+            What::NotGranted
+            | What::Withdrawn
+            | What::Failed { .. }
+            | What::Unknown { .. }
+            | What::Released
+            | What::ReleaseFailed { .. } => drop(ends.insert(event.whose, Some(event.at))),
+            _ => {}
+        }
+    }
+    for struck in history.blows.iter().filter(|struck| struck.blow == Blow::Killed) {
+        for (_, end) in ends.iter_mut().filter(|(whose, end)| whose.process == struck.process && end.is_none()) {
+            *end = Some(struck.at);
+        }
+    }
+    ends.into_iter().filter_map(|(whose, end)| Some(((whose.lock, whose.to_string()), end?))).collect()
 }
 
 fn millis(duration: Duration) -> f64 {
@@ -90,7 +149,7 @@ mod tests {
         super::made_up::{MadeUp, at, kept},
         *,
     };
-    use crate::failover::events::Residue;
+    use crate::failover::events::{Kept, Residue};
 
     const KEY: &str = "the key {lock:a} (for another 900 ms) on 127.0.0.1:6379";
 
@@ -108,7 +167,7 @@ mod tests {
 
     fn of(history: &History) -> Emptying {
         let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
-        emptying(history, lingering, None).unwrap()
+        emptying(history, &[], lingering, None).unwrap()
     }
 
     #[test]
@@ -174,6 +233,51 @@ mod tests {
     #[test]
     fn servers_that_were_not_looked_at_have_no_verdict() {
         let lingering = Lingering { lingers: Duration::ZERO, chance: Chance::Never };
-        assert_eq!(emptying(&MadeUp::default().done(), lingering, None), None);
+        assert_eq!(emptying(&MadeUp::default().done(), &[], lingering, None), None);
+    }
+
+    /// What a server has for an attempt.
+    fn sample(asked: u64, whose: Attempt) -> Truth {
+        let held = Kept { payload: Some(whose.to_string()), ..Kept::default() };
+        let (lock, server, moment) = (whose.lock, "one".to_owned(), at(asked));
+        Truth { lock, round: asked, server, asked: moment, answered: moment, held: Some(held), closed_nanos: None }
+    }
+
+    fn of_samples(history: &History, samples: &[Truth]) -> Emptying {
+        let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
+        emptying(history, samples, lingering, None).unwrap()
+    }
+
+    #[test]
+    fn a_lock_for_an_attempt_that_had_ended_long_before_is_found_although_it_goes_before_the_end() {
+        let gave_up = |end| MadeUp::default().event(500, kept(0, 1), What::Asked).event(700, kept(0, 1), end);
+        let error = || "no answer".to_owned();
+        for end in
+            [What::NotGranted, What::Withdrawn, What::Unknown { error: error() }, What::Failed { error: error() }]
+        {
+            let history = after(gave_up(end.clone()), vec![look(4001, &[])]);
+            let found = of_samples(&history, &[sample(2001, kept(0, 1))]);
+            assert!(found.verdict.is_broken() && found.left.len() == 1, "{end:?}: {found:?}");
+            assert!(found.left[0].contains("failover/kept") && found.left[0].contains("0/0/1"), "{found:?}");
+            // Until a lease after the fault it may be there, whatever the fault held up.
+            assert_eq!(of_samples(&history, &[sample(2000, kept(0, 1))]).verdict, Verdict::Holds);
+        }
+    }
+
+    #[test]
+    fn a_lock_of_a_killed_process_or_of_one_that_has_released_may_stay_for_a_lease_and_no_longer() {
+        let killed = MadeUp::default().granted(0, 5, kept(0, 1), 1, 9000).struck(2000, 0, Blow::Killed);
+        let released = MadeUp::default().granted(0, 5, kept(0, 1), 1, 9000).released(1990, 2000, kept(0, 1));
+        for history in [killed, released] {
+            let history = after(history, vec![look(5001, &[])]);
+            assert_eq!(of_samples(&history, &[sample(3000, kept(0, 1))]).verdict, Verdict::Holds);
+            assert!(of_samples(&history, &[sample(3001, kept(0, 1))]).verdict.is_broken());
+        }
+    }
+
+    #[test]
+    fn a_lock_of_who_has_not_ended_is_nobody_elses() {
+        let history = after(MadeUp::default().granted(0, 5, kept(0, 1), 1, 9000), vec![look(4001, &[])]);
+        assert_eq!(of_samples(&history, &[sample(3900, kept(0, 1)), sample(3900, kept(1, 7))]).verdict, Verdict::Holds);
     }
 }

@@ -25,6 +25,8 @@ pub struct Progress {
     pub take_overs: Vec<TakeOver>,
     /// The bound on these, in milliseconds.
     pub bound_ms: Option<f64>,
+    /// How often the kept lock was lost, from the fault on, by a process that was not struck itself.
+    pub kept_lost: usize,
     /// Whether it went on.
     pub verdict: Verdict,
 }
@@ -47,6 +49,8 @@ pub(super) struct Bounds {
     pub(super) crash: Option<Duration>,
     /// The longest time without a grant.
     pub(super) gap: Option<Duration>,
+    /// Whether the kept lock survives the fault.
+    pub(super) survives: bool,
     pub(super) stops: Chance,
 }
 
@@ -67,10 +71,13 @@ pub(super) fn progress(
     let slow = take_overs.iter().filter(too_late).count();
     let gaps = usize::from(bounds.gap.is_some_and(|bound| longest_gap > bound));
     let stopped = usize::from(grants_after == 0);
+    let kept_lost = kept_lost(history, kept, at);
+    let lost = if bounds.survives { kept_lost } else { 0 };
     let what = || {
         let gap = millis(longest_gap);
         format!(
-            "{slow} take-overs later than their bound, {grants_after} grants after the fault, longest gap {gap:.0} ms"
+            "{slow} take-overs later than their bound, {grants_after} grants after the fault, longest gap {gap:.0} ms, the \
+             kept lock lost {lost} times"
         )
     };
     Progress {
@@ -79,7 +86,8 @@ pub(super) fn progress(
         grants_after,
         take_overs,
         bound_ms: bounds.crash.map(millis),
-        verdict: Verdict::of(slow + gaps + stopped, bounds.stops, what, tame),
+        kept_lost,
+        verdict: Verdict::of(slow + gaps + stopped + lost, bounds.stops, what, tame),
     }
 }
 
@@ -87,7 +95,7 @@ fn grants(holds: &[Hold], from: BootInstant, until: BootInstant) -> usize {
     holds.iter().filter(|hold| from <= hold.granted && hold.granted < until).count()
 }
 
-fn longest_gap(holds: &[Hold], from: BootInstant, until: BootInstant) -> Duration {
+pub(super) fn longest_gap(holds: &[Hold], from: BootInstant, until: BootInstant) -> Duration {
     let within = holds.iter().map(|hold| hold.granted).filter(|granted| from <= *granted && *granted < until);
     let (mut before, mut longest) = (from, Duration::ZERO);
     for granted in within.chain([until]) {
@@ -95,6 +103,12 @@ fn longest_gap(holds: &[Hold], from: BootInstant, until: BootInstant) -> Duratio
         before = granted;
     }
     longest
+}
+
+/// Losses from the fault on of who was not struck itself.
+fn kept_lost(history: &History, kept: &[Hold], at: Moments) -> usize {
+    let was_struck = |hold: &Hold| history.blows.iter().any(|struck| struck.process == hold.whose.process);
+    kept.iter().filter(|hold| hold.is_loser() && hold.ended() >= at.fault && !was_struck(hold)).count()
 }
 
 fn take_overs(history: &History, kept: &[Hold], at: Moments) -> Vec<TakeOver> {
@@ -162,5 +176,19 @@ mod tests {
         let found = of(&history, 2000, within(300));
         assert_eq!((found.take_overs[0].next_grant_ms, &found.verdict), (Some(300.0), &Verdict::Holds));
         assert!(of(&history, 2000, within(299)).verdict.is_broken());
+    }
+
+    #[test]
+    fn a_kept_lock_that_is_lost_breaks_the_promise_that_it_survives_unless_its_holder_was_struck() {
+        let lost =
+            || MadeUp::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 1500).lost(1498, 1501, kept(0, 1));
+        let survives = Bounds { survives: true, ..Bounds::default() };
+        let found = of(&lost().done(), 2000, survives);
+        assert_eq!((found.kept_lost, found.verdict.is_broken()), (1, true));
+        assert!(!of(&lost().done(), 2000, Bounds::default()).verdict.is_broken());
+        let struck = lost().struck(1001, 0, Blow::Stopped).done();
+        assert_eq!(of(&struck, 2000, survives).verdict, Verdict::Holds);
+        let kept = MadeUp::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 3000).done();
+        assert_eq!(of(&kept, 2000, survives).verdict, Verdict::Holds);
     }
 }

@@ -80,8 +80,15 @@ fn a_run_without_traffic_before_the_fault_proves_nothing() {
 
 #[test]
 fn a_validity_that_the_servers_do_not_keep_is_found() {
-    let sample =
-        |held| Truth { lock: Lock::Kept, round: 1, server: "one".into(), asked: at(990), answered: at(992), held };
+    let sample = |held| Truth {
+        lock: Lock::Kept,
+        round: 1,
+        server: "one".into(),
+        asked: at(990),
+        answered: at(992),
+        held,
+        closed_nanos: None,
+    };
     let held_by = |whose: Attempt, remaining: u64| {
         Some(Kept { token: None, payload: Some(whose.to_string()), remaining_nanos: Some(remaining * 1_000_000) })
     };
@@ -109,4 +116,43 @@ fn a_killed_process_holds_nothing_any_more() {
     let history = MadeUp::default().granted(0, 5, kept(0, 1), 1, 1400).struck(1001, 0, Blow::Killed).done();
     let hold = &Holds::of(&history, Lock::Kept).holds[0];
     assert_eq!(hold.end(), (at(1001), End::Killed));
+}
+
+#[test]
+fn a_run_in_which_nobody_was_kept_out_or_nothing_was_sent_again_proves_nothing_where_that_must_show() {
+    let mut history = stopped_holder().done();
+    let gap = checked(&history, &[], &of_stopped_holder()).progress.longest_gap_ms;
+    let closed = |millis| Expected { closed: Some(Duration::from_secs_f64(millis / 1e3)), ..of_stopped_holder() };
+    assert!(checked(&history, &[], &closed(gap - 0.1)).is_good());
+    assert!(!checked(&history, &[], &closed(gap + 0.1)).is_good());
+    let sent_again = Expected { retransmission: true, ..of_stopped_holder() };
+    for (retransmitted, is_good) in [(None, false), (Some(0), false), (Some(1), true)] {
+        history.retransmitted = retransmitted;
+        assert_eq!(checked(&history, &[], &sent_again).is_good(), is_good, "{retransmitted:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_was_lost_while_the_whole_machine_stood_still_proves_nothing_about_its_survival() {
+    let mut history =
+        MadeUp::default().traffic(0, AT.1, 2).granted(0, 5, kept(0, 1), 1, 1400).wrote(9, kept(0, 1), 1, true, false);
+    history = history.lost(1399, 1401, kept(0, 1));
+    let mut history = history.done();
+    let survives = Expected { survives: Some(Duration::from_millis(250)), ..Expected::default() };
+    history.stood_still = Duration::from_millis(250);
+    assert!(checked(&history, &[], &survives).progress.verdict.is_broken());
+    history.stood_still = Duration::from_millis(251);
+    assert!(matches!(checked(&history, &[], &survives).progress.verdict, Verdict::ProvesNothing { .. }));
+}
+
+#[test]
+fn a_run_whose_wall_clocks_agree_proves_nothing_where_they_must_be_apart() {
+    let of_process = |process| Attempt { lock: Lock::Busy, process, client: 0, attempt: 0 };
+    let with = |ahead: u64| {
+        let ready = |seconds: u64| What::Ready { wall_micros: seconds * 1_000_000 };
+        stopped_holder().event(1, of_process(0), ready(100 + ahead)).event(2, of_process(1), ready(100)).done()
+    };
+    let expected = Expected { clocks_apart: Duration::from_secs(25), ..of_stopped_holder() };
+    assert!(checked(&with(50), &[], &expected).is_good());
+    assert!(!checked(&with(0), &[], &expected).is_good());
 }

@@ -2,8 +2,9 @@
 //!
 //! Each sample bounds from above until when a server can have kept a holder: its answer came at the latest when the read
 //! ended, so a lease with so much time left ends by that much after it at the latest, and a holder that is not there has
-//! ended by then. What counts is how many servers it takes: the service keeps a holder for as long as that many of them do.
-//! A server that gave no sample may have kept it for ever.
+//! ended by then. A server that grants nothing to anybody, because it was restarted and may have forgotten a holder, keeps
+//! everybody else out like one that has not. What counts is how many servers it takes: the service keeps a holder for as long
+//! as that many of them do. A server that gave no sample may have kept it for ever.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -100,6 +101,11 @@ fn kept_until(round: &[&Truth], hold: &Hold, quorum: Quorum) -> BootInstant {
 }
 
 fn ends_on_server(sample: &Truth, hold: &Hold) -> BootInstant {
+    let closed = sample.closed_nanos.map_or(Duration::ZERO, Duration::from_nanos);
+    held_until(sample, hold).max(sample.answered.saturating_add(closed))
+}
+
+fn held_until(sample: &Truth, hold: &Hold) -> BootInstant {
     match &sample.held {
         Some(kept) if is_of(kept, hold) => match kept.remaining_nanos {
             Some(nanos) => sample.answered.saturating_add(Duration::from_nanos(nanos)),
@@ -137,6 +143,7 @@ mod tests {
                 payload: None,
                 remaining_nanos: Some(remaining * 1_000_000),
             }),
+            closed_nanos: None,
         }
     }
 
@@ -178,6 +185,18 @@ mod tests {
         assert_eq!(of(&three([50, 49, 0]), hold.clone(), Quorum::majority(3)).overstated, 1);
         // Two do not answer: they may keep it.
         assert_eq!(of(&three([0, 0, 0])[..1], hold, Quorum::majority(3)).overstated, 0);
+    }
+
+    #[test]
+    fn a_server_in_quarantine_keeps_everybody_else_out_until_that_is_over_and_no_longer() {
+        let hold = held(7, 0, 10, 100);
+        let quarantined = |millis: u64| Truth { closed_nanos: Some(millis * 1_000_000), ..sample(0, 50, 50, None) };
+        let round = |millis| [quarantined(millis), Truth { server: "1".into(), ..quarantined(millis) }];
+        let third = Truth { server: "2".into(), ..sample(0, 50, 50, None) };
+        let all = |millis| [round(millis).to_vec(), vec![third.clone()]].concat();
+        assert_eq!(of(&all(50), hold.clone(), Quorum::majority(3)).overstated, 0);
+        let found = of(&all(49), hold, Quorum::majority(3));
+        assert_eq!((found.overstated, found.overstated_ms, found.verdict.is_broken()), (1, 1.0, true));
     }
 
     #[test]

@@ -18,9 +18,12 @@ use tokio::{
 use crate::{
     LabError,
     failover::{
+        crew::MemberOptions,
         record::Record,
         worker::{Order, Worker},
     },
+    network,
+    servers::clock::WallClock,
 };
 
 /// How long a stopped process may take to stand still.
@@ -33,20 +36,39 @@ pub(super) struct Member {
     child: Child,
     orders: Option<ChildStdin>,
     complaints: PathBuf,
+    /// Where its time comes from, if not from the machine.
+    _clock: Option<WallClock>,
     killed: bool,
     stopped: bool,
 }
 
 impl Member {
     /// Starts `program` as `lock lab-worker`, with `dir` as its working directory.
-    pub(super) fn start(program: &Path, worker: &Worker, dir: &Path) -> Result<(Self, ChildStdout), LabError> {
+    pub(super) fn start(
+        program: &Path,
+        worker: &Worker,
+        options: &MemberOptions,
+        dir: &Path,
+    ) -> Result<(Self, ChildStdout), LabError> {
+        let clock = (!options.clock_ahead.is_zero()).then(WallClock::new).transpose()?;
+        clock.as_ref().map_or(Ok(()), |clock| clock.set_ahead(options.clock_ahead))?;
         let complaints = dir.join(format!("worker-{}", worker.process));
         let errors = File::create(&complaints).map_err(|error| LabError::io("opening a log", error))?;
-        let mut child = Command::new(program)
+        let mut command = match &options.namespace {
+            // It enters and becomes the worker, so the process is the worker's.
+            Some(namespace) => {
+                let mut command = network::enter(namespace)?;
+                command.arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        let mut child = command
             .args(["--url", &worker.url, "lab-worker"])
             .args(arguments(worker))
             .arg("--store")
             .arg(&worker.store)
+            .envs(clock.as_ref().map(WallClock::environment).unwrap_or_default())
             .current_dir(dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -59,7 +81,8 @@ impl Member {
         let gone = || LabError::Worker { process: worker.process, reason: "it has no pipes".into() };
         let output = child.stdout.take().ok_or_else(gone)?;
         let orders = Some(child.stdin.take().ok_or_else(gone)?);
-        Ok((Self { process: worker.process, child, orders, complaints, killed: false, stopped: false }, output))
+        let process = worker.process;
+        Ok((Self { process, child, orders, complaints, _clock: clock, killed: false, stopped: false }, output))
     }
 
     pub(super) async fn order(&mut self, order: Order) -> Result<(), LabError> {

@@ -35,59 +35,40 @@ const NARROWED: Promise = Promise::MayBreak(
     "a replica knew of the lock, but replicated expiry is absolute: one whose clock is ahead, or another one that is \
      promoted, may grant early",
 );
-const FORGOTTEN: Promise = Promise::MayBreak("the server forgot the lock and grants it to the next one");
-const WALL_CLOCK: Promise = Promise::MayBreak("expiry follows the server's wall clock");
-const MINIMAL: Promise =
+pub(super) const FORGOTTEN: Promise = Promise::MayBreak("the server forgot the lock and grants it to the next one");
+pub(super) const WALL_CLOCK: Promise = Promise::MayBreak("expiry follows the server's wall clock");
+pub(super) const MINIMAL: Promise =
     Promise::MayBreak("expiry follows each node's wall clock, and no node beyond the majority knew of the lock");
-const DELETED: Promise =
+pub(super) const DELETED: Promise =
     Promise::MayBreak("nothing on the servers says any more that the lock is held, and the holder hears of it later");
+
+/// Of faults that fail no server, or only such as keep what they have.
+pub(super) fn promised_everywhere(_: Arrangement) -> Promise {
+    Promise::Safe
+}
+
+/// Of faults after which another server takes the place of a failed one, where servers replicate.
+pub(super) fn of_failed_servers(on: Arrangement) -> Promise {
+    match on {
+        Arrangement::SentinelMinReplicas => NARROWED,
+        on if on.replicates() => ASYNCHRONOUS,
+        _ => Promise::Safe,
+    }
+}
 
 impl Fault {
     /// What is promised of that arrangement while this fault lasts.
     #[must_use]
-    pub const fn expects(self, on: Arrangement) -> Promise {
-        match self {
-            Self::KeyDeleted | Self::SessionTakenOver => DELETED,
-            Self::ClockJumpMinimalQuorum => MINIMAL,
-            // One node's wall clock is a minority's, as long as all nodes knew of the lock.
-            Self::ClockJump if !on.is_redlock() => WALL_CLOCK,
-            Self::ServerRestartedEmpty
-                if on.replicates() || matches!(on, Arrangement::Redis | Arrangement::RedisFifo) =>
-            {
-                FORGOTTEN
-            }
-            // Its disk is what makes this one durable, and here it is gone.
-            Self::ServerRestartedEmpty if matches!(on, Arrangement::RedisDurable) => FORGOTTEN,
-            // A cluster's failover in order waits until the replica has everything.
-            Self::ReadOnly if matches!(on, Arrangement::Cluster) => Promise::Safe,
-            Self::ServerKilled | Self::ServerFrozen | Self::FailoverBeforeReplication | Self::ReadOnly
-                if on.replicates() =>
-            {
-                if matches!(on, Arrangement::SentinelMinReplicas) {
-                    NARROWED
-                } else {
-                    ASYNCHRONOUS
-                }
-            }
-            _ => Promise::Safe,
-        }
+    pub fn expects(self, on: Arrangement) -> Promise {
+        (self.scenario().promise)(on)
     }
 
-    /// Whether at most a minority of the servers whose votes count fails: then Redlock and ZooKeeper promise progress,
-    /// too. A single server that fails is no minority; faults of the holder and of its connections fail no server.
+    /// Whether at most a minority of the servers whose votes count fails at a time: then Redlock and ZooKeeper promise
+    /// progress, too. A single server that fails is no minority; faults of the holder and of its connections fail no
+    /// server.
     #[must_use]
-    pub const fn stays_within_a_minority(self, on: Arrangement) -> bool {
-        match self {
-            Self::MajorityFrozen | Self::KeyDeleted | Self::SessionTakenOver | Self::ClockJumpMinimalQuorum => false,
-            Self::ServerKilled
-            | Self::ServerRestartedEmpty
-            | Self::ServerRestartedDurable
-            | Self::ServerFrozen
-            | Self::FailoverBeforeReplication
-            | Self::ClockJump
-            | Self::ReadOnly => on.voters() > 1,
-            _ => true,
-        }
+    pub fn stays_within_a_minority(self, on: Arrangement) -> bool {
+        (self.scenario().within_a_minority)(on)
     }
 }
 
@@ -108,10 +89,37 @@ mod tests {
     #[test]
     fn asynchronous_replication_is_not_called_safe() {
         for on in Arrangement::ALL.into_iter().filter(|on| on.replicates()) {
-            let failovers = [Fault::ServerKilled, Fault::ServerFrozen, Fault::FailoverBeforeReplication];
+            let failovers =
+                [Fault::ServerKilled, Fault::ServerFrozen, Fault::FailoverBeforeReplication, Fault::RollingRestart];
             for fault in failovers.into_iter().filter(|fault| fault.applies_to(on)) {
                 assert!(fault.expects(on).reason().is_some(), "{fault} on {on}");
             }
+        }
+    }
+
+    #[test]
+    fn two_faults_at_once_are_played_only_where_a_majority_bears_them() {
+        let together = [
+            Fault::HolderStoppedServersFrozen,
+            Fault::HolderStoppedServerKilled,
+            Fault::PartitionHolderServersRestarted,
+            Fault::ServerKilledAnotherFrozen,
+        ];
+        for fault in together {
+            for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
+                assert!(
+                    on.voters() > 1 && fault.stays_within_a_minority(on) && fault.expects(on).is_safe(),
+                    "{fault} {on}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn quarantines_and_disks_keep_a_lock_from_a_second_holder_when_every_server_restarts() {
+        for on in Arrangement::ALL.into_iter().filter(|on| on.voters() > 1) {
+            assert!(Fault::RollingRestart.expects(on).is_safe() && Fault::RollingRestart.stays_within_a_minority(on));
+            assert!(Fault::RollingRestartQuick.expects(on).is_safe());
         }
     }
 }

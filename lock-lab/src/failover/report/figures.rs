@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::timeline::Timeline;
 use crate::{
-    failover::check::{self, Findings},
+    failover::check::{self, Findings, Updates},
     report::Outcome,
 };
 
@@ -69,6 +69,12 @@ pub struct Figures {
     pub refused: usize,
     /// Late writes that the sink without a fence took: the control.
     pub stale_unfenced: usize,
+    /// Updates of the value that the busy lock protects, with the fence and without, and how many were lost.
+    #[serde(default)]
+    pub updates: Updates,
+    /// How many segments the kernel has sent again; `None` where nobody counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmitted: Option<u64>,
     /// From the fault until the last loser knew that its lock was lost (L); `None` when nobody lost one.
     pub knew_ms: Option<f64>,
     /// Operations of which the outcome is not known.
@@ -152,6 +158,8 @@ impl Figures {
             stale_fenced: findings.fencing.let_through,
             refused: findings.fencing.refused,
             stale_unfenced: findings.fencing.stale,
+            updates: findings.fencing.updates,
+            retransmitted: None,
             knew_ms: findings.losing.longest_after_fault_ms(),
             unknown: findings.unknown,
             take_over_ms: findings.progress.take_overs.iter().filter_map(|over| over.next_grant_ms).next(),

@@ -2,6 +2,7 @@
 
 mod figures;
 mod frozen;
+mod lost;
 mod page;
 mod picture;
 mod seen;
@@ -109,7 +110,8 @@ impl Report {
 
     /// The tables beside that of the matrix.
     fn sections(&self) -> Vec<Table> {
-        self.frozen.as_ref().map(frozen::sections).unwrap_or_default()
+        let frozen = self.frozen.as_ref().map(frozen::sections).unwrap_or_default();
+        lost::section(&self.runs).into_iter().chain(frozen).collect()
     }
 
     /// The whole report in a sentence.

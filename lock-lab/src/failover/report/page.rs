@@ -166,6 +166,13 @@ fn beside(figures: &Figures) -> String {
     if let Some(after) = figures.empty_after_ms {
         text.push_str(&format!("; the servers had nothing left {} after the last process had ended", millis(after)));
     }
+    let lost = figures.updates.unfenced;
+    if lost.lost > 0 {
+        text.push_str(&format!("; of {} updates the store without a fence lost {}", lost.acknowledged, lost.lost));
+    }
+    if let Some(segments) = figures.retransmitted {
+        text.push_str(&format!("; the kernel sent {segments} segments again"));
+    }
     for (count, what) in [
         (figures.refused, "late writes refused by the fence"),
         (figures.unknown, "requests of which nobody knows whether they were carried out"),

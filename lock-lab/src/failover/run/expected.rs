@@ -6,7 +6,6 @@ use crate::{
     failover::{
         arrangement::Arrangement,
         check::{Chance, Expected, Quorum},
-        fault::Fault,
         matrix::Pair,
     },
     servers::ZooKeeper,
@@ -18,53 +17,34 @@ const CRASH_SLACK: Duration = Duration::from_millis(250);
 /// What is to be expected of this pair with such a lease, where a holder has to be on so many servers.
 pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected {
     let Pair { on, fault } = pair;
+    let scenario = fault.scenario();
+    let shows = (scenario.shows)(on);
     let may_break = if fault.expects(on).is_safe() { Chance::Never } else { Chance::Possible };
     let certain_if = |certain| if certain { Chance::Certain } else { Chance::Possible };
-    // Two servers that know nothing of each other both have a holder: if that does not show, the fault did not happen.
-    let two_primaries = fault == Fault::FailoverBeforeReplication && may_break == Chance::Possible;
-    let crash_bound = (fault == Fault::HolderKilled).then(|| crash_bound(on, lease));
+    let crash_bound = shows.crash_bound.then(|| crash_bound(on, lease));
     Expected {
-        overlaps: if two_primaries { Chance::Certain } else { may_break },
+        traffic: scenario.load.traffic,
+        overlaps: if shows.two_holders { Chance::Certain } else { may_break },
         overstated: may_break,
-        // A holder that is stopped looks at its lock, is stopped, and writes when it goes on.
-        stale: certain_if(two_primaries || fault == Fault::HolderStopped),
-        losses: certain_if(ends_the_lease(pair)),
+        stale: certain_if(shows.stale_write),
+        lost_update: certain_if(shows.lost_update),
+        losses: certain_if(shows.loss),
         quorum: Some(quorum),
         crash_bound,
-        gap_bound: crash_bound,
-        left: left(fault),
+        // A quarantine begins when the first client has found the node again.
+        gap_bound: if shows.closed { Some(lease * 2) } else { crash_bound },
+        survives: shows.lock_survives.then(|| lease / 8),
+        closed: shows.closed.then(|| lease * 9 / 10),
+        retransmission: shows.retransmission,
+        clocks_apart: scenario.clock_ahead / 2,
+        // Nothing may be left on the servers in the end, whatever the fault: it is over by then, and each server runs and
+        // can be read. What clients that were struck had goes with their leases, or is given back when they go on. A
+        // promoted replica may have a lock whose release it never heard of: with an end, which is a time on the clock. A
+        // clock that has jumped ahead ends leases early, and what is set afterwards goes by that clock. Whoever deletes or
+        // flushes adds nothing.
+        left: Chance::Never,
         lingers: lingers(on, lease),
         ..Expected::default()
-    }
-}
-
-/// Whether something may be left on the servers in the end. Nothing may, whatever the fault: it is over by then, and each
-/// server runs and can be read. What it has left goes as what a dead client leaves does.
-const fn left(fault: Fault) -> Chance {
-    match fault {
-        // Clients: what they have goes with their leases, or is given back when they go on.
-        Fault::HolderKilled
-        | Fault::HolderStopped
-        | Fault::HolderStarved
-        | Fault::Delay
-        | Fault::PartitionHolder
-        | Fault::HolderRequestsLost
-        | Fault::HolderRepliesLost
-        | Fault::ReplyCut
-        | Fault::SessionTakenOver => Chance::Never,
-        // Servers that are started again, go on, or take writes again before the end. A promoted replica may have a lock
-        // whose release it never heard of: with an end, which is a time on the clock.
-        Fault::ServerKilled
-        | Fault::ServerRestartedEmpty
-        | Fault::ServerRestartedDurable
-        | Fault::ServerFrozen
-        | Fault::MajorityFrozen
-        | Fault::FailoverBeforeReplication
-        | Fault::ReadOnly => Chance::Never,
-        // A clock that has jumped ahead ends leases early, and what is set afterwards goes by that clock.
-        Fault::ClockJump | Fault::ClockJumpMinimalQuorum => Chance::Never,
-        // The third party adds nothing: it deletes, or makes the server forget what clients send along again.
-        Fault::KeyDeleted | Fault::ScriptFlush => Chance::Never,
     }
 }
 
@@ -73,16 +53,6 @@ const fn left(fault: Fault) -> Chance {
 fn lingers(on: Arrangement, lease: Duration) -> Duration {
     let claim = if on == Arrangement::RedisFifo { lease / 3 } else { Duration::ZERO };
     crash_bound(on, lease) + claim
-}
-
-/// Whether a holder must have lost the lock when this fault is over.
-fn ends_the_lease(Pair { on, fault }: Pair) -> bool {
-    match fault {
-        Fault::HolderStopped | Fault::PartitionHolder => true,
-        // A session with ZooKeeper has a thread of its own, which renews it although the program stands still.
-        Fault::HolderStarved => !on.is_zookeeper(),
-        _ => false,
-    }
 }
 
 /// By when the next holder has the lock at the latest after a holder with this lease was killed.
@@ -94,6 +64,7 @@ fn crash_bound(on: Arrangement, lease: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failover::fault::Fault;
 
     const LEASE: Duration = Duration::from_secs(1);
 
@@ -133,6 +104,22 @@ mod tests {
     fn nothing_that_must_show_is_promised_against() {
         for pair in all().filter(|pair| expected(*pair, LEASE, Quorum::ONE).overlaps == Chance::Certain) {
             assert!(!pair.fault.expects(pair.on).is_safe(), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn the_workload_of_the_published_test_must_lose_updates_without_a_fence_on_every_arrangement() {
+        for on in Arrangement::ALL {
+            let expected = expected(Pair { on, fault: Fault::Pauses }, LEASE, Quorum::ONE);
+            assert_eq!((expected.lost_update, expected.losses), (Chance::Certain, Chance::Certain), "{on}");
+        }
+    }
+
+    #[test]
+    fn a_rolling_restart_is_survived_by_a_held_lock_where_a_majority_decides() {
+        for pair in all().filter(|pair| pair.fault == Fault::RollingRestart) {
+            let survives = expected(pair, LEASE, Quorum::ONE).survives;
+            assert_eq!(survives.is_some(), pair.on.voters() > 1, "{pair:?}");
         }
     }
 }

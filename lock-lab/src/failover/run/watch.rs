@@ -1,6 +1,13 @@
 //! What the servers really hold, looked up while a run goes on.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use lock_core::Clock;
 use tokio::{sync::watch, task::JoinHandle};
@@ -8,38 +15,74 @@ use tokio::{sync::watch, task::JoinHandle};
 use crate::{
     LabError,
     failover::{
-        events::{Lock, Truth},
+        events::{Lock, Truth, now},
         scene::Observer,
+        worker::block_for,
     },
 };
 
 /// The time between two looks.
 const EVERY: Duration = Duration::from_millis(40);
 
-/// A task that looks at both locks again and again. It ends with this.
+/// The time for which a thread sleeps that measures how late it wakes.
+const NAP: Duration = Duration::from_millis(5);
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) truths: Vec<Truth>,
+    /// The longest time by which a thread with nothing to do was late: the machine stood still, or was too busy.
+    pub(super) stood_still: Duration,
+}
+
+/// A task that looks at both locks again and again, and a thread that sees whether the machine stands still. They end with
+/// this.
 #[derive(Debug)]
 pub(super) struct Watch {
     stop: watch::Sender<bool>,
     task: JoinHandle<Vec<Truth>>,
+    is_over: Arc<AtomicBool>,
+    still: Option<thread::JoinHandle<Duration>>,
 }
 
 impl Watch {
-    pub(super) fn start(observer: Observer) -> Self {
+    pub(super) fn start(observer: Observer) -> Result<Self, LabError> {
         let (stop, stopped) = watch::channel(false);
-        Self { stop, task: tokio::spawn(look(observer, stopped)) }
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let still = thread::Builder::new().name("still".into()).spawn(move || longest_delay(&over));
+        let still = Some(still.map_err(|error| LabError::io("starting a thread", error))?);
+        Ok(Self { stop, task: tokio::spawn(look(observer, stopped)), is_over, still })
     }
 
     /// Everything that was seen.
-    pub(super) async fn finish(mut self) -> Result<Vec<Truth>, LabError> {
+    pub(super) async fn finish(mut self) -> Result<Watched, LabError> {
         self.stop.send_replace(true);
-        LabError::joined((&mut self.task).await)
+        self.is_over.store(true, Ordering::Release);
+        let truths = LabError::joined((&mut self.task).await)?;
+        // It ends within a nap.
+        let still = self.still.take().and_then(|still| still.join().ok());
+        Ok(Watched { truths, stood_still: still.unwrap_or_default() })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
         self.task.abort();
     }
+}
+
+/// Takes naps until it is over, and says by how much the longest was longer than it should be.
+fn longest_delay(is_over: &AtomicBool) -> Duration {
+    let (mut longest, mut before) = (Duration::ZERO, now());
+    while !is_over.load(Ordering::Acquire) {
+        block_for(NAP);
+        let after = now();
+        longest = longest.max(after.saturating_since(before).saturating_sub(NAP));
+        before = after;
+    }
+    longest
 }
 
 async fn look(observer: Observer, mut stopped: watch::Receiver<bool>) -> Vec<Truth> {

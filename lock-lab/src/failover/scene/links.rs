@@ -1,6 +1,8 @@
 //! Proxies in front of every server, in two sets: so that one process can be cut off and the others not.
 
-use crate::{LabError, proxy::Proxy};
+use std::{net::Ipv4Addr, path::PathBuf};
+
+use crate::{LabError, failover::fault::scenario::Network, network::Cable, proxy::Proxy};
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,11 +23,17 @@ impl Side {
 pub(super) struct Links {
     victim: Vec<Proxy>,
     others: Vec<Proxy>,
+    /// What is between the victim and its proxies, where these are in network namespaces of their own.
+    cable: Option<Cable>,
 }
 
 impl Links {
-    pub(super) async fn start(targets: &[u16]) -> Result<Self, LabError> {
-        Ok(Self { victim: set(targets).await?, others: set(targets).await? })
+    pub(super) async fn start(targets: &[u16], network: Network) -> Result<Self, LabError> {
+        let cable = match network {
+            Network::Loopback => None,
+            Network::Namespaces => Some(Cable::lay().await?),
+        };
+        Ok(Self { victim: set(targets, cable.as_ref()).await?, others: set(targets, None).await?, cable })
     }
 
     pub(super) fn of(&self, side: Side) -> &[Proxy] {
@@ -41,18 +49,49 @@ impl Links {
 
     /// The addresses that this side connects to, of those servers.
     pub(super) fn hosts(&self, side: Side, servers: std::ops::RangeFrom<usize>) -> String {
+        let host = match side {
+            Side::Victim if self.cable.is_some() => Cable::SERVERS,
+            _ => Ipv4Addr::LOCALHOST,
+        };
         let hosts: Vec<String> =
-            self.of(side)[servers].iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
+            self.of(side)[servers].iter().map(|proxy| format!("{host}:{}", proxy.port())).collect();
         hosts.join(",")
+    }
+
+    pub(super) fn namespace(&self, side: Side) -> Option<PathBuf> {
+        self.cable.as_ref().filter(|_| side == Side::Victim).map(Cable::clients)
+    }
+
+    pub(super) fn retransmitted(&self) -> Result<Option<u64>, LabError> {
+        self.cable.as_ref().map(Cable::retransmitted).transpose()
+    }
+
+    pub(super) async fn drop_packets(&self) -> Result<(), LabError> {
+        match &self.cable {
+            Some(cable) => cable.drop_packets().await,
+            None => Err(LabError::run("packets can be dropped between network namespaces only")),
+        }
+    }
+
+    /// Everything passes again.
+    pub(super) async fn heal(&self) -> Result<(), LabError> {
+        self.all().for_each(Proxy::heal);
+        match &self.cable {
+            Some(cable) => cable.pass_packets().await,
+            None => Ok(()),
+        }
     }
 }
 
 /// Proxies that lead back to each other: Sentinels and the nodes of a cluster tell their clients where to go, and the
 /// servers among themselves go by the true addresses.
-async fn set(targets: &[u16]) -> Result<Vec<Proxy>, LabError> {
+async fn set(targets: &[u16], cable: Option<&Cable>) -> Result<Vec<Proxy>, LabError> {
     let mut proxies = Vec::new();
     for target in targets {
-        proxies.push(Proxy::start(*target).await?);
+        proxies.push(match cable {
+            Some(cable) => Proxy::start_in(cable.servers(), Cable::SERVERS, *target).await?,
+            None => Proxy::start(*target).await?,
+        });
     }
     let ports: Vec<(u16, u16)> = targets.iter().copied().zip(proxies.iter().map(Proxy::port)).collect();
     for proxy in &proxies {

@@ -60,7 +60,8 @@ impl Observer {
         if self.arrangement.is_zookeeper() {
             return self.ensemble.look(lock, round).await.into_iter().collect();
         }
-        let looks = self.data_servers().iter().map(|server| truth::look(server, PREFIX, lock, round));
+        let closes = self.arrangement.has_quarantine();
+        let looks = self.data_servers().iter().map(|server| truth::look(server, PREFIX, lock, round, closes));
         futures::future::join_all(looks).await.into_iter().flatten().collect()
     }
 

@@ -119,6 +119,28 @@ impl Servers {
         }
     }
 
+    /// Kills server `index` and starts it again, with what it has on its disk. A server of an ensemble is not waited for: it
+    /// serves nobody before it has a leader, and the others may be next.
+    pub(super) async fn restart_at_once(&mut self, index: usize) -> Result<(), LabError> {
+        match self {
+            Self::ZooKeeper(ensemble) => ensemble.launch_again(index),
+            _ => self.restart(index).await,
+        }
+    }
+
+    /// Waits until server `index`, which was started again, takes part in decisions as all others do: it follows its
+    /// leader or primary, or gives votes.
+    pub(super) async fn wait_until_it_takes_part(
+        &mut self,
+        arrangement: Arrangement,
+        index: usize,
+    ) -> Result<(), LabError> {
+        match self {
+            Self::Redlock(nodes) if arrangement.has_quarantine() => nodes.wait_until_it_votes(index).await,
+            _ => self.wait_until_ready().await,
+        }
+    }
+
     /// Starts server `index` again with nothing. An ensemble has elected another leader by then: one that had not would
     /// count the empty server among those that know everything.
     pub(super) async fn restart_empty(&mut self, index: usize) -> Result<(), LabError> {

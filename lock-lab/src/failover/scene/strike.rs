@@ -1,9 +1,13 @@
-//! Carries a fault out, and ends it.
+//! Carries the steps of a fault out, and ends what they have struck.
 
 use std::time::Duration;
 
 use super::{Scene, Side, servers::Servers, truth};
-use crate::{LabError, failover::fault::Fault, proxy::Proxy};
+use crate::{
+    LabError,
+    failover::fault::{Act, Awaited, Disturbance, Place, Step},
+    proxy::Proxy,
+};
 
 /// What the fault `delay` adds each way.
 const DELAY: Duration = Duration::from_millis(30);
@@ -12,6 +16,14 @@ const JUMP: Duration = Duration::from_secs(60);
 /// Nobody listens there: a server that replicates it keeps what it has, and refuses writes.
 const NOBODY: &str = "1";
 
+/// What has to be undone for a server that was struck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Struck {
+    Killed,
+    Frozen,
+    ReadOnly,
+}
+
 impl Scene {
     /// Does what must be done before the victim acquires. For most faults that is nothing; afterwards the lock can still
     /// be had, unless it must have a replica.
@@ -19,95 +31,68 @@ impl Scene {
     /// # Errors
     /// [`LabError`] when a server does not do as it is told.
     pub async fn prepare(&mut self) -> Result<(), LabError> {
-        match self.fault {
-            Fault::FailoverBeforeReplication => {
-                // Now: with the replicas stopped, it takes its time to ask who it is.
-                let primary = self.servers.victim(&self.key()).await?;
-                self.chosen = Some(primary);
-                for replica in self.servers.replicas(primary).await? {
-                    self.servers.stop(replica)?;
-                    self.struck.push(replica);
-                }
-                // With the links up, what is written would still reach their sockets, and be read when they go on.
-                self.servers.redis()[primary].ask("CLIENT KILL TYPE", &["REPLICA"]).await
-            }
-            Fault::ClockJumpMinimalQuorum => {
-                let nodes = self.arrangement.voters();
-                self.links.of(Side::Victim)[nodes / 2 + 1..].iter().for_each(Proxy::cut);
-                Ok(())
-            }
-            _ => Ok(()),
+        let steps = self.fault.scenario().prepare;
+        if !steps.is_empty() {
+            // Now: with the replicas stopped, it takes its time to ask which one leads.
+            self.chosen = Some(self.servers.victim(&self.key()).await?);
         }
+        for step in steps {
+            self.step(*step).await?;
+        }
+        Ok(())
     }
 
-    /// Strikes. Returns as soon as the fault has its effect on the servers; what clients make of it takes its time.
+    /// Strikes: takes all steps that concern servers and connections, and waits between them where a step waits for the
+    /// servers. Returns as soon as the last one has its effect on the servers; what clients make of it takes its time.
     ///
     /// # Errors
     /// [`LabError`] when a server does not do as it is told, or there is no holder to be struck.
     pub async fn inject(&mut self) -> Result<(), LabError> {
-        let key = self.key();
-        match self.fault {
-            Fault::HolderKilled | Fault::HolderStopped | Fault::HolderStarved => {}
-            Fault::ServerKilled => {
-                let victim = self.servers.victim(&key).await?;
-                self.servers.kill(victim);
-                self.struck = vec![victim];
-            }
-            Fault::ServerRestartedEmpty => {
-                let victim = self.servers.victim(&key).await?;
-                self.servers.restart_empty(victim).await?;
-            }
-            Fault::ServerRestartedDurable => {
-                let victim = self.servers.victim(&key).await?;
-                self.servers.restart(victim).await?;
-            }
-            Fault::ServerFrozen => {
-                let victim = self.servers.victim(&key).await?;
-                self.freeze(vec![victim])?;
-            }
-            Fault::MajorityFrozen => {
-                let first = self.servers.victim(&key).await?;
-                let voters = self.arrangement.voters();
-                self.freeze((0..=voters / 2).map(|offset| (first + offset) % voters).collect())?;
-            }
-            Fault::Delay => self.links.all().for_each(|proxy| proxy.delay(DELAY)),
-            Fault::PartitionHolder => self.links.of(Side::Victim).iter().for_each(Proxy::hold),
-            Fault::HolderRequestsLost => {
-                self.links.of(Side::Victim).iter().for_each(Proxy::hold_requests);
-            }
-            Fault::HolderRepliesLost => {
-                self.links.of(Side::Victim).iter().for_each(Proxy::hold_replies);
-            }
-            Fault::ReplyCut => {
-                // Not the same reply everywhere: now one to an acquisition, now one to a release.
-                self.links.all().zip(0..).for_each(|(proxy, after)| proxy.cut_at_reply(after));
-            }
-            Fault::FailoverBeforeReplication => {
-                let primary = self.chosen.take();
-                let primary =
-                    primary.ok_or_else(|| LabError::run("this fault has to be prepared before the acquisition"))?;
-                self.servers.kill(primary);
-                for replica in std::mem::replace(&mut self.struck, vec![primary]) {
-                    self.servers.cont(replica)?;
-                }
-            }
-            Fault::ClockJump | Fault::ClockJumpMinimalQuorum => {
-                let victim = self.servers.victim(&key).await?;
-                self.servers.set_clock_ahead(victim, JUMP)?;
-            }
-            Fault::KeyDeleted => self.delete(&key).await?,
-            Fault::ScriptFlush => {
-                for server in self.servers.redis() {
-                    () = server.ask("SCRIPT FLUSH", &[]).await?;
-                }
-            }
-            Fault::ReadOnly => self.refuse_writes(&key).await?,
-            Fault::SessionTakenOver => {
-                let Servers::ZooKeeper(ensemble) = &self.servers else { return Ok(()) };
-                ensemble.end_session(truth::holder_session(&ensemble.ports(), &self.name).await?).await?;
+        let mut steps = self.fault.steps(self.arrangement);
+        while let Some(Step::Until(_) | Step::Rest(_) | Step::Process(..)) = steps.last() {
+            steps.pop();
+        }
+        for step in steps {
+            match step {
+                Step::Until(Awaited::Served) => drop(self.served_again().await?),
+                step => self.step(step).await?,
             }
         }
         Ok(())
+    }
+
+    /// Takes one step, if it concerns servers or connections.
+    ///
+    /// # Errors
+    /// [`LabError`] when a server does not do as it is told, or there is no holder to be struck.
+    pub async fn step(&mut self, step: Step) -> Result<(), LabError> {
+        if self.chosen.is_none() && !self.fault.scenario().prepare.is_empty() {
+            return Err(LabError::run("this fault has to be prepared before the acquisition"));
+        }
+        match step {
+            Step::Server(act, place) => {
+                for server in self.servers_at(place).await? {
+                    self.act(act, server).await?;
+                }
+                Ok(())
+            }
+            Step::Network(disturbance) => self.disturb(disturbance).await,
+            Step::Until(Awaited::TakesPart(server)) => {
+                self.servers.wait_until_it_takes_part(self.arrangement, server).await
+            }
+            Step::Process(..) | Step::Until(_) | Step::Rest(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the servers take writes again where the fault stops the service, and says how long that took.
+    ///
+    /// # Errors
+    /// As those of [`Observer::served_again`](super::Observer::served_again).
+    pub async fn served_again(&self) -> Result<Option<Duration>, LabError> {
+        if !(self.fault.scenario().stops_service)(self.arrangement) {
+            return Ok(None);
+        }
+        self.observer().served_again().await.map(Some)
     }
 
     /// Ends the fault: what was frozen goes on, what was killed is started again, the network is whole. A clock that
@@ -116,51 +101,118 @@ impl Scene {
     /// # Errors
     /// [`LabError`] when a server does not come back.
     pub async fn heal(&mut self) -> Result<(), LabError> {
-        self.links.all().for_each(Proxy::heal);
-        let struck = std::mem::take(&mut self.struck);
-        for index in struck {
-            match self.fault {
-                Fault::ServerKilled | Fault::FailoverBeforeReplication => self.servers.restart(index).await?,
-                Fault::ReadOnly => () = self.servers.redis()[index].ask("REPLICAOF", &["NO", "ONE"]).await?,
-                _ => self.servers.cont(index)?,
+        self.links.heal().await?;
+        let mut struck = std::mem::take(&mut self.struck);
+        // Those that go on first: an ensemble that gets one server back waits for all that run.
+        struck.sort_by_key(|(_, how)| *how == Struck::Killed);
+        for (server, how) in struck {
+            match how {
+                Struck::Killed => self.servers.restart(server).await?,
+                Struck::Frozen => self.servers.cont(server)?,
+                Struck::ReadOnly => () = self.servers.redis()[server].ask("REPLICAOF", &["NO", "ONE"]).await?,
             }
         }
         Ok(())
     }
 
-    fn freeze(&mut self, servers: Vec<usize>) -> Result<(), LabError> {
-        for index in &servers {
-            self.servers.stop(*index)?;
+    /// The numbers of the servers at that place.
+    async fn servers_at(&self, place: Place) -> Result<Vec<usize>, LabError> {
+        let voters = self.arrangement.voters();
+        let after = |leading: usize, offsets: std::ops::Range<usize>| -> Vec<usize> {
+            offsets.map(|offset| (leading + offset) % voters).collect()
+        };
+        Ok(match place {
+            Place::Number(server) => vec![server],
+            Place::All => (0..self.arrangement.servers()).collect(),
+            Place::Frozen => {
+                let frozen = self.struck.iter().filter(|(_, how)| *how == Struck::Frozen);
+                frozen.map(|(server, _)| *server).collect()
+            }
+            Place::Leading => vec![self.leading().await?],
+            Place::Following(n) => after(self.leading().await?, n + 1..n + 2),
+            Place::Minority => after(self.leading().await?, 1..voters.div_ceil(2)),
+            Place::Majority => after(self.leading().await?, 0..voters / 2 + 1),
+            Place::Replicas => self.servers.replicas(self.leading().await?).await?,
+        })
+    }
+
+    async fn leading(&self) -> Result<usize, LabError> {
+        match self.chosen {
+            Some(chosen) => Ok(chosen),
+            None => self.servers.victim(&self.key()).await,
         }
-        self.struck = servers;
+    }
+
+    async fn act(&mut self, act: Act, server: usize) -> Result<(), LabError> {
+        match act {
+            Act::Kill => {
+                self.servers.kill(server);
+                self.struck.push((server, Struck::Killed));
+            }
+            Act::Start => {
+                self.servers.restart(server).await?;
+                self.struck.retain(|struck| *struck != (server, Struck::Killed));
+            }
+            Act::Restart => self.servers.restart_at_once(server).await?,
+            Act::RestartEmpty => self.servers.restart_empty(server).await?,
+            Act::Freeze => {
+                self.servers.stop(server)?;
+                self.struck.push((server, Struck::Frozen));
+            }
+            Act::Continue => {
+                self.servers.cont(server)?;
+                self.struck.retain(|struck| *struck != (server, Struck::Frozen));
+            }
+            Act::JumpAhead => self.servers.set_clock_ahead(server, JUMP)?,
+            Act::RefuseWrites => self.refuse_writes(server).await?,
+            Act::CutReplicas => () = self.servers.redis()[server].ask("CLIENT KILL TYPE", &["REPLICA"]).await?,
+            Act::DeleteLock => self.delete(server).await?,
+            Act::FlushScripts => () = self.servers.redis()[server].ask("SCRIPT FLUSH", &[]).await?,
+            Act::EndSession => {
+                let Servers::ZooKeeper(ensemble) = &self.servers else { return Ok(()) };
+                ensemble.end_session(truth::holder_session(&ensemble.ports(), &self.name).await?).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn disturb(&self, disturbance: Disturbance) -> Result<(), LabError> {
+        let victim = self.links.of(Side::Victim);
+        match disturbance {
+            Disturbance::Delay => self.links.all().for_each(|proxy| proxy.delay(DELAY)),
+            Disturbance::HoldAll => victim.iter().for_each(Proxy::hold),
+            Disturbance::HoldRequests => victim.iter().for_each(Proxy::hold_requests),
+            Disturbance::HoldReplies => victim.iter().for_each(Proxy::hold_replies),
+            Disturbance::CutReplies => {
+                // Not the same reply everywhere: now one to an acquisition, now one to a release.
+                self.links.all().zip(0..).for_each(|(proxy, after)| proxy.cut_at_reply(after));
+            }
+            Disturbance::CutOffMinority => {
+                victim[self.arrangement.voters() / 2 + 1..].iter().for_each(Proxy::cut);
+            }
+            Disturbance::DropPackets => self.links.drop_packets().await?,
+        }
         Ok(())
     }
 
     /// As somebody who cleans up: without any regard to whose it is.
-    async fn delete(&self, key: &str) -> Result<(), LabError> {
+    async fn delete(&self, server: usize) -> Result<(), LabError> {
         match &self.servers {
             Servers::ZooKeeper(ensemble) => truth::delete_holder(&ensemble.ports(), &self.name).await,
-            Servers::Redlock(nodes) => {
-                for node in nodes.nodes() {
-                    () = node.ask("DEL", &[key]).await?;
-                }
-                Ok(())
-            }
-            servers => servers.redis()[servers.victim(key).await?].ask("DEL", &[key]).await,
+            servers => servers.redis()[server].ask("DEL", &[&self.key()]).await,
         }
     }
 
-    async fn refuse_writes(&mut self, key: &str) -> Result<(), LabError> {
-        let victim = self.servers.victim(key).await?;
+    async fn refuse_writes(&mut self, server: usize) -> Result<(), LabError> {
         match &self.servers {
             Servers::Sentinel(servers) => servers.failover().await.map(drop),
-            Servers::Cluster(cluster) => match cluster.replicas(victim).await?.first() {
+            Servers::Cluster(cluster) => match cluster.replicas(server).await?.first() {
                 Some(replica) => cluster.failover(*replica).await,
                 None => Err(LabError::run("the primary has no replica that could take its place")),
             },
             servers => {
-                () = servers.redis()[victim].ask("REPLICAOF", &["127.0.0.1", NOBODY]).await?;
-                self.struck = vec![victim];
+                () = servers.redis()[server].ask("REPLICAOF", &["127.0.0.1", NOBODY]).await?;
+                self.struck.push((server, Struck::ReadOnly));
                 Ok(())
             }
         }

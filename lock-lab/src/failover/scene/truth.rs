@@ -18,6 +18,7 @@ use crate::{
     LabError,
     failover::events::{Kept, Lock, Truth, now},
     residue::{self, RedisKeys},
+    servers::nodes::{MEMBER, QUARANTINE},
 };
 
 /// Where the locks are by default.
@@ -33,9 +34,12 @@ const ROUNDS: usize = 10;
 
 /// The role, the lock's value, the milliseconds left of it, and what stands beside it.
 type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
+/// What a node of Redlock says of itself, which process of it the deployment knows, and the milliseconds of its quarantine.
+type Standing = (String, Option<String>, i64);
 
-/// Asks one server of Redis; `None` when it does not answer or its word does not count.
-pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64) -> Option<Truth> {
+/// Asks one server of Redis; `None` when it does not answer or its word does not count. Where nodes have quarantines, one
+/// that the deployment does not know yet counts as closed for ever: the first vote that it is asked for begins one.
+pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64, has_quarantine: bool) -> Option<Truth> {
     let keys = lock_redis::keys::Keys::new(prefix, &LockName::new(lock.name()).ok()?);
     let mut question = redis::pipe();
     // At once: else the value of one holder could come with the time left of another.
@@ -43,20 +47,32 @@ pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64) 
     question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
     question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
     let asked = now();
-    let (role, value, left, [owner, number, payload]): Answers = server.ask(&question).await?;
+    let ((role, value, left, [owner, number, payload]), standing): (Answers, Option<Standing>) = if has_quarantine {
+        question.cmd("INFO").arg("server").cmd("GET").arg(MEMBER).cmd("PTTL").arg(QUARANTINE);
+        let (role, value, left, beside, info, member, quarantine) = server.ask(&question).await?;
+        ((role, value, left, beside), Some((info, member, quarantine)))
+    } else {
+        (server.ask(&question).await?, None)
+    };
     let answered = now();
     if !is_primary(&role) {
         return None;
     }
     let text = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let nanos = |millis: i64| u64::try_from(millis).ok().map(|millis| millis * 1_000_000);
     // What stands beside the lock is about this holder only if it has its value.
     let own = owner == value;
     let held = value.map(|_| Kept {
         token: text(number.filter(|_| own)).and_then(|number| number.parse().ok()),
         payload: text(payload.filter(|_| own)),
-        remaining_nanos: u64::try_from(left).ok().map(|left| left * 1_000_000),
+        remaining_nanos: nanos(left),
     });
-    Some(Truth { lock, round, server: format!("127.0.0.1:{}", server.port), asked, answered, held })
+    let closed_nanos = standing.and_then(|(info, member, quarantine)| {
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
+        if member.as_deref() == run_id { nanos(quarantine) } else { Some(u64::MAX) }
+    });
+    let server = format!("127.0.0.1:{}", server.port);
+    Some(Truth { lock, round, server, asked, answered, held, closed_nanos })
 }
 
 /// What a server of Redis has of both locks.
@@ -117,7 +133,7 @@ impl Ensemble {
             payload: Some(String::from_utf8_lossy(&payload).into_owned()),
             remaining_nanos: None,
         });
-        Some(Truth { lock, round, server: "ensemble".into(), asked, answered, held })
+        Some(Truth { lock, round, server: "ensemble".into(), asked, answered, held, closed_nanos: None })
     }
 
     /// Who holds, by the server whose turn it is.

@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use lock::Locks;
-use lock_core::{Clock, Error, Guard};
+use lock_core::{Clock, Error, FencingToken, Guard};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{Wanted, Worker, looks::Looks, reports::Reports};
@@ -11,7 +11,7 @@ use crate::{
     LabError,
     failover::{
         events::{Attempt, Lock, What, now},
-        sink::Store,
+        sink::{Answer, Store},
     },
 };
 
@@ -142,23 +142,54 @@ impl Client {
         Some(())
     }
 
-    /// Writes again and again until the hold is over.
+    /// Works under the lock until the hold is over, or lost.
     async fn work(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
+        match whose.lock {
+            Lock::Busy => self.update(whose, guard).await,
+            Lock::Kept => self.write_on(whose, guard).await,
+        }
+    }
+
+    /// Reads, takes its time, and writes back what it has read with an element more.
+    async fn update(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
+        if !self.is_careless && !self.looks.look(whose) {
+            return Ok(());
+        }
+        let (token, checked) = (guard.token(), !self.is_careless);
+        let read = self.store.read(whose, token).await?;
+        let thinks = self.write_every.min(self.hold);
+        if self.is_lost_within(thinks, guard).await {
+            return Ok(());
+        }
+        if checked && !self.looks.look(whose) {
+            return Ok(());
+        }
+        let answer = self.store.update(whose, token, read).await?;
+        self.wrote(whose, token, answer);
+        self.is_lost_within(self.hold.saturating_sub(thinks), guard).await;
+        Ok(())
+    }
+
+    /// Waits for so long; whether a careful client was told meanwhile that it has lost the lock.
+    async fn is_lost_within(&self, time: Duration, guard: &Guard) -> bool {
+        tokio::select! {
+            () = Clock::boot().sleep(time) => false,
+            _ = guard.lost(), if !self.is_careless => true,
+        }
+    }
+
+    /// Writes again and again until the hold is over.
+    async fn write_on(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
         let clock = Clock::boot();
-        let wanted = self.wanted.clone();
-        let hold = self.hold;
-        let mut over = pin!(async move {
-            match whose.lock {
-                Lock::Busy => clock.sleep(hold).await,
-                Lock::Kept => drop(wanted.clone().wait_for(|wanted| wanted.quit || !wanted.keep).await),
-            }
-        });
+        let mut wanted = self.wanted.clone();
+        let mut over = pin!(async move { drop(wanted.wait_for(|wanted| wanted.quit || !wanted.keep).await) });
         let mut late = 0;
         loop {
             if !self.is_careless && !self.looks.look(whose) {
                 return Ok(());
             }
-            self.write(whose, guard).await?;
+            let answer = self.store.write(whose, guard.token()).await?;
+            self.wrote(whose, guard.token(), answer);
             if guard.validity().loss().is_some() {
                 late += 1;
             }
@@ -174,11 +205,8 @@ impl Client {
         }
     }
 
-    async fn write(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
-        let (token, checked) = (guard.token(), !self.is_careless);
-        let answer = self.store.write(whose, token).await?;
+    fn wrote(&self, whose: Attempt, token: FencingToken, answer: Answer) {
         let (fenced, went_back) = (answer.fenced, answer.went_back);
-        self.reports.event(whose, What::Wrote { token, checked, fenced, went_back });
-        Ok(())
+        self.reports.event(whose, What::Wrote { token, checked: !self.is_careless, fenced, went_back });
     }
 }
