@@ -13,6 +13,8 @@ mod local;
 mod redis_keys;
 #[path = "conformance/redis_nodes.rs"]
 mod redis_nodes;
+#[path = "conformance/rights.rs"]
+mod rights;
 #[path = "conformance/zookeeper.rs"]
 mod zookeeper;
 

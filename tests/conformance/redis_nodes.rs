@@ -21,6 +21,7 @@ use redis::aio::MultiplexedConnection;
 use crate::{
     links::{Proxies, hosts},
     redis_keys::{Holding, connection, holdings, lock_key},
+    rights::{self, PROGRAM},
 };
 
 /// The ttl of connections that are cut off.
@@ -34,6 +35,9 @@ const LONGEST_LIMIT: Duration = Duration::from_secs(10);
 /// How long an outage is bridged where another server may take over. None does here.
 const FAILOVER_TIMEOUT: &str = "&failover_timeout=1s&look_again=1h";
 
+/// The same, for those who sign in to the sentinels.
+const WATCHED: &str = "&failover_timeout=1s&look_again=1h&sentinel_username=watcher&sentinel_password=secret";
+
 /// Those who wait hear of a release, or not at all within the limits of the suite.
 const HEARD: &str = "&look_again=1h";
 
@@ -42,6 +46,8 @@ const HEARD: &str = "&look_again=1h";
 #[derive(Debug)]
 pub(crate) struct RedisNodesFixture {
     scheme: &'static str,
+    /// As whom clients sign in, with an @ behind it.
+    user: &'static str,
     /// What the URL says beside the times.
     settings: &'static str,
     /// What the URL names.
@@ -59,9 +65,9 @@ pub(crate) struct RedisNodesFixture {
 /// The processes: they end when this is dropped.
 #[derive(Debug)]
 enum Servers {
-    One(#[expect(dead_code, reason = "it is kept only to be dropped")] Redis),
+    One(Redis),
     Nodes(#[expect(dead_code, reason = "it is kept only to be dropped")] RedisNodes),
-    Sentinel(#[expect(dead_code, reason = "it is kept only to be dropped")] Sentinel),
+    Sentinel(Sentinel),
     Cluster(Cluster),
 }
 
@@ -72,9 +78,16 @@ impl RedisNodesFixture {
         Ok(Self { settings: HEARD, ..fixture })
     }
 
-    /// One server, where those who wait stand in line.
+    /// One server, for a user who has the least rights that are enough.
+    pub(crate) async fn least_rights() -> Result<Self, String> {
+        let fixture = Self::single().await?;
+        fixture.grant("Redis").await?;
+        Ok(Self { user: PROGRAM, ..fixture })
+    }
+
+    /// One server, where those who wait stand in line, for such a user.
     pub(crate) async fn fifo() -> Result<Self, String> {
-        Ok(Self { settings: "&queue=fifo", ..Self::single().await? })
+        Ok(Self { settings: "&queue=fifo", ..Self::least_rights().await? })
     }
 
     pub(crate) async fn redlock(count: usize) -> Result<Self, String> {
@@ -82,20 +95,27 @@ impl RedisNodesFixture {
         Self::of("redlock", nodes.ports(), Servers::Nodes(nodes)).await
     }
 
-    /// A primary that clients find through Sentinels.
+    /// A primary that clients find through Sentinels, for users of both who have the least rights that are enough.
     pub(crate) async fn sentinel() -> Result<Self, String> {
         let servers = apart(Sentinel::start).await?;
         let [nodes, sentinels] = [servers.nodes(), servers.sentinels()].map(ports);
         let fixture = Self::of("redis+sentinel", vec![nodes[0]], Servers::Sentinel(servers)).await?;
-        Ok(Self { ports: sentinels, behind: nodes, settings: FAILOVER_TIMEOUT, ..fixture })
+        fixture.grant("Redis").await?;
+        let Servers::Sentinel(servers) = &fixture.servers else { return Err("no sentinels".to_owned()) };
+        for sentinel in servers.sentinels() {
+            rights::grant(sentinel, "Redis with Sentinel").await?;
+        }
+        Ok(Self { ports: sentinels, behind: nodes, user: PROGRAM, settings: WATCHED, ..fixture })
     }
 
-    /// Primaries that share the locks.
+    /// Primaries that share the locks, for a user who has the least rights that are enough.
     pub(crate) async fn cluster() -> Result<Self, String> {
         let servers = apart(Cluster::start).await?;
         let nodes = ports(servers.nodes());
         let fixture = Self::of("redis+cluster", nodes, Servers::Cluster(servers)).await?;
-        Ok(Self { settings: FAILOVER_TIMEOUT, ..fixture })
+        fixture.grant("Redis").await?;
+        fixture.grant("Redis Cluster").await?;
+        Ok(Self { user: PROGRAM, settings: FAILOVER_TIMEOUT, ..fixture })
     }
 
     async fn of(scheme: &'static str, ports: Vec<u16>, servers: Servers) -> Result<Self, String> {
@@ -103,9 +123,23 @@ impl RedisNodesFixture {
         for port in &ports {
             control.push(connection(*port).await.map_err(|error| error.to_string())?);
         }
-        let (settings, behind) = ("", Vec::new());
+        let (user, settings, behind) = ("", "", Vec::new());
         let (down, primaries) = (Mutex::default(), Mutex::default());
-        Ok(Self { scheme, settings, ports, behind, control, down, primaries, servers })
+        Ok(Self { scheme, user, settings, ports, behind, control, down, primaries, servers })
+    }
+
+    /// Makes the users of that section of docs/rights.md on every data node.
+    async fn grant(&self, section: &str) -> Result<(), String> {
+        let nodes = match &self.servers {
+            Servers::One(server) => std::slice::from_ref(server),
+            Servers::Nodes(_) => &[],
+            Servers::Sentinel(servers) => servers.nodes(),
+            Servers::Cluster(servers) => servers.nodes(),
+        };
+        for node in nodes {
+            rights::grant(node, section).await?;
+        }
+        Ok(())
     }
 
     fn majority(&self) -> usize {
@@ -116,7 +150,7 @@ impl RedisNodesFixture {
     async fn locks(&self, through: Option<&Proxies>, ttl: Duration) -> Result<Locks, Error> {
         let limit = (ttl / LIMITS_PER_TTL).min(LONGEST_LIMIT).as_millis();
         let limit_key = if self.scheme == "redlock" { "node_timeout" } else { "response_timeout" };
-        let (scheme, settings) = (self.scheme, self.settings);
+        let (scheme, user, settings) = (self.scheme, self.user, self.settings);
         let named = hosts(&self.ports);
         let (hosts, path, addresses) = match (&self.servers, through) {
             (Servers::One(_) | Servers::Nodes(_), through) => {
@@ -127,7 +161,7 @@ impl RedisNodesFixture {
             (Servers::Cluster(_), through) => (named, "", self.detours(through)),
         };
         let ttl = ttl.as_millis();
-        let url = format!("{scheme}://{hosts}/{path}?ttl={ttl}ms&{limit_key}={limit}ms{settings}{addresses}");
+        let url = format!("{scheme}://{user}{hosts}/{path}?ttl={ttl}ms&{limit_key}={limit}ms{settings}{addresses}");
         let locks = lock::Locks::connect(&url).await?;
         Ok((*locks).clone())
     }

@@ -1,0 +1,37 @@
+//! The rights that the documentation asks for are those that the scripts need, and no others.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+/// What is sent by itself, not by a script.
+const SENT: [&str; 5] = ["ping", "eval", "evalsha", "subscribe", "unsubscribe"];
+
+/// The commands in the scripts of a folder and those below it, but for the fence, which has a user of its own.
+fn called(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            called(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "lua") && !path.ends_with("fence.lua") {
+            let script = fs::read_to_string(&path).unwrap();
+            for call in script.split("call('").skip(1) {
+                let mut words = call.split('\'');
+                let command = words.next().unwrap().to_lowercase();
+                let subcommand = words.nth(1).unwrap_or_default().to_lowercase();
+                found.insert(if command == "pubsub" { format!("{command}|{subcommand}") } else { command });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_documented_rights_are_those_of_the_scripts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("../docs/rights.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Redis\n")).unwrap();
+    let rules = section.lines().filter(|line| line.starts_with("ACL SETUSER program "));
+    let granted: BTreeSet<_> =
+        rules.flat_map(str::split_whitespace).filter_map(|rule| rule.strip_prefix('+')).map(str::to_owned).collect();
+    let mut needed: BTreeSet<_> = SENT.map(str::to_owned).into();
+    called(&root.join("src"), &mut needed);
+    assert_eq!(granted, needed);
+}
