@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, Strategy, changes, connection::Connection, contend::contend, look};
+use crate::{Config, Strategy, changes, connection::Connection, contend::contend, look, room};
 
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "zk";
@@ -31,7 +31,7 @@ impl ZooKeeper {
     /// When the future is dropped, the session ends in the background.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
         let zk = Self { connection: Arc::new(Connection::new(config.checked()?)?) };
-        zk.connection.run(|connection| async move { connection.room(0).await.map(drop) }).await?;
+        zk.connection.run(|connection| async move { connection.room(room::OF_NONE).await.map(drop) }).await?;
         Ok(Arc::new(zk))
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     connection::Connection,
     herd,
     queue::{self, Kind, Node},
+    room,
     session::Session,
     wire,
 };
@@ -18,7 +19,7 @@ pub(crate) type Known = HashMap<String, Contender>;
 
 /// Who holds `name`, and who waits. On the thread only.
 pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot, Error> {
-    let room = zk.room(0).await?;
+    let room = zk.room(room::OF_NONE).await?;
     let session = &room.session;
     let directory = zk.directory(name);
     let look = async {

@@ -14,6 +14,9 @@ pub(crate) const CAPACITY: usize = 112 * 1024;
 /// No contender's node has a longer name: a unique id, a session, a kind, a number, and what is between them.
 const LONGEST_NAME: usize = 96;
 
+/// What somebody takes who watches nothing, so that the session stays.
+pub(crate) const OF_NONE: usize = 1;
+
 /// The bytes of a watch on a contender's node in `directory`.
 pub(crate) const fn of_one(directory: &str) -> usize {
     directory.len() + 1 + LONGEST_NAME
@@ -32,9 +35,13 @@ impl Taken {
     /// The value of a session that takes nobody any more.
     const RETIRED: usize = usize::MAX;
 
-    /// Takes `bytes` if there is room for them. There always is in an empty session, or they would find no place at all.
+    /// Takes `bytes` if there is room for them. There always is in an empty session, or they would find no place at all; and
+    /// for one who watches nothing.
     pub(crate) fn take(&self, bytes: usize) -> bool {
-        let fits = |taken: usize| (taken == 0 || taken.saturating_add(bytes) <= CAPACITY).then(|| taken + bytes);
+        let fits = |taken: usize| {
+            let fits = taken == 0 || bytes <= OF_NONE || taken.saturating_add(bytes) <= CAPACITY;
+            (fits && taken != Self::RETIRED).then(|| taken + bytes)
+        };
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
@@ -65,14 +72,14 @@ mod tests {
     fn no_more_is_taken_than_there_is_room_for_unless_nobody_is_there() {
         let taken = Taken::default();
         assert!(taken.is_nothing() && taken.take(CAPACITY + 1));
-        assert!(!taken.take(1) && !taken.is_nothing() && !taken.retire());
+        assert!(!taken.take(2) && !taken.is_nothing() && !taken.retire());
         taken.0.store(CAPACITY - 2, Ordering::Relaxed);
-        assert!(taken.take(2) && !taken.take(1));
+        assert!(taken.take(2) && !taken.take(2) && taken.take(OF_NONE));
     }
 
     #[test]
     fn a_session_that_is_retired_takes_nobody() {
         let taken = Taken::default();
-        assert!(taken.retire() && !taken.take(1) && !taken.retire());
+        assert!(taken.retire() && !taken.take(OF_NONE) && !taken.take(2) && !taken.retire());
     }
 }

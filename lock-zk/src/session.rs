@@ -220,6 +220,8 @@ impl Session {
             is_only,
         });
         tracing::debug!(session = session.id, ?timeout, "session opened");
+        let servers = session.config.servers.clone();
+        tokio::spawn(async move { sockets::set_nodelay(&sockets::addresses(&servers).await) });
         tokio::spawn(Arc::clone(&session).follow(states));
         tokio::spawn(Arc::clone(&session).beat());
         session
@@ -358,7 +360,6 @@ impl Session {
     /// Follows the client's state to its end.
     async fn follow(self: Arc<Self>, mut states: StateWatcher) {
         let mut state = states.state();
-        sockets::set_nodelay(&sockets::addresses(&self.config.servers).await);
         loop {
             match state {
                 // A connection that was lost and made again may show as one change.
@@ -401,7 +402,7 @@ impl Session {
     async fn check_timeout(&self, connection: u64) {
         let mut backoff = Backoff::new(Duration::from_millis(10), self.timeout / 8);
         while self.book().reconnects == connection {
-            match renegotiation::ask(&self.config.servers, self.timeout, self.timeout / 8, self.clock).await {
+            match renegotiation::ask(&self.config.servers, self.timeout, self.timeout / 3, self.clock).await {
                 Renegotiated::Same => {
                     let mut book = self.book();
                     book.checked = book.checked.max(connection);

@@ -97,10 +97,11 @@ mod tests {
     async fn the_option_is_set_on_a_connection_to_a_listed_server_and_on_no_other() {
         let listed = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listed.local_addr().unwrap().port();
-        let (other, same_port) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind(("127.0.0.2", port)));
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let same_port = TcpListener::bind(("127.0.0.2", port)).unwrap();
         let to_listed = TcpStream::connect(listed.local_addr().unwrap()).unwrap();
         let to_other = TcpStream::connect(other.local_addr().unwrap()).unwrap();
-        let to_same_port = TcpStream::connect(same_port.unwrap().local_addr().unwrap()).unwrap();
+        let to_same_port = TcpStream::connect(same_port.local_addr().unwrap()).unwrap();
         // By its name, too, which says no more than its addresses.
         let servers = addresses(&[("localhost".to_owned(), port)]).await;
         let connected = set_nodelay(&servers);

@@ -38,14 +38,8 @@ async fn renewed(guards: &[Guard]) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_all_who_wait_are_granted_in_order() {
-    let (many, waiting, resets) = (size("MANY_LOCKS", 1700), size("MANY_WAITERS", 200), size("MANY_RESETS", 2));
-    let server = server().await;
-    let (proxy, client) = (Proxy::start(server.ports()[0]).await.unwrap(), outsider(server.ports()[0]).await);
-    let timeout = Duration::from_secs(if many > 5000 { 20 } else { 10 });
-    let patient = config(proxy.port()).with_session_timeout(timeout).with_connect_timeout(LIMIT);
-    let locks = Locks::new(ZooKeeper::connect(patient).await.unwrap());
+/// Holds that many locks.
+async fn hold(locks: &Locks, many: usize) -> Vec<Guard> {
     let mut guards = Vec::new();
     for batch in 0..many.div_ceil(100) {
         let mut acquiring = JoinSet::new();
@@ -55,6 +49,18 @@ async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_a
         }
         guards.extend(within("a hundred grants", acquiring.join_all()).await);
     }
+    guards
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_all_who_wait_are_granted_in_order() {
+    let (many, waiting, resets) = (size("MANY_LOCKS", 1700), size("MANY_WAITERS", 200), size("MANY_RESETS", 2));
+    let server = server().await;
+    let (proxy, client) = (Proxy::start(server.ports()[0]).await.unwrap(), outsider(server.ports()[0]).await);
+    let timeout = Duration::from_secs(if many > 5000 { 20 } else { 10 });
+    let patient = config(proxy.port()).with_session_timeout(timeout).with_connect_timeout(LIMIT);
+    let locks = Locks::new(ZooKeeper::connect(patient).await.unwrap());
+    let guards = hold(&locks, many).await;
     let first = locks.mutex("wanted").lock().await.unwrap();
     let (granted, mut grants) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..waiting {
@@ -86,5 +92,23 @@ async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_a
         newest = token;
     }
     assert!(grants.try_recv().is_err());
+    within("closing", locks.close(LIMIT)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_of_the_ensemble_takes_none_of_many_locks_away() {
+    let many = size("MANY_LOCKS", 1200);
+    let mut servers = lock_lab::servers::ZooKeeper::start(3).await.unwrap();
+    let mut all = config(0).with_session_timeout(Duration::from_secs(20)).with_connect_timeout(LIMIT);
+    all.servers = servers.ports().iter().map(|port| ("127.0.0.1".to_owned(), *port)).collect();
+    let locks = Locks::new(ZooKeeper::connect(all).await.unwrap());
+    let guards = hold(&locks, many).await;
+    for server in 0..3 {
+        within("a restart", servers.restart(server)).await.unwrap();
+        renewed(&guards).await;
+        let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+        assert_eq!(lost, 0, "of {many} locks, after the restart of server {server}");
+    }
+    within("a grant", locks.mutex("another").lock()).await.unwrap().release().await.unwrap();
     within("closing", locks.close(LIMIT)).await.unwrap();
 }
