@@ -66,7 +66,7 @@ pub(crate) struct RedisNodesFixture {
 #[derive(Debug)]
 enum Servers {
     One(Redis),
-    Nodes(#[expect(dead_code, reason = "it is kept only to be dropped")] RedisNodes),
+    Nodes(RedisNodes),
     Sentinel(Sentinel),
     Cluster(Cluster),
 }
@@ -90,9 +90,12 @@ impl RedisNodesFixture {
         Ok(Self { settings: "&queue=fifo", ..Self::least_rights().await? })
     }
 
+    /// Members of a deployment, for a user who has the least rights that are enough.
     pub(crate) async fn redlock(count: usize) -> Result<Self, String> {
         let nodes = RedisNodes::start(count).await.map_err(|error| error.to_string())?;
-        Self::of("redlock", nodes.ports(), Servers::Nodes(nodes)).await
+        let fixture = Self::of("redlock", nodes.ports(), Servers::Nodes(nodes)).await?;
+        fixture.grant("Redlock").await?;
+        Ok(Self { user: PROGRAM, ..fixture })
     }
 
     /// A primary that clients find through Sentinels, for users of both who have the least rights that are enough.
@@ -132,7 +135,7 @@ impl RedisNodesFixture {
     async fn grant(&self, section: &str) -> Result<(), String> {
         let nodes = match &self.servers {
             Servers::One(server) => std::slice::from_ref(server),
-            Servers::Nodes(_) => &[],
+            Servers::Nodes(nodes) => nodes.nodes(),
             Servers::Sentinel(servers) => servers.nodes(),
             Servers::Cluster(servers) => servers.nodes(),
         };
