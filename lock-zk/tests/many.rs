@@ -99,7 +99,7 @@ async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_a
 async fn a_rolling_restart_of_the_ensemble_takes_none_of_many_locks_away() {
     let many = size("MANY_LOCKS", 1200);
     let mut servers = lock_lab::servers::ZooKeeper::start(3).await.unwrap();
-    let mut all = config(0).with_session_timeout(Duration::from_secs(20)).with_connect_timeout(LIMIT);
+    let mut all = config(0).with_session_timeout(Duration::from_secs(12)).with_connect_timeout(LIMIT);
     all.servers = servers.ports().iter().map(|port| ("127.0.0.1".to_owned(), *port)).collect();
     let locks = Locks::new(ZooKeeper::connect(all).await.unwrap());
     let guards = hold(&locks, many).await;
