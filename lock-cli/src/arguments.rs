@@ -159,7 +159,8 @@ pub(crate) struct Elect {
     #[arg(long, value_name = "TEXT", conflicts_with = "observe")]
     pub(crate) payload: Option<String>,
 
-    /// Campaign again when the command has ended or leadership was lost, until interrupted. While the service is unavailable
+    /// Campaign again when the command has ended or leadership was lost, until interrupted or what is left of the command cannot
+    /// be ended. While the service is unavailable
     /// that is said on standard error, and tried again.
     #[arg(long, conflicts_with = "observe")]
     pub(crate) again: bool,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     arguments::Elect,
     escaped,
-    failure::{Failure, LOST, UNAVAILABLE, say},
+    failure::{Failure, LOST, NOT_ENDED, UNAVAILABLE, say},
     follow::{follow, now},
     grip::Grip,
     run::{Connected, Held, close, connect, refused, settle, signalled, while_held},
@@ -69,7 +69,12 @@ async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'
     };
     let interrupted = matches!(ended, Ended::ByItself { interrupted: true, .. });
     tokio::select! {
-        status = settle(ended, grip) => if interrupted { Term::Last(status) } else { Term::Over(status) },
+        status = settle(ended, grip) => match status {
+            // The next term must not run beside what is left of this one.
+            Err(failure) if failure.status == NOT_ENDED => Term::Last(Err(failure)),
+            status if interrupted => Term::Last(status),
+            status => Term::Over(status),
+        },
         signal = signals.next_ending() => Term::Left(signalled(signal)),
     }
 }

@@ -72,10 +72,10 @@ async fn a_command_is_gone_by_the_end_of_a_lock_that_was_deleted_however_long_ki
 
 /// `lock run` without the right to signal other users' processes, and a command that has become another user, which lives
 /// until its input ends. Only root can become another user.
-fn out_of_reach(url: &str, arguments: &[&str]) -> Running {
+fn out_of_reach(url: &str, how: &[&str]) -> Running {
     assert!(nix::unistd::geteuid().is_root(), "only root can run a command as another user: run this test as root");
     let mut command = Command::new("setpriv");
-    command.arg("--bounding-set=-kill").arg(env!("CARGO_BIN_EXE_lock")).args(["run", "a"]).args(arguments);
+    command.arg("--bounding-set=-kill").arg(env!("CARGO_BIN_EXE_lock")).args(how);
     let other = ["--", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     command.args(other).args(["sh", "-c", "echo $$; read end"]);
     Running::spawn(command.env_remove("LOCK_CONFIG").env("LOCK_URL", url).kill_on_drop(true))
@@ -85,7 +85,7 @@ fn out_of_reach(url: &str, arguments: &[&str]) -> Running {
 async fn a_lock_is_held_beyond_its_maximum_time_while_a_command_lives_that_cannot_be_ended() {
     let service = Service::local();
     let url = service.url();
-    let mut running = out_of_reach(&url, &["--max-hold", "300ms"]);
+    let mut running = out_of_reach(&url, &["run", "a", "--max-hold", "300ms"]);
     let pid = running.line().await.unwrap();
     let said = running.stderr_line().await;
     assert!(said.contains(&format!("process {pid} of the command cannot be ended")), "{said}");
@@ -101,9 +101,13 @@ async fn a_lock_is_held_beyond_its_maximum_time_while_a_command_lives_that_canno
 
 #[tokio::test]
 async fn a_command_that_could_not_be_ended_when_its_lock_was_lost_is_told_of() {
+    // Nor does the same candidate lead again beside it.
+    tokio::join!(told_of(&["run", "a"]), told_of(&["elect", "a", "--again"]));
+}
+
+async fn told_of(how: &[&str]) {
     let service = Service::local();
-    let url = service.url();
-    let mut running = out_of_reach(&url, &["--kill-after", "100ms"]);
+    let mut running = out_of_reach(&service.url(), &[how, &["--kill-after", "100ms"]].concat());
     let pid = running.line().await.unwrap();
     service.delete("a").await;
     assert_eq!(running.end().await.code(), Some(77));
@@ -120,7 +124,7 @@ async fn a_command_that_could_not_be_ended_when_its_lock_was_lost_is_told_of() {
 async fn the_guardian_of_a_killed_lock_run_keeps_its_local_lock_while_a_command_lives_that_cannot_be_ended() {
     let service = Service::local();
     let url = service.url();
-    let mut running = out_of_reach(&url, &["--kill-after", "100ms"]);
+    let mut running = out_of_reach(&url, &["run", "a", "--kill-after", "100ms"]);
     let pid = running.line().await.unwrap();
     running.signal("KILL");
     for said in ["`lock run` was killed", &format!("process {pid} of the command cannot be ended")] {
