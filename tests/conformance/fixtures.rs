@@ -23,7 +23,6 @@ pub(crate) const FIXTURES: &[Arrangement] = &[
     Arrangement { name: "memory", scheme: "memory", start: || fixture(async { Ok(MemoryFixture::default()) }) },
     Arrangement { name: "local", scheme: "local", start: || fixture(async { LocalFixture::new() }) },
     Arrangement { name: "redis", scheme: "redis", start: || fixture(RedisNodesFixture::single()) },
-    Arrangement { name: "redis_least_rights", scheme: "redis", start: || fixture(RedisNodesFixture::least_rights()) },
     Arrangement { name: "redis_fifo", scheme: "redis", start: || fixture(RedisNodesFixture::fifo()) },
     Arrangement { name: "redis_sentinel", scheme: "redis+sentinel", start: || fixture(RedisNodesFixture::sentinel()) },
     Arrangement { name: "redis_cluster", scheme: "redis+cluster", start: || fixture(RedisNodesFixture::cluster()) },

@@ -42,7 +42,7 @@ const WATCHED: &str = "&failover_timeout=1s&look_again=1h&sentinel_username=watc
 const HEARD: &str = "&look_again=1h";
 
 /// One Redis server, the nodes of Redlock, or servers of which one takes another's place. One server is its own majority,
-/// and so is a primary.
+/// and so is a primary. Clients of all but Redlock have the least rights that are enough, as docs/rights.md gives them.
 #[derive(Debug)]
 pub(crate) struct RedisNodesFixture {
     scheme: &'static str,
@@ -72,22 +72,17 @@ enum Servers {
 }
 
 impl RedisNodesFixture {
+    /// One server.
     pub(crate) async fn single() -> Result<Self, String> {
         let server = Redis::start().await.map_err(|error| error.to_string())?;
         let fixture = Self::of("redis", vec![server.port()], Servers::One(server)).await?;
-        Ok(Self { settings: HEARD, ..fixture })
-    }
-
-    /// One server, for a user who has the least rights that are enough.
-    pub(crate) async fn least_rights() -> Result<Self, String> {
-        let fixture = Self::single().await?;
         fixture.grant("Redis").await?;
-        Ok(Self { user: PROGRAM, ..fixture })
+        Ok(Self { user: PROGRAM, settings: HEARD, ..fixture })
     }
 
-    /// One server, where those who wait stand in line, for such a user.
+    /// One server, where those who wait stand in line.
     pub(crate) async fn fifo() -> Result<Self, String> {
-        Ok(Self { settings: "&queue=fifo", ..Self::least_rights().await? })
+        Ok(Self { settings: "&queue=fifo", ..Self::single().await? })
     }
 
     /// Members of a deployment, for a user who has the least rights that are enough.
@@ -98,7 +93,7 @@ impl RedisNodesFixture {
         Ok(Self { user: PROGRAM, ..fixture })
     }
 
-    /// A primary that clients find through Sentinels, for users of both who have the least rights that are enough.
+    /// A primary that clients find through Sentinels.
     pub(crate) async fn sentinel() -> Result<Self, String> {
         let servers = apart(Sentinel::start).await?;
         let [nodes, sentinels] = [servers.nodes(), servers.sentinels()].map(ports);
@@ -111,7 +106,7 @@ impl RedisNodesFixture {
         Ok(Self { ports: sentinels, behind: nodes, user: PROGRAM, settings: WATCHED, ..fixture })
     }
 
-    /// Primaries that share the locks, for a user who has the least rights that are enough.
+    /// Primaries that share the locks.
     pub(crate) async fn cluster() -> Result<Self, String> {
         let servers = apart(Cluster::start).await?;
         let nodes = ports(servers.nodes());
