@@ -18,16 +18,15 @@ struct Needed {
     service: Option<&'static str>,
 }
 
-const NEEDED: [Needed; 9] = [
+const NEEDED: [Needed; 8] = [
     Needed { what: "redis-server", package: "redis-server", service: Some("redis-server") },
     Needed { what: "redis-sentinel", package: "redis-sentinel", service: Some("redis-sentinel") },
     Needed { what: "/usr/share/java/zookeeper.jar", package: "zookeeper", service: Some("zookeeper") },
     Needed { what: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java", service: None },
     Needed { what: "java", package: "default-jre-headless", service: None },
     Needed { what: "setpriv", package: "util-linux", service: None },
-    // Join and cut network namespaces, in which kernels lose packets and send them again.
+    // Joins network namespaces, in which kernels lose packets and send them again.
     Needed { what: "ip", package: "iproute2", service: None },
-    Needed { what: "nft", package: "nftables", service: None },
     // Links programs wherever Rust does; the laboratory compiles the clock that it preloads into servers.
     Needed { what: "cc", package: "gcc", service: None },
 ];

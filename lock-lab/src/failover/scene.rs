@@ -57,6 +57,9 @@ impl Scene {
         }
         let servers = Servers::start(arrangement, fault.scenario().own_clocks, lease).await?;
         let links = Links::start(&servers.ports(), fault.scenario().network).await?;
+        if let Some(address) = links.address() {
+            servers.serve_at(address).await?;
+        }
         Ok(Self { arrangement, fault, name, servers, links, chosen: None, struck: Vec::new() })
     }
 

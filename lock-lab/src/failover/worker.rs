@@ -16,6 +16,7 @@ mod reports;
 use std::{
     fmt,
     io::{BufRead, stdin},
+    num::ParseIntError,
     path::PathBuf,
     process,
     str::FromStr,
@@ -68,6 +69,8 @@ pub enum Order {
     Keep,
     /// Let the kept lock go.
     LetGo,
+    /// Rest for so long after each hold of the busy lock.
+    Rest(Duration),
     /// Let the thread of the clients and connections stand still for so long.
     Starve(Duration),
     /// Let everything go, and end.
@@ -79,6 +82,7 @@ impl fmt::Display for Order {
         match self {
             Self::Keep => f.write_str("keep"),
             Self::LetGo => f.write_str("let-go"),
+            Self::Rest(time) => write!(f, "rest {}", time.as_millis()),
             Self::Starve(time) => write!(f, "starve {}", time.as_millis()),
             Self::Quit => f.write_str("quit"),
         }
@@ -93,11 +97,11 @@ impl FromStr for Order {
             None if text == "keep" => Ok(Self::Keep),
             None if text == "let-go" => Ok(Self::LetGo),
             None if text == "quit" => Ok(Self::Quit),
-            Some(("starve", millis)) => millis
-                .parse()
-                .map(|millis| Self::Starve(Duration::from_millis(millis)))
-                .map_err(|error| error.to_string()),
-            _ => Err(format!("{text:?} is not keep, let-go, starve MILLISECONDS or quit")),
+            Some((order @ ("rest" | "starve"), millis)) => {
+                let time = Duration::from_millis(millis.parse().map_err(|error: ParseIntError| error.to_string())?);
+                Ok(if order == "rest" { Self::Rest(time) } else { Self::Starve(time) })
+            }
+            _ => Err(format!("{text:?} is not keep, let-go, rest or starve MILLISECONDS, or quit")),
         }
     }
 }
@@ -106,6 +110,7 @@ impl FromStr for Order {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Wanted {
     keep: bool,
+    rest: Duration,
     quit: bool,
 }
 
@@ -143,12 +148,13 @@ impl Worker {
             match orders.recv().await {
                 Some(Order::Keep) => wanted.send_modify(|wanted| wanted.keep = true),
                 Some(Order::LetGo) => wanted.send_modify(|wanted| wanted.keep = false),
+                Some(Order::Rest(time)) => wanted.send_modify(|wanted| wanted.rest = time),
                 // On the one thread of this runtime.
                 Some(Order::Starve(time)) => block_for(time),
                 Some(Order::Quit) | None => break,
             }
         }
-        wanted.send_modify(|wanted| *wanted = Wanted { keep: false, quit: true });
+        wanted.send_modify(|wanted| *wanted = Wanted { quit: true, ..Wanted::default() });
         let mut failed = Ok(());
         let mut closing = JoinSet::new();
         while let Some(done) = running.join_next().await {
@@ -208,7 +214,8 @@ mod tests {
 
     #[test]
     fn an_order_comes_out_as_it_was_given() {
-        for order in [Order::Keep, Order::LetGo, Order::Starve(Duration::from_millis(1500)), Order::Quit] {
+        let time = Duration::from_millis(1500);
+        for order in [Order::Keep, Order::LetGo, Order::Rest(time), Order::Starve(time), Order::Quit] {
             assert_eq!(order.to_string().parse(), Ok(order));
         }
         assert!("starve".parse::<Order>().is_err() && "starve soon".parse::<Order>().is_err());

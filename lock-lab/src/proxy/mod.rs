@@ -1,16 +1,9 @@
 //! A TCP proxy between a client and a server that delays, holds and cuts.
 
 mod link;
-mod place;
 mod pump;
 
-use std::{
-    net::Ipv4Addr,
-    path::PathBuf,
-    sync::{Arc, mpsc as std_mpsc},
-    thread,
-    time::Duration,
-};
+use std::{net::Ipv4Addr, sync::Arc, sync::mpsc as std_mpsc, thread, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -19,8 +12,8 @@ use tokio::{
     task::JoinSet,
 };
 
+use self::link::Links;
 pub use self::link::Traffic;
-use self::{link::Links, place::Place};
 use crate::{LabError, servers::ports};
 
 /// A proxy on a loopback port of its own. It runs on a thread of its own, so that it goes on when a test starves its own
@@ -46,15 +39,6 @@ impl Proxy {
     /// # Errors
     /// [`LabError::Io`] when the operating system gives no thread or port.
     pub async fn start(target: u16) -> Result<Self, LabError> {
-        Self::start_at(Place { namespace: None, address: Ipv4Addr::LOCALHOST }, target).await
-    }
-
-    /// The same, for clients in another network: it listens on that address of that network namespace.
-    pub(crate) async fn start_in(namespace: PathBuf, address: Ipv4Addr, target: u16) -> Result<Self, LabError> {
-        Self::start_at(Place { namespace: Some(namespace), address }, target).await
-    }
-
-    async fn start_at(place: Place, target: u16) -> Result<Self, LabError> {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (started, result) = tokio::sync::oneshot::channel();
         let links = Arc::new(Links::default());
@@ -62,7 +46,7 @@ impl Proxy {
         let work = move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(serve(place, target, serving, inbox, started)),
+                Ok(runtime) => runtime.block_on(serve(target, serving, inbox, started)),
                 // The receiver outlives this.
                 Err(error) => drop(started.send(Err(error))),
             }
@@ -171,17 +155,12 @@ impl Drop for Proxy {
 
 /// Serves until the proxy is dropped.
 async fn serve(
-    place: Place,
     target: u16,
     links: Arc<Links>,
     mut orders: mpsc::UnboundedReceiver<Order>,
     started: tokio::sync::oneshot::Sender<std::io::Result<u16>>,
 ) {
-    let (port, first) = match listen_somewhere(&place) {
-        Ok(listening) => listening,
-        // The receiver outlives this.
-        Err(error) => return drop(started.send(Err(error))),
-    };
+    let (port, first) = listen_somewhere().await;
     let mut listener = Some(first);
     let mut connections = JoinSet::new();
     if started.send(Ok(port)).is_err() {
@@ -194,7 +173,7 @@ async fn serve(
                 let Some(Order { open, done }) = order else { return };
                 if open {
                     if listener.is_none() {
-                        listener = Some(listen(&place, port).await);
+                        listener = Some(listen(port).await);
                     }
                 } else {
                     listener = None;
@@ -239,27 +218,21 @@ async fn accept(listener: Option<&TcpListener>) -> TcpStream {
     }
 }
 
-fn listen_somewhere(place: &Place) -> std::io::Result<(u16, TcpListener)> {
+async fn listen_somewhere() -> (u16, TcpListener) {
     loop {
         let port = ports::free();
-        match place.listen(port) {
-            Ok(listener) => return Ok((port, listener)),
-            Err(error) => {
-                ports::give_back(port);
-                // Any other error would come again.
-                if error.kind() != std::io::ErrorKind::AddrInUse {
-                    return Err(error);
-                }
-            }
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(listener) => return (port, listener),
+            Err(_) => ports::give_back(port),
         }
     }
 }
 
 /// Listens on the proxy's own port again. It was free when the proxy started and is below those that the kernel gives
 /// out, so at most the sockets of connections that are just closing are in the way.
-async fn listen(place: &Place, port: u16) -> TcpListener {
+async fn listen(port: u16) -> TcpListener {
     loop {
-        if let Ok(listener) = place.listen(port) {
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             return listener;
         }
         lock_core::Clock::boot().sleep(Duration::from_millis(1)).await;

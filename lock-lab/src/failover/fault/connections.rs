@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Awaited, Disturbance, Network, Scenario, Shows, Step};
+use super::scenario::{Awaited, Blow, Disturbance, Load, Network, Scenario, Shows, Step, Who};
 
 fn and_lasts(disturbance: Disturbance) -> Vec<Step> {
     vec![Step::Network(disturbance), Step::Until(Awaited::Lasted)]
@@ -58,7 +58,7 @@ pub(super) const REPLY_CUT: Scenario = Scenario {
 /// long there, and may have been forgotten.
 const DROPPED: Duration = Duration::from_millis(7_500);
 /// Until that sixth repetition, and a lease more.
-const REPEATED: Duration = Duration::from_millis(8_000);
+const REPEATED: Duration = Duration::from_millis(9_500);
 
 pub(super) const PACKETS_DROPPED: Scenario = Scenario {
     key: "packets-dropped",
@@ -66,10 +66,25 @@ pub(super) const PACKETS_DROPPED: Scenario = Scenario {
     what: "The holder's process is in a network namespace of its own; between it and the servers each packet is dropped for \
            7.5 s. The kernels send again what was not acknowledged, also of connections that were closed meanwhile: it \
            arrives up to 7 s after the fault.",
-    why_not: |on| on.replicates().then_some("its servers tell their clients addresses of one network"),
-    steps: |_| vec![Step::Network(Disturbance::DropPackets), Step::Rest(DROPPED)],
+    why_not: |on| match on {
+        on if on.is_zookeeper() => {
+            Some("its servers serve one address, and a session ends what a dead connection has left")
+        }
+        on if on.replicates() => Some("its servers tell their clients addresses of one network"),
+        _ => None,
+    },
+    steps: |_| {
+        vec![
+            Step::Network(Disturbance::DropPackets),
+            Step::Rest(DROPPED),
+            // What arrives late and finds the lock held is refused, and does no harm.
+            Step::Process(Who::All, Blow::Rest),
+        ]
+    },
     shows: |_| Shows { retransmission: true, ..WHEN_CUT_OFF },
     network: Network::Namespaces,
+    // So several requests are late.
+    load: Load { victims: 4, ..Load::USUAL },
     afterwards: REPEATED,
     ..Scenario::USUAL
 };

@@ -31,6 +31,12 @@ pub(super) const PAUSES_EVERY_FIVE_SECONDS: Scenario = Scenario {
     shows: |_| Shows { lost_update: true, loss: true, ..Shows::NOTHING },
     lease: |_| Some(LEASE),
     // Who holds for so long cannot make the operations that are asked for elsewhere.
-    load: Load { update: Duration::from_millis(20), hold: Duration::from_millis(50), is_careless: true, traffic: 15.0 },
+    load: Load {
+        update: Duration::from_millis(20),
+        hold: Duration::from_millis(50),
+        is_careless: true,
+        traffic: 15.0,
+        ..Load::USUAL
+    },
     ..Scenario::USUAL
 };

@@ -96,6 +96,8 @@ pub enum Who {
     Stopped,
     /// One that has not waited for the kept lock.
     Late,
+    /// Every one.
+    All,
 }
 
 /// What is done to a process.
@@ -111,6 +113,8 @@ pub enum Blow {
     Starve,
     /// Nothing bad: it is told to ask for the kept lock.
     Ask,
+    /// Nothing bad: its clients rest after each hold of the busy lock, which is free for most of the time from then on.
+    Rest,
 }
 
 /// What is done to servers.
@@ -236,6 +240,8 @@ pub(crate) struct Load {
     pub(crate) update: Duration,
     /// For how long one holds the lock.
     pub(crate) hold: Duration,
+    /// How many of them the victim's process has.
+    pub(crate) victims: usize,
     /// Whether none of them looks before its write whether it still holds the lock.
     pub(crate) is_careless: bool,
     /// What counts as traffic, in operations a second.
@@ -243,8 +249,13 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(super) const USUAL: Self =
-        Self { update: Duration::from_millis(2), hold: Duration::from_millis(2), is_careless: false, traffic: 50.0 };
+    pub(super) const USUAL: Self = Self {
+        update: Duration::from_millis(2),
+        hold: Duration::from_millis(2),
+        victims: 2,
+        is_careless: false,
+        traffic: 50.0,
+    };
 }
 
 /// What is between the victim's process and the servers.
@@ -252,7 +263,6 @@ impl Load {
 pub(crate) enum Network {
     /// The loopback interface, and a proxy in front of each server.
     Loopback,
-    /// Two network namespaces: two stacks of the kernel, which send again what is dropped between them. The proxies are
-    /// in that of the servers.
+    /// Two network namespaces, without proxies: two stacks of the kernel, which send again what is dropped between them.
     Namespaces,
 }

@@ -123,14 +123,15 @@ fn crew(program: &Path, scene: &Scene, lease: Duration) -> CrewOptions {
     let scenario = scene.fault().scenario();
     options.hold = scenario.load.hold;
     options.write_every = options.write_every.max(scenario.load.update);
-    for member in &mut options.members {
-        member.careless = if scenario.load.is_careless { CLIENTS + 1 } else { 0 };
-    }
     let victim = &mut options.members[VICTIM];
     victim.url = scene.url(Side::Victim, lease);
     victim.namespace = scene.namespace(Side::Victim);
     victim.clock_ahead = scenario.clock_ahead;
+    victim.clients = scenario.load.victims;
     // The keeper: against one that does not look only a fence helps, and that is to be seen.
-    victim.careless = victim.careless.max(1);
+    victim.careless = 1;
+    if scenario.load.is_careless {
+        options.members.iter_mut().for_each(|member| member.careless = member.clients + 1);
+    }
     options
 }

@@ -12,6 +12,7 @@ use crate::{
         fault::{Act, Awaited, Blow, Place, Step, Who},
         matrix::Pair,
         scene::Scene,
+        worker::Order,
     },
 };
 
@@ -24,6 +25,8 @@ const LATE: usize = 2;
 
 /// How long anything may take that must come. Far above what it takes.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
+/// How long clients rest after a hold that are told to: with a dozen of them, the lock is free for most of the time.
+const REST: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 
 /// When the fault began and ended, and what else happened.
@@ -74,12 +77,23 @@ struct Player {
 impl Player {
     async fn strike(&mut self, who: Who, blow: Blow, crew: &mut Crew) -> Result<(), LabError> {
         let process = match who {
+            Who::All => {
+                for process in 0..crew.processes() {
+                    self.strike_one(process, blow, crew).await?;
+                }
+                return Ok(());
+            }
             Who::Victim => VICTIM,
             Who::Late => LATE,
             Who::Stopped => self.stopped.take().ok_or_else(|| LabError::run("no process was stopped before"))?,
             Who::BusyHolder => busy_holder(crew).await?,
         };
+        self.strike_one(process, blow, crew).await
+    }
+
+    async fn strike_one(&mut self, process: usize, blow: Blow, crew: &mut Crew) -> Result<(), LabError> {
         match blow {
+            Blow::Rest => crew.order(process, Order::Rest(REST)).await,
             Blow::Kill => crew.kill(process).await,
             Blow::Stop => {
                 self.stopped = Some(process);

@@ -23,8 +23,9 @@ impl Side {
 pub(super) struct Links {
     victim: Vec<Proxy>,
     others: Vec<Proxy>,
-    /// What is between the victim and its proxies, where these are in network namespaces of their own.
+    /// What the victim comes by instead of its proxies, where it has a network of its own.
     cable: Option<Cable>,
+    targets: Vec<u16>,
 }
 
 impl Links {
@@ -33,7 +34,12 @@ impl Links {
             Network::Loopback => None,
             Network::Namespaces => Some(Cable::lay().await?),
         };
-        Ok(Self { victim: set(targets, cable.as_ref()).await?, others: set(targets, None).await?, cable })
+        Ok(Self { victim: set(targets).await?, others: set(targets).await?, cable, targets: targets.to_vec() })
+    }
+
+    /// Where else than on loopback the servers have to be reached.
+    pub(super) fn address(&self) -> Option<Ipv4Addr> {
+        self.cable.as_ref().map(Cable::address)
     }
 
     pub(super) fn of(&self, side: Side) -> &[Proxy] {
@@ -49,17 +55,18 @@ impl Links {
 
     /// The addresses that this side connects to, of those servers.
     pub(super) fn hosts(&self, side: Side, servers: std::ops::RangeFrom<usize>) -> String {
-        let host = match side {
-            Side::Victim if self.cable.is_some() => Cable::SERVERS,
-            _ => Ipv4Addr::LOCALHOST,
+        let hosts: Vec<String> = match &self.cable {
+            // Without a proxy: it would answer for the server's kernel, and sooner.
+            Some(cable) if side == Side::Victim => {
+                self.targets[servers].iter().map(|port| format!("{}:{port}", cable.address())).collect()
+            }
+            _ => self.of(side)[servers].iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect(),
         };
-        let hosts: Vec<String> =
-            self.of(side)[servers].iter().map(|proxy| format!("{host}:{}", proxy.port())).collect();
         hosts.join(",")
     }
 
     pub(super) fn namespace(&self, side: Side) -> Option<PathBuf> {
-        self.cable.as_ref().filter(|_| side == Side::Victim).map(Cable::clients)
+        self.cable.as_ref().filter(|_| side == Side::Victim).map(Cable::namespace)
     }
 
     pub(super) fn retransmitted(&self) -> Result<Option<u64>, LabError> {
@@ -85,13 +92,10 @@ impl Links {
 
 /// Proxies that lead back to each other: Sentinels and the nodes of a cluster tell their clients where to go, and the
 /// servers among themselves go by the true addresses.
-async fn set(targets: &[u16], cable: Option<&Cable>) -> Result<Vec<Proxy>, LabError> {
+async fn set(targets: &[u16]) -> Result<Vec<Proxy>, LabError> {
     let mut proxies = Vec::new();
     for target in targets {
-        proxies.push(match cable {
-            Some(cable) => Proxy::start_in(cable.servers(), Cable::SERVERS, *target).await?,
-            None => Proxy::start(*target).await?,
-        });
+        proxies.push(Proxy::start(*target).await?);
     }
     let ports: Vec<(u16, u16)> = targets.iter().copied().zip(proxies.iter().map(Proxy::port)).collect();
     for proxy in &proxies {

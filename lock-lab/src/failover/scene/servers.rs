@@ -1,6 +1,6 @@
 //! The servers of an arrangement, each by its number: data servers first, then Sentinels.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use crate::{
     LabError,
@@ -51,6 +51,16 @@ impl Servers {
             Self::Cluster(cluster) => cluster.nodes().iter().map(Redis::port).collect(),
             Self::Redlock(nodes) => nodes.ports(),
         }
+    }
+
+    /// Has all serve clients on this address of the machine, too, until they are restarted.
+    pub(super) async fn serve_at(&self, address: Ipv4Addr) -> Result<(), LabError> {
+        let addresses = format!("127.0.0.1 {address}");
+        for server in self.redis() {
+            // Only who is on this machine can send anything there.
+            () = server.ask("CONFIG SET", &["protected-mode", "no", "bind", &addresses]).await?;
+        }
+        Ok(())
     }
 
     /// Those of Redis that keep locks.

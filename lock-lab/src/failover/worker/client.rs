@@ -64,6 +64,11 @@ impl Client {
                 break;
             }
             self.once(lock).await?;
+            if lock == Lock::Busy && !now.rest.is_zero() {
+                // Until it is to quit, at the latest.
+                let quits = wanted.wait_for(|wanted| wanted.quit);
+                let _ = Clock::boot().timeout(now.rest, quits).await;
+            }
         }
         Ok(self.locks)
     }
