@@ -160,8 +160,7 @@ pub(crate) struct Elect {
     pub(crate) payload: Option<String>,
 
     /// Campaign again when the command has ended or leadership was lost, until interrupted or what is left of the command cannot
-    /// be ended. While the service is unavailable
-    /// that is said on standard error, and tried again.
+    /// be ended. While the service is unavailable that is said on standard error, and tried again.
     #[arg(long, conflicts_with = "observe")]
     pub(crate) again: bool,
 
