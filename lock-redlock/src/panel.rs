@@ -113,8 +113,9 @@ impl Panel {
         address(&self.config.nodes[node])
     }
 
+    /// Whether nothing is to be had from `node`: it does not answer, or is not known as a member.
     pub(crate) fn is_failing(&self, node: usize) -> bool {
-        self.nodes[node].failing_since().is_some()
+        self.nodes[node].failing_since().is_some() || self.slots.stamp(node).is_err()
     }
 
     /// Whether nothing can be decided without a node that has been failing.
