@@ -60,7 +60,7 @@ async fn an_acquisition_that_was_lost_on_the_way_does_not_arrive_after_its_tombs
     soon(async { while tombstones(&mut control).await < 2 {} }).await;
     soon(async {
         while tombstones(&mut control).await > 0 {
-            clock.sleep(pause).await
+            clock.sleep(pause).await;
         }
     })
     .await;
