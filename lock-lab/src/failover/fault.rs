@@ -1,6 +1,6 @@
 //! The faults: what they are called, what is done step by step, and what each arrangement promises under them.
 //!
-//! A fault is a [`Scenario`]: one constant in the file of its kind, and one line in the list below.
+//! A fault is a scenario: one constant in the file of its kind, and one line in the list below.
 
 mod connections;
 mod holder;
