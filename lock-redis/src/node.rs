@@ -138,9 +138,6 @@ impl fmt::Debug for NodeConfig {
     }
 }
 
-/// Makes the call that goes before all others on each new connection.
-type Prelude = Arc<dyn Fn() -> ScriptCall + Send + Sync>;
-
 /// One server. Clones share its connection, which is made when it is first needed and again whenever it is of no further
 /// use: closed, unanswered, or refusing writes (the server may be a replica by now).
 #[derive(Clone)]
@@ -151,7 +148,6 @@ pub struct Node {
 struct Shared {
     reach: Arc<Reach>,
     runtime: Handle,
-    prelude: Option<Prelude>,
     slot: Mutex<Slot>,
     /// Held while connecting, so that many callers make one connection.
     connecting: tokio::sync::Mutex<()>,
@@ -172,32 +168,21 @@ impl Node {
     /// The server of `config`. Connects when it is first needed; its tasks run on `runtime`.
     #[must_use]
     pub fn new(config: NodeConfig, clock: Clock, runtime: Handle) -> Self {
-        Self::build(config, clock, runtime, Route::Fixed, None)
+        Self::build(config, clock, runtime, Route::Fixed)
     }
 
     /// The primary of several servers, whichever that is: `guide` knows whom to ask. What `config` says beside the server
     /// holds for all of them.
     pub(crate) fn following(config: NodeConfig, clock: Clock, runtime: Handle, guide: Arc<dyn Guide>) -> Self {
-        Self::build(config, clock, runtime, Route::Followed(guide), None)
+        Self::build(config, clock, runtime, Route::Followed(guide))
     }
 
-    /// The same, with a script that runs on each new connection before anything else does. A connection whose prelude did
-    /// not succeed is not used: nothing ever runs behind a check that failed.
-    #[must_use]
-    pub fn with_prelude<P>(config: NodeConfig, clock: Clock, runtime: Handle, prelude: P) -> Self
-    where
-        P: Fn() -> ScriptCall + Send + Sync + 'static,
-    {
-        Self::build(config, clock, runtime, Route::Fixed, Some(Arc::new(prelude)))
-    }
-
-    fn build(config: NodeConfig, clock: Clock, runtime: Handle, route: Route, prelude: Option<Prelude>) -> Self {
+    fn build(config: NodeConfig, clock: Clock, runtime: Handle, route: Route) -> Self {
         let reach = Arc::new(Reach::new(config, clock, route));
         let channels = Channels::new(Arc::clone(&reach), &runtime);
         let shared = Shared {
             reach,
             runtime,
-            prelude,
             slot: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             channels,
@@ -218,8 +203,7 @@ impl Node {
         self.shared.reach.clock
     }
 
-    /// The present connection, or a new one. Answers at once while there is one; else within the connect limit, and the
-    /// response limit for a prelude.
+    /// The present connection, or a new one. Answers at once while there is one; else within the connect limit.
     ///
     /// # Errors
     /// [`NodeError::NotApplied`] when there is none to be had: nothing was sent.
@@ -357,16 +341,9 @@ impl Node {
     }
 
     async fn connect(&self) -> Result<Connection, NodeError> {
-        let (reach, prelude) = (Arc::clone(&self.shared.reach), self.shared.prelude.clone());
+        let reach = Arc::clone(&self.shared.reach);
         // A task of its own, so that the connection lives on the node's runtime, whoever asked for it.
-        let opening = self.shared.runtime.spawn(async move {
-            let connection = Connection::open(reach).await?;
-            if let Some(prelude) = prelude {
-                // Whether it ran or not: the connection is not used, so nothing relies on it.
-                connection.call(prelude()).await.map_err(NodeError::not_applied)?;
-            }
-            Ok(connection)
-        });
+        let opening = self.shared.runtime.spawn(Connection::open(reach));
         opening.await.unwrap_or_else(|_| Err(NodeError::closed()))
     }
 

@@ -124,7 +124,6 @@ async fn a_counter_does_not_expire_under_a_lock_that_is_held_for_days() {
 
 static ONE: Script = Script::new("return 1");
 static WRONG: Script = Script::new("return redis.call('GET', KEYS[1])");
-static MARK: Script = Script::new("return redis.call('INCR', 'connections')");
 
 #[tokio::test]
 async fn a_burst_gives_each_call_its_own_answer_also_when_scripts_are_missing() {
@@ -140,33 +139,6 @@ async fn a_burst_gives_each_call_its_own_answer_also_when_scripts_are_missing() 
         assert!(matches!(answers[2], Ok(Value::Nil)), "{answers:?}");
         server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     }
-}
-
-#[tokio::test]
-async fn the_prelude_runs_before_anything_else_on_each_new_connection() {
-    let mut server = server().await;
-    let config = patient_node(server.redis.port());
-    let node = Node::with_prelude(config, Clock::boot(), Handle::current(), || ScriptCall::new(&MARK));
-    for _ in 0..3 {
-        node.call(ScriptCall::new(&ONE)).await.unwrap();
-    }
-    assert_eq!(server.ask::<u64>(&["GET", "connections"]).await, 1);
-    server.redis.restart().await.unwrap();
-    node.call(ScriptCall::new(&ONE)).await.unwrap();
-    server.control = server.redis.connection().await.unwrap();
-    assert_eq!(server.ask::<u64>(&["GET", "connections"]).await, 1, "once on the connection to the new process");
-}
-
-#[tokio::test]
-async fn nothing_runs_behind_a_prelude_that_failed() {
-    let mut server = server().await;
-    server.ask::<()>(&["HSET", "hash", "a", "b"]).await;
-    let config = patient_node(server.redis.port());
-    let prelude = || ScriptCall::new(&WRONG).key("hash");
-    let node = Node::with_prelude(config, Clock::boot(), Handle::current(), prelude);
-    let error = node.call(ScriptCall::new(&MARK)).await.unwrap_err();
-    assert!(!error.is_unknown(), "{error}");
-    assert_eq!(server.ask::<Option<u64>>(&["GET", "connections"]).await, None);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 mod deployment;
 
-use deployment::{LIMIT, command, connect, connect_to, marked, until, until_nothing_is_left};
+use deployment::{LIMIT, command, connect, connect_to, marked, scripts_run, until, until_nothing_is_left};
 use lock_core::{Guard, Locks};
 use lock_lab::{proxy::Proxy, servers::Redis};
 use tokio::task::JoinHandle;
@@ -53,16 +53,6 @@ async fn until_noted_as_gone(node: &Redis, name: &str) {
     .await;
 }
 
-/// How many scripts a node has run.
-async fn calls(node: &Redis) -> u64 {
-    let stats = node.info("commandstats").await.unwrap();
-    let count = |name| {
-        let stat: &String = stats.get(name)?;
-        stat.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
-    };
-    ["cmdstat_eval", "cmdstat_evalsha"].into_iter().filter_map(count).sum()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_that_waits_for_a_connection_is_not_sent_when_its_round_is_over() {
     let nodes = marked(3).await;
@@ -76,7 +66,7 @@ async fn a_vote_that_waits_for_a_connection_is_not_sent_when_its_round_is_over()
     ports[0] = proxy.port();
     let locks = connect_to(&ports, &[("node_timeout", "20s"), ("connect_timeout", "20s")]).await;
     proxy.cut();
-    let before = calls(slow).await;
+    let before = scripts_run(slow).await;
     proxy.heal();
     proxy.hold();
     let attempt = wait_for(&locks, "unsent");
@@ -86,7 +76,7 @@ async fn a_vote_that_waits_for_a_connection_is_not_sent_when_its_round_is_over()
     proxy.heal();
     locks.close(LIMIT).await.unwrap();
     // The undo.
-    assert_eq!(calls(slow).await - before, 1, "a vote was sent behind its undo, or before it for nothing");
+    assert_eq!(scripts_run(slow).await - before, 1, "a vote was sent behind its undo, or before it for nothing");
     guard.release().await.unwrap();
     until_nothing_is_left(nodes.nodes(), "unsent").await;
 }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until};
+use deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, scripts_run, until};
 use lock_core::{Error, Guard, Locks};
 use lock_lab::{
     proxy::Proxy,
@@ -43,13 +43,6 @@ async fn contend(one: &Locks, other: &Locks, name: &str) -> u32 {
         guard.release().await.unwrap();
     }
     count
-}
-
-/// How many scripts a server has run.
-async fn scripts_run(node: &Redis) -> u64 {
-    let stats = node.info("commandstats").await.unwrap();
-    let calls = |name| stats.get(name)?.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok();
-    ["cmdstat_eval", "cmdstat_evalsha"].into_iter().filter_map(calls).sum()
 }
 
 /// A port that leads to one server and later, connections of before included, to another.

@@ -5,6 +5,7 @@
 -- that what had ended before was removed).
 local function line_up()
   if waiter ~= '' then
+    read_members(writers, writing)
     writer_lines_up(waiter, waited, ARGV[8])
     -- Readers that come from now on wait until it had its turn, does not wait any more, or does not look any more.
     writer_waits(waiter, waited, ARGV[9])
@@ -42,6 +43,10 @@ if reserved and reserved ~= waiter then
 end
 
 local number = number_of_grant()
+if waiter ~= '' then
+  redis.call('ZCARD', waiters)
+  read_members(writers, writing)
+end
 redis.call('SET', lock, value, 'PX', ttl)
 count(token, number, now, ttl, 'held', digits(number), 'value', value, 'payload', payload, 'since', digits(now))
 if waiter ~= '' then

@@ -44,6 +44,10 @@ end
 
 local number = number_of_grant()
 readers_here()
+read_members(readers, reading)
+if waiter ~= '' then
+  redis.call('ZCARD', waiting)
+end
 let_read(value, ttl, digits(number), digits(now), payload)
 count(token, number, now, ttl)
 if waiter ~= '' then

@@ -15,6 +15,7 @@ end
 if held ~= ARGV[6] then
   return 0
 end
+read_members(readers, reading)
 redis.call('DEL', lock)
 redis.call('HDEL', token, 'held', 'value', 'payload', 'since')
 let_read(value, ttl, ARGV[7], since or digits(now), ARGV[8])

@@ -21,6 +21,8 @@ if redis.call('EXISTS', tombstone) == 1 then
   return {'undone'}
 end
 
+read_members(readers, reading)
+redis.call('HLEN', token)
 local _, since = reader(value)
 if mine then
   -- From the time when this lease was a writer's: the node missed the downgrade.

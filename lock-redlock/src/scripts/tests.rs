@@ -172,6 +172,41 @@ async fn a_server_that_is_another_member_or_none_has_no_vote_and_keeps_no_lease_
 }
 
 #[tokio::test]
+async fn a_script_that_meets_a_foreign_type_takes_nothing() {
+    let server = Server::start().await;
+    let lock = server.keys.0.lock().to_owned();
+    let parts = [":token", ":readers", ":reading", ":writers", ":writing", ":waiters", ":waiting", ":reserved"];
+    for part in parts {
+        for kind in [Kind::Writer, Kind::Reader] {
+            let foreign = format!("{lock}{part}");
+            let mut connection = server.redis.connection().await.unwrap();
+            let () = redis::cmd("LPUSH").arg(&foreign).arg("x").query_async(&mut connection).await.unwrap();
+            let place = place("w", 1);
+            let vote = Vote {
+                kind,
+                keys: &server.keys,
+                value: "x:1",
+                ttl: TTL,
+                proposal: 1,
+                payload: b"",
+                place: Some(&place),
+            };
+            let calls = [vote.call(STAMP), kind.rejoin(&server.keys, "x:1", TTL, 1, b"", STAMP)];
+            for call in calls {
+                let refused = server.node.call(call).await.is_err();
+                let keys: Vec<String> = redis::cmd("KEYS").arg("{*").query_async(&mut connection).await.unwrap();
+                let left = keys.iter().filter(|key| **key != foreign).count();
+                assert!(!refused || left == 0, "{kind:?} beside {part}: {keys:?}");
+                for key in keys.iter().filter(|key| **key != foreign) {
+                    let () = redis::cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
+                }
+            }
+            let () = redis::cmd("DEL").arg(&foreign).query_async(&mut connection).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_acquisition_that_is_sent_twice_is_granted_once() {
     let server = Server::start().await;
     let number = server.granted("x:1", wall_micros()).await;

@@ -45,6 +45,13 @@ pub(crate) async fn get(node: &Redis, key: &str) -> Option<String> {
     redis::cmd("GET").arg(key).query_async(&mut connection).await.unwrap()
 }
 
+/// How many scripts a server has run.
+pub(crate) async fn scripts_run(node: &Redis) -> u64 {
+    let stats = node.info("commandstats").await.unwrap();
+    let calls = |name| stats.get(name)?.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok();
+    ["cmdstat_eval", "cmdstat_evalsha"].into_iter().filter_map(calls).sum()
+}
+
 /// Runs one command on a server.
 pub(crate) async fn command(node: &Redis, words: &[&str]) -> redis::Value {
     let mut connection = node.connection().await.unwrap();
