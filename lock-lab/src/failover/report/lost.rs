@@ -43,8 +43,9 @@ const HOW: &str = "As in the published test of the locks of etcd 3.4.3 (Jepsen):
 paused, here for 3 s and always one that holds the lock. Whoever holds it reads a value, and after 20 ms writes it back with an \
 element of its own, without looking whether it still holds the lock; there some 18 % of the acknowledged updates were lost, the \
 clients having no fence. An update is *lost* when the store took it and it is not in the last value. The store *with* a fence is \
-told the token with the read and with the write, and compares it; the one without takes all. How many it loses is a matter of \
-how long the pauses are, and not of the backend: no lock service can stop a client that does not look.";
+told the token with the read and with the write, and compares it; the one without takes all. How many it loses depends on how \
+long the pauses are, and on whether the late write falls between the read and the write of another holder, which then overwrites \
+it; it does not depend on the backend: no lock service can stop a client that does not look.";
 
 #[cfg(test)]
 mod tests {
