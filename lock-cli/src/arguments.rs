@@ -278,7 +278,7 @@ pub(crate) struct LabWorker {
 
 /// Strike real servers with faults under load, check what the locks promise, and write a report.
 ///
-/// Without --backend and --fault it runs the quick matrix, in less than five minutes: each arrangement of servers with its
+/// Without --backend and --fault it runs the quick matrix, in about eight minutes: each arrangement of servers with its
 /// most telling faults. Fails when a promise was broken, when a run could not have shown that, and when what is not promised
 /// did not show where it must. Ctrl-C ends it with the report of what is finished.
 #[derive(Debug, Args)]
@@ -299,7 +299,7 @@ pub(crate) struct Failover {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// As --all, twice each; takes up to forty minutes.
+    /// As --all, twice each; takes more than an hour.
     #[arg(long)]
     pub(crate) full: bool,
 }

@@ -7,7 +7,7 @@ use super::{Redis, RedisOptions, until::Patience};
 use crate::LabError;
 
 /// What a node keeps of the process that the deployment knows.
-pub(crate) const MEMBER: &str = "redlock:member";
+pub(crate) const RUN: &str = "redlock:run";
 /// What lives on a node for as long as it gives no vote.
 pub(crate) const QUARANTINE: &str = "redlock:quarantine";
 
@@ -109,7 +109,7 @@ impl RedisNodes {
         loop {
             let run_id = node.info("server").await?.remove("run_id");
             let (member, left): (Option<String>, i64) =
-                (node.ask("GET", &[MEMBER]).await?, node.ask("PTTL", &[QUARANTINE]).await?);
+                (node.ask("GET", &[RUN]).await?, node.ask("PTTL", &[QUARANTINE]).await?);
             if member.is_some() && member == run_id && left < 0 {
                 return Ok(());
             }

@@ -18,7 +18,7 @@ use crate::{
     LabError,
     failover::events::{Kept, Lock, Truth, now},
     residue::{self, RedisKeys},
-    servers::nodes::{MEMBER, QUARANTINE},
+    servers::nodes::{QUARANTINE, RUN},
 };
 
 /// Where the locks are by default.
@@ -48,7 +48,7 @@ pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64, 
     question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
     let asked = now();
     let ((role, value, left, [owner, number, payload]), standing): (Answers, Option<Standing>) = if has_quarantine {
-        question.cmd("INFO").arg("server").cmd("GET").arg(MEMBER).cmd("PTTL").arg(QUARANTINE);
+        question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
         let (role, value, left, beside, info, member, quarantine) = server.ask(&question).await?;
         ((role, value, left, beside), Some((info, member, quarantine)))
     } else {
