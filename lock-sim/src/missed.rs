@@ -39,7 +39,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "renewal-number", "L", 78_102),
     ("redlock", "downgrade-number", "L", 169_157),
     ("redlock", "quarantine", "T", 153),
-    ("redlock", "run-id", "M", 1_794),
+    ("redlock", "run-id", "M", 3_947),
     ("redlock", "margin", "T", 1),
     ("redlock", "minimum-remainder", "T", 727),
     ("redlock", "from-sending", "T", 9),

@@ -56,7 +56,7 @@ impl Scene {
             return Err(LabError::run(format!("{fault} does not apply to {arrangement}: {reason}")));
         }
         let servers = Servers::start(arrangement, fault.scenario().own_clocks, lease).await?;
-        let links = Links::start(&servers.ports(), fault.scenario().network).await?;
+        let links = Links::start(&servers.ports(), fault.scenario().network, arrangement.replicates()).await?;
         if let Some(address) = links.address() {
             servers.serve_at(address).await?;
         }

@@ -15,6 +15,8 @@ pub(crate) const QUARANTINE: &str = "redlock:quarantine";
 #[derive(Debug)]
 pub struct RedisNodes {
     nodes: Vec<Redis>,
+    /// The settings of their deployment.
+    settings: Vec<(String, String)>,
 }
 
 impl RedisNodes {
@@ -39,11 +41,25 @@ impl RedisNodes {
     /// # Errors
     /// As those of [`RedisNodes::start`].
     pub async fn start_as(count: usize, options: RedisOptions, settings: &[(&str, &str)]) -> Result<Self, LabError> {
-        let nodes = Self::start_without_mark(count, options).await?;
-        let config = nodes.config(settings).map_err(LabError::lock("marking the nodes"))?;
-        let options = InitOptions::default().with_no_holders();
-        lock_redlock::init(&config, options).await.map_err(LabError::lock("marking the nodes"))?;
+        let mut nodes = Self::start_without_mark(count, options).await?;
+        nodes.settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        nodes.mark(InitOptions::default().with_no_holders()).await?;
         Ok(nodes)
+    }
+
+    /// Makes members again of those that have lost their data, as an operator does where a majority has.
+    ///
+    /// # Errors
+    /// [`LabError::Lock`] when one does not answer.
+    pub async fn mark_again(&self) -> Result<(), LabError> {
+        self.mark(InitOptions::default()).await
+    }
+
+    async fn mark(&self, options: InitOptions) -> Result<(), LabError> {
+        let settings: Vec<_> = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let config = self.config(&settings).map_err(LabError::lock("marking the nodes"))?;
+        lock_redlock::init(&config, options).await.map_err(LabError::lock("marking the nodes"))?;
+        Ok(())
     }
 
     /// What a client connects with, with these settings.
@@ -70,7 +86,7 @@ impl RedisNodes {
         for _ in 0..count {
             nodes.push(Redis::start_as_told(options).await?);
         }
-        Ok(Self { nodes })
+        Ok(Self { nodes, settings: Vec::new() })
     }
 
     /// Their URL for `Locks::connect`.

@@ -25,10 +25,15 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn of(arrangement: Arrangement, fault: Fault) -> Self {
+        Self::for_leases(arrangement, fault, LEASE).await
+    }
+
+    /// Of leases that are so long, in a deployment that allows no longer ones.
+    pub(crate) async fn for_leases(arrangement: Arrangement, fault: Fault, lease: Duration) -> Self {
         let name = LockName::new(Lock::Kept.name()).unwrap();
-        let scene = Scene::start(arrangement, fault, name, LEASE).await.unwrap();
+        let scene = Scene::start(arrangement, fault, name, lease).await.unwrap();
         let observer = scene.observer();
-        Self { scene, observer, lease: LEASE }
+        Self { scene, observer, lease }
     }
 
     pub(crate) fn with_lease(mut self, lease: Duration) -> Self {

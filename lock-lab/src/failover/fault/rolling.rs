@@ -50,8 +50,8 @@ pub(super) const QUICK: Scenario = Scenario {
     key: "rolling-restart-quick",
     title: "servers restarted one after the other, without waiting",
     what: "Every server in turn is killed with SIGKILL and started again with what is on its disk; the next one follows as \
-           soon as the one before was started. Nothing need be granted until the quarantines are over, or the ensemble is \
-           back.",
+           soon as the one before was started. Nothing need be granted until the ensemble is back, or an operator has made \
+           nodes members again that have lost everything and their quarantines are over.",
     why_not: |on| match on {
         on if on.servers() == 1 => Some(ONE_SERVER),
         on if on.replicates() => Some("its servers keep everything in memory, and forget it together"),

@@ -29,12 +29,14 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) async fn start(targets: &[u16], network: Network) -> Result<Self, LabError> {
+    /// `tell`: the servers tell their clients where to go.
+    pub(super) async fn start(targets: &[u16], network: Network, tell: bool) -> Result<Self, LabError> {
         let cable = match network {
             Network::Loopback => None,
             Network::Namespaces => Some(Cable::lay().await?),
         };
-        Ok(Self { victim: set(targets).await?, others: set(targets).await?, cable, targets: targets.to_vec() })
+        let (victim, others) = (set(targets, tell).await?, set(targets, tell).await?);
+        Ok(Self { victim, others, cable, targets: targets.to_vec() })
     }
 
     /// Where else than on loopback the servers have to be reached.
@@ -90,15 +92,15 @@ impl Links {
     }
 }
 
-/// Proxies that lead back to each other: Sentinels and the nodes of a cluster tell their clients where to go, and the
-/// servers among themselves go by the true addresses.
-async fn set(targets: &[u16]) -> Result<Vec<Proxy>, LabError> {
+/// Proxies that lead back to each other where the servers tell their clients where to go: Sentinels and the nodes of a
+/// cluster do, and among themselves go by the true addresses.
+async fn set(targets: &[u16], tell: bool) -> Result<Vec<Proxy>, LabError> {
     let mut proxies = Vec::new();
     for target in targets {
         proxies.push(Proxy::start(*target).await?);
     }
     let ports: Vec<(u16, u16)> = targets.iter().copied().zip(proxies.iter().map(Proxy::port)).collect();
-    for proxy in &proxies {
+    for proxy in proxies.iter().filter(|_| tell) {
         proxy.rename_ports(&ports);
     }
     Ok(proxies)

@@ -96,7 +96,8 @@ impl Scene {
     }
 
     /// Ends the fault: what was frozen goes on, what was killed is started again, the network is whole. A clock that
-    /// jumped stays where it is: set back, it would add the jump to every lease that was given meanwhile.
+    /// jumped stays where it is: set back, it would add the jump to every lease that was given meanwhile. Nodes of Redlock
+    /// that have lost their data are made members again, as an operator does where a majority has.
     ///
     /// # Errors
     /// [`LabError`] when a server does not come back.
@@ -112,7 +113,10 @@ impl Scene {
                 Struck::ReadOnly => () = self.servers.redis()[server].ask("REPLICAOF", &["NO", "ONE"]).await?,
             }
         }
-        Ok(())
+        match &self.servers {
+            Servers::Redlock(nodes) => nodes.mark_again().await,
+            _ => Ok(()),
+        }
     }
 
     /// The numbers of the servers at that place.
