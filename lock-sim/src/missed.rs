@@ -46,7 +46,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "majority-deadline", "T", 1),
     ("redlock", "undo", "O", 11),
     ("redlock", "tombstone", "O", 12),
-    ("redlock", "tombstone-always", "O", 1_489),
+    ("redlock", "tombstone-always", "O", 923),
     ("redlock", "own-value", "M", 13),
     ("redlock", "writer-behind-readers", "M", 1),
     ("redlock", "reader-behind-writer", "M", 2),
