@@ -88,16 +88,23 @@ impl Running {
 
     /// The next line that it or its command writes; `None` when all of them have ended.
     pub(crate) async fn line(&mut self) -> Option<String> {
+        self.line_like("any").await
+    }
+
+    async fn line_like(&mut self, wanted: &str) -> Option<String> {
         let lines = self.lines.as_mut().expect("it is not closed");
         match Clock::boot().timeout(LIMIT, lines.next_line()).await {
             Some(line) => line.expect("the pipe is read"),
-            None => panic!("no line within the limit; on standard error so far: {}", self.stderr_so_far().await),
+            None => {
+                let said = self.stderr_so_far().await;
+                panic!("no line within the limit, {wanted:?} was waited for; on standard error so far: {said}")
+            }
         }
     }
 
     /// Waits for that line, which must be the next.
     pub(crate) async fn expect(&mut self, line: &str) {
-        let next = self.line().await;
+        let next = self.line_like(line).await;
         if next.as_deref() != Some(line) {
             let _ = self.process.start_kill();
             panic!("{next:?} instead of {line:?}; on standard error: {}", self.stderr().await);
