@@ -316,7 +316,7 @@ pub(crate) enum Redlock {
         #[arg(long)]
         no_holders: bool,
 
-        /// Make them a new deployment whatever they were; clients of the old one lose their locks.
+        /// Make them a new deployment whatever they were; clients with other settings lose their locks.
         #[arg(long)]
         reset: bool,
     },

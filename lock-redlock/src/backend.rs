@@ -54,7 +54,7 @@ impl Redlock {
         let clock = config.clock;
         let panel = Arc::new(Panel::new(config, &runtime));
         let deployment = member::meet(&panel).await?;
-        let _ = panel.deployment.set(deployment);
+        panel.belongs_to(Arc::new(deployment));
         let renewals = Arc::new(Renewals(Arc::clone(&panel)));
         Ok(Arc::new(Self {
             panel,

@@ -38,9 +38,9 @@ impl InitOptions {
         self
     }
 
-    /// Makes the servers a new deployment whatever they were, with the members and limits of the configuration. All
-    /// clients of the old one lose their locks and have to connect again, and nothing is granted until every lease of the
-    /// old one has ended.
+    /// Makes the servers a new deployment whatever they were, with the members and limits of the configuration. Clients
+    /// whose settings allow it go on with it; the others lose their locks. Nothing is granted until every lease of the old one
+    /// could have ended.
     #[must_use]
     pub const fn with_reset(mut self) -> Self {
         self.reset = true;

@@ -41,14 +41,19 @@ pub(crate) enum Slot {
     },
 }
 
+impl Slot {
+    fn unknown() -> Self {
+        Self::Unknown { why: "it has not said yet which member it is".to_owned(), was: None }
+    }
+}
+
 /// What is known of the servers at all addresses of a client.
 #[derive(Debug)]
 pub(crate) struct Slots(Mutex<Vec<Slot>>);
 
 impl Slots {
     pub(crate) fn new(nodes: usize) -> Self {
-        let unknown = Slot::Unknown { why: "it has not said yet which member it is".to_owned(), was: None };
-        Self(Mutex::new(vec![unknown; nodes]))
+        Self(Mutex::new(vec![Slot::unknown(); nodes]))
     }
 
     /// The stamp of the server there.
@@ -60,6 +65,11 @@ impl Slots {
             Slot::Member { stamp, .. } => Ok(Arc::clone(stamp)),
             Slot::Unknown { why, .. } => Err(why.clone()),
         })
+    }
+
+    /// Nothing is known any more.
+    fn forget(&self) {
+        self.open(|slots| slots.fill(Slot::unknown()));
     }
 
     /// The nodes that are not known as members.
@@ -242,19 +252,46 @@ impl Panel {
 
 /// Asks the servers that are not known as members what they are, and makes those that have lost their data members again.
 async fn identify(panel: &Arc<Panel>) {
-    let Some(deployment) = panel.deployment.get() else { return };
+    let Some(deployment) = panel.deployment() else { return };
     let unknown = panel.slots.unknown();
     let (standings, _) = ask(panel, |node| unknown.contains(&node)).await;
-    for (node, standing) in &standings {
+    take_down(panel, &deployment, &standings);
+    if standings.values().any(|standing| deployment.member(&standing.stamp).is_none()) {
+        let (standings, _) = ask_all(panel).await;
+        let deployment = follow(panel, deployment, &standings);
+        enlist_those_without_data(panel, &deployment, &standings).await;
+    }
+}
+
+fn take_down(panel: &Panel, deployment: &Deployment, standings: &HashMap<usize, Standing>) {
+    for (node, standing) in standings {
         match deployment.member(&standing.stamp) {
             Some(member) => panel.slots.found(*node, deployment, member),
             None => panel.slots.is_stranger(*node, stranger(&standing.stamp)),
         }
     }
-    if standings.values().any(Standing::is_unmarked) {
-        let (standings, _) = ask_all(panel).await;
-        enlist_those_without_data(panel, deployment, &standings).await;
+}
+
+/// The deployment that the servers are now: an operator may have made another one of them, after all had lost their data.
+/// A client that could connect to it goes on with it. What it holds counts for as long as a majority of the members says
+/// that they keep it, by value and number, whichever deployment they were when they granted it.
+fn follow(panel: &Panel, known: Arc<Deployment>, standings: &HashMap<usize, Standing>) -> Arc<Deployment> {
+    let is_known = |deployment: &Deployment| is_known_to_a_majority(deployment, standings.values());
+    if is_known(&known) {
+        return known;
     }
+    let mut others = standings.values().filter_map(|standing| Some(standing.member_of()?.0));
+    let Some(other) = others.find(|other| is_known(other)) else { return known };
+    if let Err(error) = other.admit(&panel.config) {
+        tracing::warn!(%error, "the servers were made another deployment, which this client is no part of");
+        return known;
+    }
+    tracing::info!(deployment = %other.id, "the servers were made another deployment");
+    let other = Arc::new(other.clone());
+    panel.belongs_to(Arc::clone(&other));
+    panel.slots.forget();
+    take_down(panel, &other, standings);
+    other
 }
 
 /// Makes those servers members again that have lost their data, if a majority still has the record. What it says then is

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -38,7 +38,7 @@ pub(crate) struct Panel {
     /// Which member each node is.
     pub(crate) slots: Slots,
     /// What the nodes have in common, known once the client has connected.
-    pub(crate) deployment: OnceLock<Deployment>,
+    deployment: Mutex<Option<Arc<Deployment>>>,
     /// Where what goes on in the background runs that leaves nothing on the servers.
     pub(crate) runtime: Handle,
     /// Raised while somebody finds out which members the servers are that are not known as any.
@@ -77,7 +77,7 @@ impl Panel {
             late: nodes.iter().map(|_| AtomicBool::new(false)).collect(),
             probes: nodes.iter().map(|_| Flag::default()).collect(),
             slots: Slots::new(nodes.len()),
-            deployment: OnceLock::new(),
+            deployment: Mutex::default(),
             runtime: runtime.clone(),
             identifying: Flag::default(),
             janitor: Janitor::new(config.clock, runtime.clone()),
@@ -94,9 +94,17 @@ impl Panel {
         majority(self.len())
     }
 
+    pub(crate) fn deployment(&self) -> Option<Arc<Deployment>> {
+        self.deployment.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn belongs_to(&self, deployment: Arc<Deployment>) {
+        *self.deployment.lock().unwrap_or_else(PoisonError::into_inner) = Some(deployment);
+    }
+
     /// The longest ttl of the deployment.
     pub(crate) fn max_ttl(&self) -> Duration {
-        self.deployment.get().map_or(Config::MAX_TTL, |deployment| deployment.max_ttl)
+        self.deployment().map_or(Config::MAX_TTL, |deployment| deployment.max_ttl)
     }
 
     /// The ttl of a lock that asks for none.

@@ -206,6 +206,30 @@ async fn init_on_a_deployment_that_lost_everything_pardons_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_servers_that_all_lost_their_data_go_on_with_what_the_operator_makes_of_them() {
+    let settings = [("max_ttl", "2s")];
+    let mut nodes = marked_as(3, &settings).await;
+    let (holder, other) = (connect(&nodes, &[]).await, connect(&nodes, &[]).await);
+    let guard = holder.mutex("lost").lock().await.unwrap();
+    for node in 0..3 {
+        nodes.nodes_mut()[node].restart_empty().await.unwrap();
+    }
+    lock_redlock::init(&config(&nodes.ports(), &settings), InitOptions::default()).await.unwrap();
+    let granted = || async {
+        match other.mutex("lost").try_lock().await {
+            Ok(Some(next)) => {
+                assert!(!guard.is_valid() && next.token() > guard.token());
+                true
+            }
+            _ => false,
+        }
+    };
+    until("it votes again", granted).await;
+    let again = || async { matches!(holder.mutex("again").try_lock().await, Ok(Some(_))) };
+    until("so it does for who held the lock", again).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn init_on_a_live_deployment_changes_nothing() {
     let nodes = marked(3).await;
     let before = get(&nodes.nodes()[0], "redlock:member").await;
