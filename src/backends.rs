@@ -1,10 +1,8 @@
 //! The one place that names every backend.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use lock_core::{Backend, Error, Settings, memory};
-
-use crate::InitOptions;
 
 /// A backend that a URL can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,26 +103,16 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Erro
     })
 }
 
-/// Prepares the servers of a new deployment that `settings` name; returns for how long they grant nothing yet.
-#[cfg_attr(
-    not(feature = "redlock"),
-    allow(clippy::unused_async, unused_variables, reason = "no other backend has anything to prepare")
-)]
-pub(crate) async fn initialize(settings: Settings, options: InitOptions) -> Result<Duration, Error> {
-    match settings.scheme.as_str() {
-        #[cfg(feature = "redlock")]
-        "redlock" => {
-            let mut init = lock_redlock::InitOptions::default();
-            if options.no_holders {
-                init = init.with_no_holders();
-            }
-            if options.reset {
-                init = init.with_reset();
-            }
-            lock_redlock::init(&lock_redlock::Config::from_settings(settings)?, init).await
-        }
-        other => Err(Error::config("backend", other, "redlock; the others need no preparation")),
+/// Makes the servers that `settings` name a deployment; returns for how long they grant nothing yet.
+#[cfg(feature = "redlock")]
+pub(crate) async fn initialize(
+    settings: Settings,
+    options: lock_redlock::InitOptions,
+) -> Result<std::time::Duration, Error> {
+    if settings.scheme != "redlock" {
+        return Err(Error::config("backend", settings.scheme, "redlock; the others need no preparation"));
     }
+    lock_redlock::init(&lock_redlock::Config::from_settings(settings)?, options).await
 }
 
 fn no_such(scheme: &str) -> Error {

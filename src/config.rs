@@ -1,6 +1,6 @@
 //! The configuration: from a URL, a TOML file or the environment.
 
-use std::{env, ffi::OsString, fmt, path::Path, sync::Arc, time::Duration};
+use std::{env, ffi::OsString, fmt, path::Path, sync::Arc};
 
 use lock_core::{Error, LocksOptions, Settings};
 use toml::{Table, Value};
@@ -11,34 +11,6 @@ use crate::{Locks, address, backends, identity};
 pub const LOCK_URL: &str = "LOCK_URL";
 /// The environment variable that names a TOML file; looked at only when [`LOCK_URL`] is not set.
 pub const LOCK_CONFIG: &str = "LOCK_CONFIG";
-
-/// How [`Config::initialize`] goes about it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InitOptions {
-    pub(crate) no_holders: bool,
-    pub(crate) reset: bool,
-}
-
-impl InitOptions {
-    /// Says that no client has ever used these servers, so that they vote at once. Without it they give no vote for
-    /// `max_ttl`, because a deployment that lost all its data looks like a new one, and somebody may hold a lock by it. It is
-    /// of no account where some server is a member already.
-    #[must_use]
-    pub const fn with_no_holders(mut self) -> Self {
-        self.no_holders = true;
-        self
-    }
-
-    /// Makes the servers a new deployment whatever they were, with the members and limits of this configuration. Clients
-    /// whose settings allow it go on with it; the others lose their locks. Nothing is granted until every lease of the old one
-    /// could have ended.
-    #[must_use]
-    pub const fn with_reset(mut self) -> Self {
-        self.reset = true;
-        self
-    }
-}
 
 /// Which backend to connect to and how: read and checked as far as it can be without the backend, which checks its own
 /// keys in [`Config::connect`].
@@ -181,7 +153,8 @@ impl Config {
     ///
     /// # Cancel safety
     /// When the future is dropped, some servers may be marked and others not; calling it again completes it.
-    pub async fn initialize(self, options: InitOptions) -> Result<Duration, Error> {
+    #[cfg(feature = "redlock")]
+    pub async fn initialize(self, options: crate::InitOptions) -> Result<std::time::Duration, Error> {
         let mut settings = self.settings;
         era(&mut settings)?;
         backends::initialize(settings, options).await.map_err(address::mask)

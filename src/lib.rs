@@ -117,8 +117,10 @@ pub use lock_core::{
 
 pub use crate::{
     backends::{BACKENDS, BackendKind},
-    config::{Config, InitOptions, LOCK_CONFIG, LOCK_URL},
+    config::{Config, LOCK_CONFIG, LOCK_URL},
 };
+#[cfg(feature = "redlock")]
+pub use lock_redlock::InitOptions;
 
 /// A connection to a lock service, chosen by configuration. All its operations are those of [`lock_core::Locks`]; clones
 /// share the connection.
