@@ -1,6 +1,8 @@
 //! The one place that names every backend.
 
 use std::sync::Arc;
+#[cfg(feature = "redlock")]
+use std::time::Duration;
 
 use lock_core::{Backend, Error, Settings, memory};
 
@@ -105,14 +107,27 @@ pub(crate) async fn connect(settings: Settings) -> Result<Arc<dyn Backend>, Erro
 
 /// Makes the servers that `settings` name a deployment; returns for how long they grant nothing yet.
 #[cfg(feature = "redlock")]
-pub(crate) async fn initialize(
+pub(crate) async fn initialize(settings: Settings, options: lock_redlock::InitOptions) -> Result<Duration, Error> {
+    lock_redlock::init(&redlock(settings)?, options).await
+}
+
+/// Puts the server `new` in the place of the member `old`; returns for how long it gives no vote.
+#[cfg(feature = "redlock")]
+pub(crate) async fn replace(
     settings: Settings,
-    options: lock_redlock::InitOptions,
-) -> Result<std::time::Duration, Error> {
+    old: (String, Option<u16>),
+    new: (String, Option<u16>),
+) -> Result<Duration, Error> {
+    let [old, new] = [&old, &new].map(|(host, port)| (host.as_str(), port.unwrap_or(lock_redlock::Config::PORT)));
+    lock_redlock::replace(&redlock(settings)?, old, new).await
+}
+
+#[cfg(feature = "redlock")]
+fn redlock(settings: Settings) -> Result<lock_redlock::Config, Error> {
     if settings.scheme != "redlock" {
-        return Err(Error::config("backend", settings.scheme, "redlock; the others need no preparation"));
+        return Err(Error::config("backend", settings.scheme, "redlock; only its servers are a deployment"));
     }
-    lock_redlock::init(&lock_redlock::Config::from_settings(settings)?, options).await
+    lock_redlock::Config::from_settings(settings)
 }
 
 fn no_such(scheme: &str) -> Error {

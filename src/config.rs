@@ -160,6 +160,28 @@ impl Config {
         backends::initialize(settings, options).await.map_err(address::mask)
     }
 
+    /// Puts the server `new` in the place of the member `old` of a Redlock deployment, each given as `HOST` or `HOST:PORT`.
+    /// Clients that are connected go on with it and keep what they hold; `old` need not answer. Called again with the same
+    /// servers, it completes what was begun.
+    ///
+    /// Returns for how long the new server gives no vote. Until then a failure of another one may stop grants that would
+    /// not have before.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for another backend, when `old` is no member or `new` is one or belongs to another deployment;
+    /// [`Error::Unavailable`] when `new` does not answer, or too few of the other members vote.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, some servers may know of the change and others not; calling it again completes it.
+    #[cfg(feature = "redlock")]
+    pub async fn replace(self, old: &str, new: &str) -> Result<std::time::Duration, Error> {
+        let mut settings = self.settings;
+        era(&mut settings)?;
+        let old = address::host(&settings.scheme, old)?;
+        let new = address::host(&settings.scheme, new)?;
+        backends::replace(settings, old, new).await.map_err(address::mask)
+    }
+
     /// Connects.
     ///
     /// # Errors

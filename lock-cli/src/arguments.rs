@@ -320,6 +320,18 @@ pub(crate) enum Redlock {
         #[arg(long)]
         reset: bool,
     },
+    /// Put another server in the place of a member, while locks are held and taken.
+    ///
+    /// The others have to answer; the one that goes need not. The new one gives no vote for max_ttl, and so long grants take
+    /// a majority of the others. Clients that are connected go on with it by themselves. Run again with the same servers, it
+    /// completes what was begun.
+    Replace {
+        /// The member that goes, as HOST or HOST:PORT.
+        old: String,
+
+        /// The server that comes, as HOST or HOST:PORT: one that no deployment uses.
+        new: String,
+    },
 }
 
 fn factor(text: &str) -> Result<f64, String> {

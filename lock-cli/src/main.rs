@@ -78,11 +78,15 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
         Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
         Command::Failover(failover) => runtime.block_on(lab::failover(failover)),
-        Command::Redlock(Redlock::Init { no_holders, reset }) => runtime.block_on(async {
+        Command::Redlock(order) => runtime.block_on(async {
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
             };
-            redlock::init(Service::named(arguments)?.ok_or_else(none)?.config, *no_holders, *reset).await?;
+            let config = Service::named(arguments)?.ok_or_else(none)?.config;
+            match order {
+                Redlock::Init { no_holders, reset } => redlock::init(config, *no_holders, *reset).await?,
+                Redlock::Replace { old, new } => redlock::replace(config, old, new).await?,
+            }
             Ok(0)
         }),
         Command::LabWorker(worker) => runtime.block_on(lab::worker(arguments.url.as_deref(), worker)),

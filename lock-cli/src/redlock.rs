@@ -24,3 +24,16 @@ pub(crate) async fn init(config: Config, no_holders: bool, reset: bool) -> Resul
     }
     Ok(())
 }
+
+/// Puts another server in the place of a member, and says what holds until it votes.
+pub(crate) async fn replace(config: Config, old: &str, new: &str) -> Result<(), Failure> {
+    let wait = config.replace(old, new).await?;
+    say(format_args!("{new} has the place of {old}: give clients that start from now on the new list"));
+    if !wait.is_zero() {
+        say(format_args!(
+            "for {} {new} gives no vote, because leases may stand of which it knows nothing: so long no other member may fail",
+            format_duration(wait)
+        ));
+    }
+    Ok(())
+}

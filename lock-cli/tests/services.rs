@@ -170,6 +170,24 @@ async fn new_redlock_nodes_are_marked_by_a_command() {
     let reset = output(&format!("{url}?max_ttl=2m"), &["redlock", "init", "--reset"]).await;
     assert_eq!(reset.status, Some(0), "{reset:?}");
     assert!(reset.stderr.contains("grants nothing for 2m"), "{reset:?}");
+    // Another server takes the place of one that is dead, and a client with the list of before goes on.
+    let new = Redis::start().await.unwrap();
+    let new_host = format!("127.0.0.1:{}", new.port());
+    let reset = output(&url, &["redlock", "init", "--reset", "--no-holders"]).await;
+    assert_eq!(reset.status, Some(0), "{reset:?}");
+    for node in &nodes {
+        let _: () = node.ask("DEL", &["redlock:quarantine"]).await.unwrap();
+    }
+    nodes[2].kill();
+    let wrong = output(&url, &["redlock", "replace", &hosts[2], &hosts[0]]).await;
+    assert_eq!(wrong.status, Some(78), "{wrong:?}");
+    assert!(wrong.stderr.contains("none of the members"), "{wrong:?}");
+    let replaced = output(&url, &["redlock", "replace", &hosts[2], &new_host]).await;
+    assert_eq!(replaced.status, Some(0), "{replaced:?}");
+    assert!(replaced.stderr.contains("gives no vote") && replaced.stderr.contains(&new_host), "{replaced:?}");
+    assert_eq!(output(&url, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));
+    let list = format!("redlock://{},{},{new_host}", hosts[0], hosts[1]);
+    assert_eq!(output(&list, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));
     let refused = output(&nodes[0].url(), &["redlock", "init"]).await;
     assert_eq!(refused.status, Some(78), "{refused:?}");
 }

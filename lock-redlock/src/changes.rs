@@ -24,10 +24,13 @@ struct Follower {
 
 /// The changes of `name`.
 pub(crate) fn follow(panel: Arc<Panel>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let channel = LockKeys::new(&panel.config.prefix, &name).common().changes();
-    let ear = Ear::new(&panel, &channel);
+    let ear = listen(&panel, &name);
     let follower = Follower { panel, name, ear, shown: None, pause: None };
     futures::stream::unfold(follower, |mut follower| async move { Some((follower.next().await, follower)) }).boxed()
+}
+
+fn listen(panel: &Panel, name: &LockName) -> Ear {
+    Ear::new(panel, &LockKeys::new(&panel.config.prefix, name).common().changes())
 }
 
 impl Follower {
@@ -36,6 +39,9 @@ impl Follower {
             if let Some(pause) = self.pause {
                 // A grant is announced by each node that gives it: the look that follows the last of these sees a majority.
                 let _ = self.panel.clock().timeout(pause, self.ear.news()).await;
+            }
+            if self.ear.misses_a_server(&self.panel) {
+                self.ear = listen(&self.panel, &self.name);
             }
             self.ear.look();
             self.pause = Some(if self.ear.is_confirmed() { AT_LEAST_EVERY } else { UNHEARD });

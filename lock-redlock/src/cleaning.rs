@@ -89,7 +89,7 @@ async fn work_off(panel: Arc<Panel>, node: usize) {
             return;
         }
         let calls: Vec<ScriptCall> = burst.iter().map(|rest| rest.call.clone()).collect();
-        let answers = panel.nodes[node].run(&calls).await;
+        let answers = panel.node(node).run(&calls).await;
         let mut failed = Vec::new();
         for (rest, answer) in burst.into_iter().zip(answers) {
             if let Err(error) = answer.and_then(|answer| held(&answer)) {

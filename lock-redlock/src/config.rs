@@ -198,6 +198,17 @@ pub(crate) fn address(node: &NodeConfig) -> String {
     if host.contains(':') { format!("[{host}]:{}", node.port) } else { format!("{host}:{}", node.port) }
 }
 
+/// Reads what [`address`] writes.
+pub(crate) fn read_address(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    let host = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']').filter(|host| host.contains(':'))?,
+        None => Some(host).filter(|host| !host.is_empty() && !host.contains([':', ']', '/', '@', ',', '=', ' ']))?,
+    };
+    Some((host, port))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +233,16 @@ mod tests {
         assert_eq!((config.ttl, config.max_ttl, config.restart_quarantine), (None, None, None));
         assert_eq!(config.default_ttl(Duration::from_secs(60)), Duration::from_secs(30));
         assert_eq!(config.default_ttl(Duration::from_secs(10)), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn an_address_is_read_as_it_is_written() {
+        for (host, port) in [("a.b", 6379), ("::1", 1), ("10.0.0.1", 65_535)] {
+            assert_eq!(read_address(&address(&NodeConfig::new(host, port))), Some((host, port)));
+        }
+        for text in ["a", "a:", ":1", "a:0", "a:65536", "::1", "::1:1", "[a]:1", "[::1:1", "a,b:1", "u@a:1", "1=a:1"] {
+            assert_eq!(read_address(text), None, "{text}");
+        }
     }
 
     #[test]

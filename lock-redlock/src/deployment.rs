@@ -7,21 +7,32 @@
 //! client expects, and a server with another stamp answers *stranger*. So votes of two clients are votes of the same
 //! members whatever addresses the two were given, and a server that is reached under two addresses is one member.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
 
 use lock_core::Error;
 
-use crate::{Config, config::address};
+use crate::{Config, config::address, quorum::majority};
 
 /// What the servers of a deployment have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deployment {
     /// No other deployment has it.
     pub id: String,
-    /// How often the members have changed, plus one.
+    /// Rises with each change of the members, by a random step: two operators that change them at a time never make the
+    /// same one.
     pub generation: u64,
-    /// The members by their numbers, and as `init` was given them.
+    /// The generation that this one came after; 0 for the first. A server goes on to this one from that one or an earlier one,
+    /// and so from each generation to one next one only: of two that come after the same, one at most is a majority's.
+    pub previous: u64,
+    /// The members by their numbers, and as an operator called them. A number is never given to another server.
     pub members: BTreeMap<u32, String>,
+    /// Those whose place another server has now.
+    pub replaced: BTreeMap<u32, String>,
     /// The longest ttl that a lease may have, and for how long a server that has lost its data gives no vote.
     pub max_ttl: Duration,
     /// Whether a restarted server gives no vote for `max_ttl`.
@@ -49,10 +60,31 @@ impl Deployment {
         Self {
             id,
             generation: 1,
+            previous: 0,
             members,
+            replaced: BTreeMap::new(),
             max_ttl: config.max_ttl.unwrap_or(Config::MAX_TTL),
             quarantine: config.restart_quarantine.unwrap_or(true),
         }
+    }
+
+    /// The next generation, with the server called `new` in the place of the member `old`.
+    #[must_use]
+    pub fn replaced(&self, old: u32, new: String) -> Self {
+        let mut next = self.clone();
+        next.generation = self.generation + 1 + u64::from(fastrand::u32(..));
+        next.previous = self.generation;
+        next.replaced.retain(|_, name| *name != new);
+        next.replaced.extend(next.members.remove_entry(&old));
+        let last = self.members.keys().chain(self.replaced.keys()).max();
+        next.members.insert(last.map_or(1, |last| last + 1), new);
+        next
+    }
+
+    /// Whether `member` is one here, and none any more in `later`.
+    #[must_use]
+    pub fn replaced_in(&self, later: &Self, member: u32) -> bool {
+        self.id == later.id && self.has(member) && !later.has(member)
     }
 
     /// What the server that is this member has as its stamp.
@@ -67,10 +99,46 @@ impl Deployment {
         self.members.keys().copied().find(|member| self.stamp(*member) == stamp)
     }
 
-    /// The member that `init` was given by this address.
+    /// Which member the server with this stamp is of this deployment, where nobody has told it of this generation yet.
+    #[must_use]
+    pub fn earlier_member(&self, stamp: &str) -> Option<u32> {
+        let stamp = Stamp::read(stamp)?;
+        let is_earlier = stamp.id == self.id && stamp.generation < self.generation;
+        Some(stamp.member).filter(|member| is_earlier && self.has(*member))
+    }
+
+    /// Whether the server with this stamp was a member once, and another has its place now.
+    #[must_use]
+    pub fn was_replaced(&self, stamp: &str) -> bool {
+        Stamp::read(stamp)
+            .is_some_and(|stamp| stamp.id == self.id && stamp.generation <= self.generation && !self.has(stamp.member))
+    }
+
+    /// Which member the server with this stamp was when this generation began, if it may go on to it from there.
+    #[must_use]
+    pub fn next_for(&self, stamp: &str) -> Option<u32> {
+        let stamp = Stamp::read(stamp)?;
+        (stamp.id == self.id && stamp.generation <= self.previous).then_some(stamp.member)
+    }
+
+    /// Whether so many members have the record, each counted once, that no other generation of it counts.
+    #[must_use]
+    pub fn is_known_to_a_majority<'a>(&self, standings: impl IntoIterator<Item = &'a Standing>) -> bool {
+        let members: BTreeSet<u32> =
+            standings.into_iter().filter_map(|standing| self.member(&standing.stamp)).collect();
+        members.len() >= majority(self.members.len())
+    }
+
+    /// The member that an operator called by this address.
     #[must_use]
     pub fn named(&self, address: &str) -> Option<u32> {
         self.members.iter().find(|(_, name)| *name == address).map(|(member, _)| *member)
+    }
+
+    /// Whether `member` is one.
+    #[must_use]
+    pub fn has(&self, member: u32) -> bool {
+        self.members.contains_key(&member)
     }
 
     /// How a member is called in messages.
@@ -117,22 +185,43 @@ impl Deployment {
         Error::config(key, value, format!("{allowed}, by what `lock redlock init` has written for the deployment {id}"))
     }
 
-    /// The members in the form in which the record has them.
+    /// Whether another server has the place of the one at this address.
     #[must_use]
-    pub fn members_text(&self) -> String {
-        let member = |(member, name): (&u32, &String)| format!("{member}={name}");
-        self.members.iter().map(member).collect::<Vec<_>>().join(" ")
+    pub fn has_replaced(&self, address: &str) -> bool {
+        self.replaced.values().any(|name| name == address)
     }
+}
 
-    /// Reads what [`Deployment::members_text`] writes.
-    #[must_use]
-    pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
-        let member = |text: &str| {
-            let (member, name) = text.split_once('=')?;
-            Some((member.parse().ok()?, name.to_owned()))
-        };
-        text.split(' ').map(member).collect()
+/// A stamp, taken apart.
+struct Stamp<'a> {
+    id: &'a str,
+    generation: u64,
+    member: u32,
+}
+
+impl<'a> Stamp<'a> {
+    fn read(stamp: &'a str) -> Option<Self> {
+        let mut parts = stamp.split(' ');
+        let (id, generation, member) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { id, generation, member })
     }
+}
+
+/// Servers by their numbers in the form in which the record has them.
+#[must_use]
+pub fn members_text(members: &BTreeMap<u32, String>) -> String {
+    let member = |(member, name): (&u32, &String)| format!("{member}={name}");
+    members.iter().map(member).collect::<Vec<_>>().join(" ")
+}
+
+/// Reads what [`members_text`] writes.
+#[must_use]
+pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
+    let member = |text: &str| {
+        let (member, name) = text.split_once('=')?;
+        Some((member.parse().ok()?, name.to_owned()))
+    };
+    text.split(' ').filter(|member| !member.is_empty()).map(member).collect()
 }
 
 /// As the settings are written.
@@ -148,22 +237,24 @@ impl Standing {
         self.stamp.is_empty()
     }
 
-    /// The deployment that its stamp and its record both name.
+    /// The deployment that its stamp and its record both name. One that was replaced has the record, too.
     #[must_use]
-    pub fn member_of(&self) -> Option<(&Deployment, u32)> {
-        let deployment = self.deployment.as_ref()?;
-        Some((deployment, deployment.member(&self.stamp)?))
+    pub fn marked_for(&self) -> Option<&Deployment> {
+        let (deployment, stamp) = (self.deployment.as_ref()?, Stamp::read(&self.stamp)?);
+        (stamp.id == deployment.id && stamp.generation == deployment.generation).then_some(deployment)
     }
 }
 
-/// The deployment that the servers which answered belong to; `None` when all of them are unmarked.
+/// The deployment that the servers which answered belong to, as a majority of its members knows it, or else the latest;
+/// `None` when all of them are unmarked.
 ///
 /// # Errors
 /// [`Error::Config`] when they belong to different ones, or one has a stamp that its own record does not explain.
 pub fn common<'a>(standings: impl IntoIterator<Item = (String, &'a Standing)>) -> Result<Option<Deployment>, Error> {
-    let mut found: Option<(String, Deployment)> = None;
-    for (address, standing) in standings.into_iter().filter(|(_, standing)| !standing.is_unmarked()) {
-        let Some((deployment, _)) = standing.member_of() else {
+    let marked: Vec<_> = standings.into_iter().filter(|(_, standing)| !standing.is_unmarked()).collect();
+    let mut found: Vec<(&str, &Deployment)> = Vec::new();
+    for (address, standing) in &marked {
+        let Some(deployment) = standing.marked_for() else {
             let value = format!("{address}, which is marked as {:?}", standing.stamp);
             return Err(Error::config(
                 "host",
@@ -171,16 +262,21 @@ pub fn common<'a>(standings: impl IntoIterator<Item = (String, &'a Standing)>) -
                 "servers with a record of their deployment that this version reads",
             ));
         };
-        match &found {
-            Some((other, known)) if known != deployment => {
-                let value = format!("{address} is of the deployment {deployment}, {other} of {known}");
-                return Err(Error::config("host", value, "servers of one deployment"));
-            }
-            Some(_) => {}
-            None => found = Some((address, deployment.clone())),
+        let differs = |(_, known): &&(&str, &Deployment)| {
+            known.id != deployment.id || (known.generation == deployment.generation && *known != deployment)
+        };
+        if let Some((other, known)) = found.iter().find(differs) {
+            let value = format!("{address} is of the deployment {deployment}, {other} of {known}");
+            return Err(Error::config("host", value, "servers of one deployment"));
         }
+        found.push((address, deployment));
     }
-    Ok(found.map(|(_, deployment)| deployment))
+    found.sort_by_key(|(_, deployment)| Reverse(deployment.generation));
+    let known = |(_, deployment): &&(&str, &Deployment)| {
+        deployment.is_known_to_a_majority(marked.iter().map(|(_, standing)| *standing))
+    };
+    let deployment = found.iter().find(known).or_else(|| found.first());
+    Ok(deployment.map(|(_, deployment)| (*deployment).clone()))
 }
 
 impl fmt::Display for Deployment {
@@ -222,11 +318,39 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_members_makes_another_generation_in_which_nobody_else_has_a_number_of_before() {
+        let before = deployment();
+        let after = before.replaced(3, "h:4".to_owned()).replaced(1, "h:5".to_owned());
+        assert_eq!(members_text(&after.members), "2=h:2 4=h:4 5=h:5");
+        assert_eq!(members_text(&after.replaced), "1=h:1 3=h:3");
+        let back = after.replaced(5, "h:1".to_owned());
+        assert_eq!((members_text(&back.members).as_str(), back.has_replaced("h:1")), ("2=h:2 4=h:4 6=h:1", false));
+        assert_eq!([2, 3].map(|member| after.earlier_member(&before.stamp(member))), [Some(2), None]);
+        assert_eq!(before.earlier_member(&after.stamp(2)), None);
+        assert_ne!(before.replaced(3, "h:4".to_owned()), before.replaced(3, "h:4".to_owned()));
+    }
+
+    #[test]
+    fn what_a_majority_of_the_members_knows_is_the_deployment_and_who_was_replaced_is_no_member() {
+        let before = deployment();
+        let after = before.replaced(3, "h:4".to_owned());
+        let named = |standing| ("h:1".to_owned(), standing);
+        let [first, second, third] = [1, 2, 3].map(|member| standing(&before, member));
+        let later = [1, 2, 3].map(|member| standing(&after, member));
+        let found = common([&later[0], &second, &third].map(named)).unwrap();
+        assert_eq!(found, Some(before), "one of three knows the other");
+        assert_eq!(common([&first, &later[0], &later[1]].map(named)).unwrap(), Some(after.clone()));
+        assert_eq!(after.member(&later[2].stamp), None);
+        assert!(!after.is_known_to_a_majority([&later[0], &later[2]]));
+    }
+
+    #[test]
     fn the_members_are_read_as_they_were_written() {
         let one = deployment();
-        assert_eq!(Deployment::read_members(&one.members_text()), Some(one.members));
-        for text in ["", "x", "1", "x=h:1"] {
-            assert_eq!(Deployment::read_members(text), None, "{text:?}");
+        assert_eq!(read_members(&members_text(&one.members)), Some(one.members));
+        assert_eq!(read_members(&members_text(&one.replaced)), Some(one.replaced));
+        for text in ["x", "1", "x=h:1"] {
+            assert_eq!(read_members(text), None, "{text:?}");
         }
     }
 

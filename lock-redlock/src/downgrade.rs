@@ -66,13 +66,17 @@ pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Resul
 
 /// Asks each node that keeps the writer. Those that do not count for it count as refusing.
 fn ask(writer: &Held) -> (Replies<Answer<bool>>, Votes) {
-    let plan = writer.holdings(Holdings::hand_over);
+    let seats = writer.panel.slots.seats();
+    let plan = writer.holdings(|holdings| {
+        holdings.move_to(seats.members());
+        holdings.hand_over()
+    });
     let Attempt { keys, value, ttl, payload, .. } = &writer.attempt;
     let call = |node: usize| match plan[node] {
         // Value and number, as for a renewal.
         Renewal::Extend(number) => {
-            let stamp = writer.panel.slots.stamp(node).ok()?;
-            Some(scripts::downgrade(keys, value, *ttl, number, writer.token, payload, &stamp).into())
+            let stamp = seats.stamp(node).ok()?;
+            Some(scripts::downgrade(keys, value, *ttl, number, writer.token, payload, stamp).into())
         }
         Renewal::Rejoin => None,
     };

@@ -42,6 +42,11 @@ pub enum Renewal {
 #[derive(Debug, Clone)]
 pub struct Holdings {
     nodes: Vec<Holding>,
+    /// Which member each node is, as far as is known: what another one answers does not count.
+    members: Vec<u32>,
+    /// Until when those promised to keep it that counted and were replaced since; nothing once a majority of the others
+    /// counts.
+    replaced: Vec<BootInstant>,
     /// What each node was asked for and has not answered, as far as is known.
     open: Vec<Open>,
     /// Which nodes that count have extended it at the last renewal, and what an answer to that is worth at least.
@@ -95,18 +100,57 @@ pub struct Downgraded {
 }
 
 impl Holdings {
-    /// On `nodes` nodes, of none of which anything is known.
+    /// On nodes that are these members, of none of which anything is known.
     #[must_use]
-    pub fn new(nodes: usize) -> Self {
-        let open = vec![Open { vote: true, join: false }; nodes];
+    pub fn new(members: impl IntoIterator<Item = u32>) -> Self {
+        let members: Vec<u32> = members.into_iter().collect();
+        let nodes = members.len();
         Self {
             nodes: vec![Holding::Absent; nodes],
-            open,
+            members,
+            replaced: Vec::new(),
+            open: vec![Open { vote: true, join: false }; nodes],
             extended: vec![false; nodes],
             worth: BootInstant::from_nanos(0),
             renewed: false,
             handed_over: false,
         }
+    }
+
+    /// The nodes are these members now; 0 where it is not known. One that was replaced counts for no longer than the lease
+    /// was valid by then, whatever it may have promised by itself since: until that moment it takes a majority of those
+    /// that stayed to be granted the lock, because a server that is new gives no vote yet, and this lease has all but the
+    /// replaced ones of such a majority.
+    pub fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
+        let valid_until = self.valid_until();
+        for (node, member) in members.into_iter().enumerate() {
+            let before = self.members[node];
+            if member == 0 || member == before {
+                continue;
+            }
+            self.members[node] = member;
+            if before == 0 {
+                continue;
+            }
+            if let (Holding::Held(kept), Some(valid_until)) = (self.nodes[node], valid_until) {
+                self.replaced.push(kept.until.min(valid_until));
+            }
+            self.nodes[node] = Holding::Absent;
+            self.open[node] = Open { vote: false, join: false };
+            self.extended[node] = false;
+        }
+    }
+
+    /// Whether `node` is this member as far as this lease is concerned.
+    #[must_use]
+    pub fn is(&self, node: usize, member: u32) -> bool {
+        self.members[node] == member
+    }
+
+    /// How many members kept it that were replaced since.
+    #[must_use]
+    pub const fn replaced(&self) -> usize {
+        self.replaced.len()
     }
 
     /// `node` granted, and counts for the grant.
@@ -153,6 +197,9 @@ impl Holdings {
         self.renewed = true;
         self.worth = worth;
         self.extended.fill(false);
+        if self.counting() >= majority(self.nodes.len()) {
+            self.replaced.clear();
+        }
         let renewal = |(holding, open): (&mut Holding, &mut Open)| match *holding {
             Holding::Held(kept) => Renewal::Extend(kept.number),
             Holding::Joined(kept) | Holding::Proposed(kept) => {
@@ -185,7 +232,10 @@ impl Holdings {
         let is_of_this_renewal = until >= self.worth;
         self.extended[node] |=
             is_of_this_renewal && matches!(self.nodes[node], Holding::Held(kept) if kept.number == number);
-        if self.extended.iter().filter(|extended| **extended).count() < majority(self.nodes.len()) {
+        // Those that were replaced speak for as long as they promised, and nothing else keeps the lease: were it later,
+        // it would be over by now.
+        let extended = self.extended.iter().filter(|extended| **extended).count();
+        if extended + self.replaced.len() < majority(self.nodes.len()) {
             return;
         }
         for holding in &mut self.nodes {
@@ -193,6 +243,13 @@ impl Holdings {
                 *holding = Holding::Held(kept);
             }
         }
+        if self.counting() >= majority(self.nodes.len()) {
+            self.replaced.clear();
+        }
+    }
+
+    fn counting(&self) -> usize {
+        (0..self.nodes.len()).filter(|node| self.counts(*node)).count()
     }
 
     /// `node` does not have the holding of this number (any more).
@@ -225,7 +282,7 @@ impl Holdings {
     /// Whether a majority has kept the lease without a gap, as far as is known.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        (0..self.nodes.len()).filter(|node| self.counts(*node)).count() >= majority(self.nodes.len())
+        self.counting() + self.replaced.len() >= majority(self.nodes.len())
     }
 
     /// Whether `node` counts for the lease.
@@ -252,7 +309,7 @@ impl Holdings {
     /// counted for the writer count for the reader. Of the others nobody knows; they are asked to join again.
     #[must_use]
     pub fn of_a_downgrade(writer: &Self, confirmed: &[Downgraded], token: u64) -> Self {
-        let mut holdings = Self { renewed: true, ..Self::new(writer.nodes.len()) };
+        let mut holdings = Self { renewed: true, ..Self::new(writer.members.iter().copied()) };
         for one in confirmed {
             holdings.downgraded(*one, token);
         }
@@ -278,7 +335,7 @@ impl Holdings {
             Holding::Held(kept) => Some(kept.until),
             Holding::Never | Holding::Absent | Holding::Joined(_) | Holding::Proposed(_) => None,
         });
-        largest(deadlines, majority(self.nodes.len()))
+        largest(deadlines.chain(self.replaced.iter().copied()), majority(self.nodes.len()))
     }
 
     /// Whether a request may be on its way that takes `node` for this lease, also after it was given back.
@@ -304,9 +361,13 @@ mod tests {
         BootInstant::from_nanos(nanos)
     }
 
-    fn granted(nodes: usize) -> Holdings {
-        let mut holdings = Holdings::new(nodes);
-        for node in 0..majority(nodes) {
+    fn of(nodes: u32) -> Holdings {
+        Holdings::new(1..=nodes)
+    }
+
+    fn granted(nodes: u32) -> Holdings {
+        let mut holdings = of(nodes);
+        for node in 0..majority(nodes as usize) {
             holdings.grant(node, 1, at(100));
         }
         holdings
@@ -314,7 +375,7 @@ mod tests {
 
     #[test]
     fn it_is_valid_for_as_long_as_a_majority_promised() {
-        let mut holdings = Holdings::new(5);
+        let mut holdings = of(5);
         for (node, until) in [(0, 50), (2, 10), (3, 30)] {
             holdings.grant(node, 1, at(until));
         }
@@ -439,10 +500,45 @@ mod tests {
         assert!(!holdings.is_kept());
     }
 
+    #[test]
+    fn a_member_that_was_replaced_counts_for_as_long_as_was_promised_before_and_no_longer() {
+        let mut holdings = of(3);
+        for (node, until) in [(1, 100), (2, 150)] {
+            holdings.grant(node, 1, at(until));
+        }
+        holdings.refuse(0);
+        holdings.move_to([1, 2, 4]);
+        assert!(holdings.is(2, 4) && holdings.is_kept());
+        // The one that stayed alone keeps nothing for longer.
+        assert_eq!(holdings.renew(at(200)), [Renewal::Rejoin, Renewal::Extend(1), Renewal::Rejoin]);
+        holdings.extended(1, 1, at(200));
+        assert_eq!(holdings.valid_until(), Some(at(100)));
+        for node in [0, 2] {
+            holdings.join(node, 1, at(200));
+        }
+        assert_eq!(holdings.valid_until(), Some(at(100)), "they joined in this very renewal");
+        renew(&mut holdings, 300, &[0, 1, 2]);
+        assert_eq!((holdings.valid_until(), holdings.replaced()), (Some(at(300)), 0));
+    }
+
+    #[test]
+    fn a_lease_is_lost_that_only_replaced_members_kept() {
+        let mut holdings = granted(3);
+        holdings.move_to([4, 2, 3]);
+        holdings.denied(1, 1);
+        assert!(!holdings.is_kept());
+        let mut holdings = granted(5);
+        holdings.grant_late(3, 1, at(80));
+        holdings.move_to([6, 2, 3, 4, 5]);
+        assert_eq!(holdings.replaced(), 1);
+        holdings.renew(at(200));
+        assert_eq!(holdings.replaced(), 0, "the others are a majority");
+    }
+
     proptest! {
         #[test]
         fn it_is_lost_as_soon_as_a_majority_has_denied_it(denied in proptest::collection::btree_set(0_usize..5, 0..=5)) {
-            let mut holdings = Holdings::new(5);
+            let mut holdings = of(5);
             for node in 0..5 {
                 holdings.grant(node, 1, at(100));
             }

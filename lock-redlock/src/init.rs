@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use lock_core::Error;
-use lock_redis::scripts::held;
+use lock_redis::{node::ScriptCall, scripts::held};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -69,7 +69,7 @@ pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Err
     config.check()?;
     let panel = Arc::new(Panel::new(config.clone(), &Handle::current()));
     let result = init_all(&panel, options).await;
-    for node in &panel.nodes {
+    for node in panel.nodes() {
         node.close();
     }
     result
@@ -103,6 +103,10 @@ async fn complete(
     standings: &HashMap<usize, Standing>,
 ) -> Result<Duration, Error> {
     deployment.admit(&panel.config)?;
+    // A list from before a server was replaced.
+    if let Some((node, _)) = standings.iter().find(|(_, standing)| deployment.was_replaced(&standing.stamp)) {
+        return Err(not_a_member(deployment, panel.address(*node)));
+    }
     let unmarked: HashMap<usize, Standing> =
         standings.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
     for node in unmarked.keys() {
@@ -144,18 +148,27 @@ async fn enlist_all(
     let call = |node: usize| {
         let standing = seen.get(&node)?;
         let member = deployment.named(&panel.address(node))?;
-        Some(enlist(deployment, member, &standing.stamp, absence).into())
+        Some(enlist(deployment, member, &standing.stamp, absence))
     };
-    let mut replies = panel.ask(call, held);
-    let mut failed = Vec::new();
+    let (_, failed) = mark(panel, call).await;
+    if failed.is_empty() { Ok(()) } else { Err(unavailable(panel, "could be marked as a whole", failed)) }
+}
+
+/// Marks each node by its call, if it has one. Returns those that were, and why the others were not.
+pub(crate) async fn mark(
+    panel: &Arc<Panel>,
+    call: impl Fn(usize) -> Option<ScriptCall>,
+) -> (Vec<usize>, Vec<(usize, String)>) {
+    let mut replies = panel.ask(|node| Some(call(node)?.into()), held);
+    let (mut marked, mut failed) = (Vec::new(), Vec::new());
     while let Some((node, answer)) = replies.next_of_all().await {
         match answer {
-            Ok(true) => {}
+            Ok(true) => marked.push(node),
             Ok(false) => failed.push((node, "somebody else has marked it in this moment".to_owned())),
             Err(silence) => failed.push((node, silence.reason())),
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(unavailable(panel, "could be marked as a whole", failed)) }
+    (marked, failed)
 }
 
 fn new_id() -> String {

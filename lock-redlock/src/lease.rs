@@ -73,10 +73,13 @@ impl Held {
     /// background, and what fails there is the janitor's.
     pub(crate) async fn give_back(&self) -> Released {
         let panel = &self.panel;
-        let calls: Vec<Option<ScriptCall>> = self.holdings(|holdings| {
+        let seats = panel.slots.seats();
+        let (calls, replaced): (Vec<Option<ScriptCall>>, usize) = self.holdings(|holdings| {
+            holdings.move_to(seats.members());
             // With a tombstone where the acquisition or a request to join may be on its way yet.
             let call = |node| undo(&self.attempt.keys, &self.attempt.value, holdings.may_come_to(node), Line::None);
-            (0..panel.len()).map(|node| holdings.may_be_on(node).then(|| call(node))).collect()
+            let calls = (0..panel.len()).map(|node| holdings.may_be_on(node).then(|| call(node))).collect();
+            (calls, holdings.replaced())
         });
         let mut replies = panel.ask(|node| Some(calls[node].clone()?.into()), held);
         let mut votes = Votes::new(panel.len());
@@ -103,7 +106,8 @@ impl Held {
             };
             votes.record(node, vote);
         }
-        let released = if panel.len() - votes.count(Vote::Refused) < panel.majority() {
+        // Those that were replaced kept it to the end.
+        let released = if panel.len() - votes.count(Vote::Refused) + replaced < panel.majority() {
             Released::Gone
         } else if is_off(&votes) {
             Released::Done

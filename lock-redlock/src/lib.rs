@@ -67,10 +67,12 @@ mod panel;
 mod places;
 pub mod quorum;
 mod renewal;
+mod replace;
 mod replies;
 mod round;
 #[doc(hidden)]
 pub mod scripts;
+mod slots;
 pub mod token;
 mod waiting;
 
@@ -78,4 +80,5 @@ pub use crate::{
     backend::Redlock,
     config::Config,
     init::{InitOptions, init},
+    replace::replace,
 };

@@ -6,20 +6,17 @@
 //! deployment is the present one. Where a majority has lost its data, nobody can know which locks were held and who the
 //! members were, so an operator has to say it again, by `init`.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use lock_core::Error;
-use lock_redis::scripts::held;
+use lock_redis::node::ScriptCall;
 
 use crate::{
+    config::read_address,
     deployment::{Deployment, Standing, common},
+    init::mark,
     panel::{Panel, unavailable},
-    quorum::majority,
-    scripts::{enlist, read_standing, standing},
+    scripts::{advance, enlist, read_standing, standing},
 };
 
 /// For how long after one look nobody looks again which server is which.
@@ -27,99 +24,6 @@ const IDENTIFIED: Duration = Duration::from_millis(100);
 
 /// What an operator does about servers that are no members.
 pub(crate) const MARK: &str = "mark them with `lock redlock init`";
-
-/// What is known of the server at one address.
-#[derive(Debug, Clone)]
-pub(crate) enum Slot {
-    /// It is this member, and answers to this stamp.
-    Member { member: u32, stamp: Arc<str> },
-    /// It is not counted.
-    Unknown {
-        why: String,
-        /// The member that it was: a server that lost its data becomes that again, whatever it is called.
-        was: Option<u32>,
-    },
-}
-
-impl Slot {
-    fn unknown() -> Self {
-        Self::Unknown { why: "it has not said yet which member it is".to_owned(), was: None }
-    }
-}
-
-/// What is known of the servers at all addresses of a client.
-#[derive(Debug)]
-pub(crate) struct Slots(Mutex<Vec<Slot>>);
-
-impl Slots {
-    pub(crate) fn new(nodes: usize) -> Self {
-        Self(Mutex::new(vec![Slot::unknown(); nodes]))
-    }
-
-    /// The stamp of the server there.
-    ///
-    /// # Errors
-    /// Why it is not counted.
-    pub(crate) fn stamp(&self, node: usize) -> Result<Arc<str>, String> {
-        self.open(|slots| match &slots[node] {
-            Slot::Member { stamp, .. } => Ok(Arc::clone(stamp)),
-            Slot::Unknown { why, .. } => Err(why.clone()),
-        })
-    }
-
-    /// Nothing is known any more.
-    fn forget(&self) {
-        self.open(|slots| slots.fill(Slot::unknown()));
-    }
-
-    /// The nodes that are not known as members.
-    pub(crate) fn unknown(&self) -> Vec<usize> {
-        self.open(|slots| {
-            let unknown = |(node, slot): (usize, &Slot)| matches!(slot, Slot::Unknown { .. }).then_some(node);
-            slots.iter().enumerate().filter_map(unknown).collect()
-        })
-    }
-
-    /// The server at `node` is that member, unless another address leads to that one: a member has one vote.
-    fn found(&self, node: usize, deployment: &Deployment, member: u32) {
-        self.open(|slots| {
-            let other = slots.iter().position(|slot| matches!(slot, Slot::Member { member: m, .. } if *m == member));
-            slots[node] = match other.filter(|other| *other != node) {
-                None => Slot::Member { member, stamp: deployment.stamp(member).into() },
-                Some(_) => {
-                    let why = format!("it is the member {}, which another address leads to", deployment.name(member));
-                    Slot::Unknown { why, was: None }
-                }
-            };
-        });
-    }
-
-    /// The server at `node` is not (any more) the member that it was taken for.
-    pub(crate) fn is_stranger(&self, node: usize, why: String) {
-        self.open(|slots| {
-            let was = match &slots[node] {
-                Slot::Member { member, .. } => Some(*member),
-                Slot::Unknown { was, .. } => *was,
-            };
-            slots[node] = Slot::Unknown { why, was };
-        });
-    }
-
-    /// Which member the unmarked server at `node` is to become: the one that it was, or that is called so, unless another
-    /// address leads to that one.
-    fn candidate(&self, node: usize, deployment: &Deployment, address: &str) -> Option<u32> {
-        self.open(|slots| {
-            let Slot::Unknown { was, .. } = slots[node] else { return None };
-            let member = was.or_else(|| deployment.named(address))?;
-            let is_taken = slots.iter().any(|slot| matches!(slot, Slot::Member { member: m, .. } if *m == member));
-            (!is_taken).then_some(member)
-        })
-    }
-
-    fn open<T>(&self, work: impl FnOnce(&mut Vec<Slot>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// What a server with this stamp is called in messages.
 pub(crate) fn stranger(stamp: &str) -> String {
@@ -182,27 +86,31 @@ pub(crate) async fn meet(panel: &Arc<Panel>) -> Result<Deployment, Error> {
         ));
     };
     deployment.admit(&panel.config)?;
+    let replaced = |node: usize, standing: Option<&Standing>| {
+        standing.is_some_and(|standing| deployment.was_replaced(&standing.stamp))
+            || (standing.is_none_or(Standing::is_unmarked) && deployment.has_replaced(&panel.address(node)))
+    };
     for (node, standing) in &standings {
-        match standing.member_of() {
-            Some((_, member)) => panel.slots.found(*node, &deployment, member),
-            None => {
-                refuse_another_server(panel, &deployment, *node, &standings)?;
-                panel.slots.is_stranger(*node, stranger(&standing.stamp));
-            }
+        if standing.is_unmarked() && !replaced(*node, Some(standing)) {
+            refuse_another_server(panel, &deployment, *node, &standings)?;
         }
     }
-    if !is_known_to_a_majority(&deployment, standings.values()) {
+    take_down(panel, &deployment, &standings);
+    if !deployment.is_known_to_a_majority(standings.values()) {
         let unmarked = standings.iter().filter(|(_, standing)| standing.is_unmarked());
         let reasons = unmarked.map(|(node, _)| (*node, stranger(""))).chain(failed);
         return Err(unavailable(panel, &format!("knows the deployment any more; {MARK}"), reasons));
     }
-    enlist_those_without_data(panel, &deployment, &standings).await;
+    let is_vacant = |node: &usize| replaced(*node, standings.get(node));
+    let vacant = panel.slots.unknown().into_iter().filter(is_vacant).collect();
+    let standings = seat(panel, &deployment, vacant, standings).await;
+    take_in(panel, &deployment, &standings).await;
     Ok(deployment)
 }
 
 /// Refuses an unmarked server that is no member by its address, where addresses tell: the members are reached by those that
-/// `init` was given. Elsewhere, behind a translation of addresses, such a server may be a member without its data; it is not
-/// counted, and the client goes on without it.
+/// an operator gave them. Elsewhere, behind a translation of addresses, such a server may be a member without its data; it is
+/// not counted, and the client goes on without it.
 fn refuse_another_server(
     panel: &Panel,
     deployment: &Deployment,
@@ -225,14 +133,6 @@ pub(crate) fn not_a_member(deployment: &Deployment, address: String) -> Error {
     Error::config("host", address, members)
 }
 
-/// Whether so many members have the record, each counted once, that it is the present one.
-fn is_known_to_a_majority<'a>(deployment: &Deployment, standings: impl Iterator<Item = &'a Standing>) -> bool {
-    let mut members: Vec<u32> = standings.filter_map(|standing| deployment.member(&standing.stamp)).collect();
-    members.sort_unstable();
-    members.dedup();
-    members.len() >= majority(deployment.members.len())
-}
-
 impl Panel {
     /// Finds out in the background which members the servers are that are not known as any, unless somebody is at it or
     /// has just been.
@@ -250,7 +150,8 @@ impl Panel {
     }
 }
 
-/// Asks the servers that are not known as members what they are, and makes those that have lost their data members again.
+/// Asks the servers that are not known as members what they are, goes on with another generation or deployment if that is
+/// what they are now, and makes those that have lost their data members again.
 async fn identify(panel: &Arc<Panel>) {
     let Some(deployment) = panel.deployment() else { return };
     let unknown = panel.slots.unknown();
@@ -258,8 +159,8 @@ async fn identify(panel: &Arc<Panel>) {
     take_down(panel, &deployment, &standings);
     if standings.values().any(|standing| deployment.member(&standing.stamp).is_none()) {
         let (standings, _) = ask_all(panel).await;
-        let deployment = follow(panel, deployment, &standings);
-        enlist_those_without_data(panel, &deployment, &standings).await;
+        let (deployment, standings) = follow(panel, deployment, standings).await;
+        take_in(panel, &deployment, &standings).await;
     }
 }
 
@@ -272,41 +173,77 @@ fn take_down(panel: &Panel, deployment: &Deployment, standings: &HashMap<usize, 
     }
 }
 
-/// The deployment that the servers are now: an operator may have made another one of them, after all had lost their data.
-/// A client that could connect to it goes on with it. What it holds counts for as long as a majority of the members says
-/// that they keep it, by value and number, whichever deployment they were when they granted it.
-fn follow(panel: &Panel, known: Arc<Deployment>, standings: &HashMap<usize, Standing>) -> Arc<Deployment> {
-    let is_known = |deployment: &Deployment| is_known_to_a_majority(deployment, standings.values());
-    if is_known(&known) {
-        return known;
+/// What the servers are now: an operator may have replaced a member, or made another deployment of them after all had lost
+/// their data. A client that could connect to it goes on with it. What it holds counts for as long as a majority of the
+/// members says that they keep it, by value and number, whatever they were when they granted it; what a member has kept that
+/// was replaced since counts for as long as had been promised before.
+async fn follow(
+    panel: &Arc<Panel>,
+    known: Arc<Deployment>,
+    standings: HashMap<usize, Standing>,
+) -> (Arc<Deployment>, HashMap<usize, Standing>) {
+    if known.is_known_to_a_majority(standings.values()) {
+        return (known, standings);
     }
-    let mut others = standings.values().filter_map(|standing| Some(standing.member_of()?.0));
-    let Some(other) = others.find(|other| is_known(other)) else { return known };
+    let mut others = standings.values().filter_map(Standing::marked_for);
+    let is_next = |other: &&Deployment| {
+        (other.id != known.id || other.generation > known.generation)
+            && other.is_known_to_a_majority(standings.values())
+    };
+    let Some(other) = others.find(is_next).cloned() else { return (known, standings) };
     if let Err(error) = other.admit(&panel.config) {
         tracing::warn!(%error, "the servers were made another deployment, which this client is no part of");
-        return known;
+        return (known, standings);
     }
-    tracing::info!(deployment = %other.id, "the servers were made another deployment");
-    let other = Arc::new(other.clone());
+    tracing::info!(deployment = %other, "the servers are another deployment, or have another member");
+    let other = Arc::new(other);
+    let was_replaced = |(node, member)| (known.replaced_in(&other, member)).then_some(node);
+    let vacant = panel.slots.seats().members().enumerate().filter_map(was_replaced).collect();
     panel.belongs_to(Arc::clone(&other));
-    panel.slots.forget();
-    take_down(panel, &other, standings);
-    other
+    panel.slots.begin_anew(&known, &other);
+    take_down(panel, &other, &standings);
+    let standings = seat(panel, &other, vacant, standings).await;
+    (other, standings)
 }
 
-/// Makes those servers members again that have lost their data, if a majority still has the record. What it says then is
-/// what the deployment is now.
-pub(crate) async fn enlist_those_without_data(
+/// Gives the places of servers that are no members any more to the members that have none, and asks these what they are.
+async fn seat(
     panel: &Arc<Panel>,
     deployment: &Deployment,
-    standings: &HashMap<usize, Standing>,
-) {
-    if !is_known_to_a_majority(deployment, standings.values()) {
+    vacant: Vec<usize>,
+    mut standings: HashMap<usize, Standing>,
+) -> HashMap<usize, Standing> {
+    let seated: Vec<u32> = panel.slots.seats().members().collect();
+    let addresses: Vec<String> = (0..panel.len()).map(|node| panel.address(node)).collect();
+    let has_none = |(member, name): &(&u32, &String)| !seated.contains(member) && !addresses.contains(name);
+    let newcomers = deployment.members.iter().filter(has_none);
+    let mut asked = Vec::new();
+    for (node, (member, name)) in vacant.into_iter().zip(newcomers) {
+        let Some((host, port)) = read_address(name) else { continue };
+        tracing::warn!(was = %addresses[node], is = %name, "a server of this client was replaced: change its list");
+        panel.put(node, host, port);
+        panel.slots.expect(node, *member);
+        standings.remove(&node);
+        asked.push(node);
+    }
+    let (newcomers, _) = ask(panel, |node| asked.contains(&node)).await;
+    take_down(panel, deployment, &newcomers);
+    standings.extend(newcomers);
+    standings
+}
+
+/// Makes those servers members again that have lost their data, and tells those of this generation that do not know of it, if
+/// a majority has the record. What it says then is what the deployment is now.
+async fn take_in(panel: &Arc<Panel>, deployment: &Deployment, standings: &HashMap<usize, Standing>) {
+    if !deployment.is_known_to_a_majority(standings.values()) {
         return;
     }
     for node in panel.slots.unknown() {
-        if standings.get(&node).is_some_and(Standing::is_unmarked) {
+        let Some(standing) = standings.get(&node) else { continue };
+        if standing.is_unmarked() {
             enlist_again(panel, deployment, node).await;
+        } else if let Some(member) = deployment.earlier_member(&standing.stamp) {
+            mark_as(panel, deployment, node, member, advance(deployment, member, &standing.stamp)).await;
         }
     }
 }
@@ -314,15 +251,17 @@ pub(crate) async fn enlist_those_without_data(
 /// Makes the unmarked server at `node` the member that it was. It gives no vote until every lease has ended of which it
 /// may have known.
 async fn enlist_again(panel: &Arc<Panel>, deployment: &Deployment, node: usize) {
-    let address = panel.address(node);
-    let Some(member) = panel.slots.candidate(node, deployment, &address) else {
+    let Some(member) = panel.slots.candidate(node, deployment, &panel.address(node)) else {
         let why = format!("{}, and is none of the members {}", stranger(""), deployment.list());
         return panel.slots.is_stranger(node, why);
     };
-    let call = enlist(deployment, member, "", deployment.absence());
-    let mut replies = panel.ask(|other| (other == node).then(|| call.clone().into()), held);
-    if let Some((_, Ok(true))) = replies.next_of_all().await {
-        tracing::info!(node = %address, deployment = %deployment.id, "a member that had lost its data is one again");
+    mark_as(panel, deployment, node, member, enlist(deployment, member, "", deployment.absence())).await;
+}
+
+async fn mark_as(panel: &Arc<Panel>, deployment: &Deployment, node: usize, member: u32, call: ScriptCall) {
+    let (marked, _) = mark(panel, |other| (other == node).then(|| call.clone())).await;
+    if marked.contains(&node) {
+        tracing::info!(node = %panel.address(node), %deployment, "a server is a member again");
         panel.slots.found(node, deployment, member);
     }
 }

@@ -1,9 +1,10 @@
 //! All nodes at once: what is sent to each of them.
 
 use std::{
+    mem,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -17,17 +18,20 @@ use crate::{
     cleaning::Cleaning,
     config::{Config, address},
     deployment::Deployment,
-    member::Slots,
     places::Coming,
     quorum::majority,
     replies::{Answer, Replies, Sending, Silence},
+    slots::Slots,
 };
 
 /// The nodes of a deployment.
 #[derive(Debug)]
 pub(crate) struct Panel {
     pub(crate) config: Config,
-    pub(crate) nodes: Vec<Node>,
+    /// The server at each place; another one once a member was replaced.
+    nodes: Mutex<Vec<Node>>,
+    /// How many servers have come to the place of another.
+    moves: AtomicU64,
     pub(crate) janitor: Janitor,
     /// For each node, what is still to be given back there.
     pub(crate) cleaning: Vec<Cleaning>,
@@ -81,13 +85,40 @@ impl Panel {
             runtime: runtime.clone(),
             identifying: Flag::default(),
             janitor: Janitor::new(config.clock, runtime.clone()),
-            nodes,
+            nodes: Mutex::new(nodes),
+            moves: AtomicU64::new(0),
             config,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.nodes.len()
+        self.cleaning.len()
+    }
+
+    /// The server at this place.
+    pub(crate) fn node(&self, node: usize) -> Node {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)[node].clone()
+    }
+
+    /// The servers at all places.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has another server at this place, to be reached as the one before it.
+    pub(crate) fn put(&self, node: usize, host: &str, port: u16) {
+        let mut config = self.node(node).config().clone();
+        (config.host, config.port) = (host.to_owned(), port);
+        let server = Node::new(config, self.clock(), self.runtime.clone());
+        let before = mem::replace(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner)[node], server);
+        before.close();
+        self.moves.fetch_add(1, Ordering::Release);
+        self.has_answered(node);
+    }
+
+    /// How many servers have come to the place of another.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 
     pub(crate) fn majority(&self) -> usize {
@@ -118,12 +149,12 @@ impl Panel {
 
     /// How a node is called in messages.
     pub(crate) fn address(&self, node: usize) -> String {
-        address(&self.config.nodes[node])
+        address(self.node(node).config())
     }
 
     /// Whether nothing is to be had from `node`: it does not answer, or is not known as a member.
     pub(crate) fn is_failing(&self, node: usize) -> bool {
-        self.nodes[node].failing_since().is_some() || self.slots.stamp(node).is_err()
+        self.node(node).failing_since().is_some() || !self.slots.is_member(node)
     }
 
     /// Whether nothing can be decided without a node that has been failing.
@@ -229,7 +260,7 @@ impl Panel {
     /// A connection to `node`, within its time limit. Nothing was sent when there is none.
     async fn reach(&self, node: usize) -> Result<Connection, Silence> {
         let limit = self.config.node_timeout;
-        match self.clock().timeout(limit, self.nodes[node].connection()).await {
+        match self.clock().timeout(limit, self.node(node).connection()).await {
             Some(Ok(connection)) => Ok(connection),
             Some(Err(error)) => Err(Silence::NotSent(error.to_string())),
             None => Err(Silence::NotSent(format!("no connection within {limit:?}"))),

@@ -31,6 +31,8 @@ struct Item {
 
 struct Burst {
     items: Vec<Item>,
+    /// Which member each node was when it was asked.
+    members: Vec<u32>,
     replies: Replies<Answer<Vec<Result<Value, NodeError>>>>,
 }
 
@@ -59,20 +61,24 @@ impl Renewer for Renewals {
 
 impl Burst {
     fn new(panel: &Arc<Panel>, batch: &[Arc<Held>]) -> Self {
+        let seats = panel.slots.seats();
         let item = |held: &Arc<Held>| {
             let observed = held.validity.observe()?;
             let worth = deadline(panel.clock().now(), held.ttl());
-            let plan = held.holdings(|holdings| (!holdings.is_handed_over()).then(|| holdings.renew(worth)))?;
+            let plan = held.holdings(|holdings| {
+                holdings.move_to(seats.members());
+                (!holdings.is_handed_over()).then(|| holdings.renew(worth))
+            })?;
             Some(Item { held: Arc::clone(held), observed, plan, extended: 0 })
         };
         let items: Vec<Item> = batch.iter().filter_map(item).collect();
         let calls = |node: usize| {
-            let stamp = panel.slots.stamp(node).ok()?;
-            Some(items.iter().map(|item| item.call(node, &stamp)).collect())
+            let stamp = seats.stamp(node).ok()?;
+            Some(items.iter().map(|item| item.call(node, stamp)).collect())
         };
         let replies = panel.ask_many(calls);
         panel.identify();
-        Self { items, replies }
+        Self { items, members: seats.members().collect(), replies }
     }
 
     /// Waits until each lease is renewed by a majority, or lost.
@@ -91,7 +97,7 @@ impl Burst {
         let (Ok(answers), Some(sent)) = (answer, self.replies.sent(node)) else { return };
         for (item, answer) in self.items.iter_mut().zip(answers) {
             let until = deadline(sent.at, item.held.ttl());
-            item.extended += usize::from(item.take(node, answer, until));
+            item.extended += usize::from(item.take(node, self.members[node], answer, until));
         }
     }
 }
@@ -109,7 +115,7 @@ impl Item {
     }
 
     /// Takes a node's answer into account. Returns whether it extended the lease.
-    fn take(&self, node: usize, answer: Result<Value, NodeError>, until: BootInstant) -> bool {
+    fn take(&self, node: usize, member: u32, answer: Result<Value, NodeError>, until: BootInstant) -> bool {
         let plan = self.plan[node];
         let (answer, stranger) = read(plan, answer);
         if let Some(why) = stranger {
@@ -117,7 +123,11 @@ impl Item {
             panel.slots.is_stranger(node, why);
             panel.identify();
         }
-        match self.held.holdings(|holdings| holdings.renewed(node, plan, answer, until)) {
+        let renewed = self.held.holdings(|holdings| {
+            // Of a server that was replaced meanwhile it is of no account.
+            if holdings.is(node, member) { holdings.renewed(node, plan, answer, until) } else { None }
+        });
+        match renewed {
             None => return false,
             Some(Standing::Kept(until)) => {
                 self.held.validity.advance(self.observed, until);

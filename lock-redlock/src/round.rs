@@ -22,6 +22,7 @@ use crate::{
     quorum::{self, Verdict, Votes},
     replies::{Answer, Replies, Silence},
     scripts::{Ballot, Line, LockKeys, Place, Renumbered, Vote, ballot, renumbered, undo},
+    slots::Seats,
     token::{Answer as Numbered, Straggler, straggler},
     waiting::Waiter,
 };
@@ -46,6 +47,8 @@ pub(crate) struct Round {
     votes: Votes,
     ballots: Vec<Option<Answer<Ballot>>>,
     replies: Replies<Answer<Ballot>>,
+    /// Which members were asked.
+    seats: Seats,
     late: bool,
 }
 
@@ -124,25 +127,25 @@ impl Round {
             payload: &attempt.payload,
             place: place.as_ref(),
         };
+        let seats = panel.slots.seats();
         let ask = |node| {
-            let stamp = panel.slots.stamp(node).ok()?;
-            Some(Ask { probe: panel.turn(node), coming: attempt.coming(node), ..vote.call(&stamp).into() })
+            let stamp = seats.stamp(node).ok()?;
+            Some(Ask { probe: panel.turn(node), coming: attempt.coming(node), ..vote.call(stamp).into() })
         };
         let replies = panel.ask(ask, ballot);
         let mut round = Self {
             panel: Arc::clone(panel),
             votes: Votes::new(panel.len()),
-            ballots: panel.nodes.iter().map(|_| None).collect(),
+            ballots: (0..panel.len()).map(|_| None).collect(),
             replies,
             attempt,
+            seats: seats.clone(),
             late: false,
         };
         for node in 0..panel.len() {
             // Nobody's vote counts who is not known as a member.
-            if let Err(why) = panel.slots.stamp(node).map(drop)
-                && !round.replies.is_open(node)
-            {
-                round.record(node, Err(Silence::NotSent(why)));
+            if let Err(why) = seats.stamp(node) {
+                round.record(node, Err(Silence::NotSent(why.to_owned())));
             }
         }
         panel.identify();
@@ -203,7 +206,7 @@ impl Round {
     pub(crate) async fn settle(&mut self) -> Option<Won> {
         let answers: Vec<Numbered> = self.granted().map(|(node, number)| Numbered { node, number }).collect();
         let settled = settling::settle_token(&self.panel, &self.attempt, answers).await?;
-        let mut holdings = Holdings::new(self.panel.len());
+        let mut holdings = Holdings::new(self.seats.members());
         for Numbered { node, number } in settled.numbers {
             let sent_at = self.replies.sent(node)?.at;
             holdings.grant(node, number, deadline(sent_at, self.attempt.ttl));
@@ -279,11 +282,15 @@ impl Round {
 
     /// Goes on after a grant, in the background: nodes that grant late join the lease, and all forget that this one waits.
     pub(crate) async fn finish(mut self, held_lock: Arc<Held>) {
+        let members: Vec<u32> = self.seats.members().collect();
         while let Some((node, answer)) = self.replies.next_of_all().await {
             match &answer {
+                // Not of a server that was replaced meanwhile.
+                _ if !held_lock.holdings(|holdings| holdings.is(node, members[node])) => {}
                 Ok(Ballot::Granted(number)) => {
                     if let Some(sent) = self.replies.sent(node) {
-                        join(&held_lock, node, *number, deadline(sent.at, self.attempt.ttl)).await;
+                        let until = deadline(sent.at, self.attempt.ttl);
+                        join(&held_lock, node, members[node], *number, until).await;
                     }
                 }
                 Err(silence) if silence.is_unknown() => {}
@@ -334,14 +341,15 @@ pub(crate) async fn leave_line(
 
 /// A node that granted late, by this number, joins the lease; if possible with the token as its number, so that whoever
 /// looks sees the same on a majority of the nodes, whichever of them are there.
-async fn join(held_lock: &Held, node: usize, number: u64, until: BootInstant) {
+async fn join(held_lock: &Held, node: usize, member: u32, number: u64, until: BootInstant) {
     let Held { panel, attempt, token, .. } = held_lock;
     let joined = match straggler(number, *token) {
         Straggler::Joins => number,
         Straggler::PassedBy => return held_lock.holdings(|holdings| holdings.pass_by(node)),
         Straggler::JoinsAs(token) => {
             let call = |stamp: &str| attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, stamp);
-            let ask = |other| Some(call(&panel.slots.stamp(other).ok().filter(|_| other == node)?).into());
+            let seats = panel.slots.seats();
+            let ask = |other| Some(call(seats.stamp(other).ok().filter(|_| other == node)?).into());
             let mut replies = panel.ask(ask, renumbered);
             match replies.next_of_all().await {
                 Some((_, Ok(Renumbered::Done))) => token,
@@ -351,5 +359,9 @@ async fn join(held_lock: &Held, node: usize, number: u64, until: BootInstant) {
             }
         }
     };
-    held_lock.holdings(|holdings| holdings.grant_late(node, joined, until));
+    held_lock.holdings(|holdings| {
+        if holdings.is(node, member) {
+            holdings.grant_late(node, joined, until);
+        }
+    });
 }

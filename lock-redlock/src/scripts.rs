@@ -14,7 +14,7 @@ use lock_redis::{
 
 pub use self::answers::{Ballot, Renumbered, ballot, read_standing, renumbered};
 use crate::{
-    deployment::{Deployment, on_or_off},
+    deployment::{Deployment, members_text, on_or_off},
     kind::Kind,
 };
 
@@ -243,15 +243,26 @@ pub fn standing() -> ScriptCall {
 
 /// Makes a server a member of a deployment whose stamp is still `seen`; it gives no vote for `quarantine`.
 pub fn enlist(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
+    mark(deployment, member, seen).number(quarantine.as_millis())
+}
+
+/// Has a server know this generation of its deployment, in which it is this member, or was in the one before. What it keeps,
+/// it keeps.
+pub fn advance(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
+    mark(deployment, member, seen).arg("")
+}
+
+fn mark(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
     of_the_server(&ENLIST)
         .arg(deployment.stamp(member))
         .arg(seen)
         .arg(deployment.id.as_str())
         .number(deployment.generation)
-        .arg(deployment.members_text())
+        .number(deployment.previous)
+        .arg(members_text(&deployment.members))
+        .arg(members_text(&deployment.replaced))
         .number(deployment.max_ttl.as_millis())
         .arg(on_or_off(deployment.quarantine))
-        .number(quarantine.as_millis())
 }
 
 #[cfg(test)]

@@ -139,6 +139,7 @@ impl Listener {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn news(&mut self, panel: &Panel, keys: &LockKeys) {
         let channel = self.waiters.channel(self.channel);
+        self.ear.take_if(|ear| ear.misses_a_server(panel));
         self.ear.get_or_insert_with(|| Ear::new(panel, &keys.channel(&channel))).news().await;
     }
 }
@@ -164,13 +165,21 @@ pub(crate) struct Ear {
     confirmed: bool,
     needed: usize,
     clock: Clock,
+    /// How many servers had come to the place of another.
+    moves: u64,
 }
 
 impl Ear {
     pub(crate) fn new(panel: &Panel, channel: &str) -> Self {
-        let subscriptions: Vec<Subscription> = panel.nodes.iter().map(|node| node.subscribe(channel)).collect();
+        let moves = panel.moves();
+        let subscriptions: Vec<Subscription> = panel.nodes().iter().map(|node| node.subscribe(channel)).collect();
         let heard = subscriptions.iter().map(Subscription::changes).collect();
-        Self { subscriptions, heard, confirmed: false, needed: panel.majority(), clock: panel.clock() }
+        Self { subscriptions, heard, confirmed: false, needed: panel.majority(), clock: panel.clock(), moves }
+    }
+
+    /// Whether a server has been replaced since.
+    pub(crate) fn misses_a_server(&self, panel: &Panel) -> bool {
+        self.moves != panel.moves()
     }
 
     /// To be called before the lock is looked at: what is heard from now on is news.

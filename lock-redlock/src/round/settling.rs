@@ -58,10 +58,11 @@ async fn is_written_back(
         votes.record(*node, Vote::Granted);
     }
     let asked: Vec<Answer> = answers.iter().filter(|answer| answer.number < token).copied().collect();
+    let seats = panel.slots.seats();
     let call = |node| {
         let number = number_of(&asked, node)?;
-        let stamp = panel.slots.stamp(node).ok()?;
-        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, &stamp).into())
+        let stamp = seats.stamp(node).ok()?;
+        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, stamp).into())
     };
     let mut replies = panel.ask(call, held);
     // Only nodes that granted can confirm: elsewhere no holding of ours keeps others away.
@@ -115,10 +116,11 @@ fn lead(round: u32, passed: Duration) -> u64 {
 async fn renumber(panel: &Arc<Panel>, attempt: &Attempt, numbering: &mut Numbering, lead: u64) {
     let proposal = numbering.proposal(lead);
     let behind = numbering.behind(proposal);
+    let seats = panel.slots.seats();
     let call = |node| {
         let number = number_of(&behind, node)?;
-        let stamp = panel.slots.stamp(node).ok()?;
-        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, proposal, &stamp).into())
+        let stamp = seats.stamp(node).ok()?;
+        Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, proposal, stamp).into())
     };
     let mut replies = panel.ask(call, renumbered);
     while numbering.agreed().is_none() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_redis::node::{NodeError, Value};
 
-use crate::deployment::{Deployment, Standing};
+use crate::deployment::{Deployment, Standing, read_members};
 
 /// A node's answer to an acquisition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn read_standing(answer: &Value) -> Result<Standing, NodeError> {
 }
 
 fn read_deployment(record: &[Value]) -> Option<Deployment> {
-    let [id, generation, members, max_ttl, quarantine] = record else { return None };
+    let [id, generation, previous, members, replaced, max_ttl, quarantine] = record else { return None };
     let quarantine = match text(quarantine)? {
         "on" => true,
         "off" => false,
@@ -101,7 +101,10 @@ fn read_deployment(record: &[Value]) -> Option<Deployment> {
     Some(Deployment {
         id: text(id)?.to_owned(),
         generation: parsed(generation)?,
-        members: Deployment::read_members(text(members)?)?,
+        // A record that was written before members could be replaced has neither.
+        previous: parsed(previous).unwrap_or(0),
+        members: read_members(text(members)?)?,
+        replaced: read_members(text(replaced)?)?,
         max_ttl: Duration::from_millis(parsed(max_ttl)?),
         quarantine,
     })

@@ -1,9 +1,10 @@
 -- What this server says of itself.
 -- KEYS: stamp, run, quarantine, record of the deployment
--- Answers {run id, stamp or '', ms of quarantine or a negative number, id, generation, members, max_ttl, quarantine},
--- each of the last five '' where there is no record.
-local record = redis.call('HMGET', KEYS[4], 'id', 'generation', 'members', 'max_ttl', 'quarantine')
-for at = 1, 5 do
+-- Answers {run id, stamp or '', ms of quarantine or a negative number, then id, generation, previous generation, members,
+-- replaced members, max_ttl and quarantine of the record, each of these '' where there is none}.
+local fields = {'id', 'generation', 'previous', 'members', 'replaced', 'max_ttl', 'quarantine'}
+local record = redis.call('HMGET', KEYS[4], unpack(fields))
+for at = 1, #fields do
   record[at] = record[at] or ''
 end
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')

@@ -146,7 +146,7 @@ impl World<'_> {
         let nodes = self.weather.nodes;
         let round = &self.rounds[index];
         let (client, reads, token) = (round.client, round.reads, round.token);
-        let mut holdings = Holdings::new(nodes);
+        let mut holdings = Holdings::new((1..).take(nodes));
         let mut deadlines = [None; 5];
         for answer in &round.answers {
             let counted = if self.rules.from_sending { round.sent } else { round.received };

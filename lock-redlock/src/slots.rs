@@ -1,0 +1,132 @@
+//! Which member of the deployment is at each place of a client. A place is for the life of the client; the server at it is
+//! another one once an operator has replaced a member.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::deployment::Deployment;
+
+/// What is known of the server at one place.
+#[derive(Debug, Clone)]
+enum Slot {
+    /// It is this member, and answers to this stamp.
+    Member { member: u32, stamp: Arc<str> },
+    /// It is not counted.
+    Unknown {
+        why: String,
+        /// The member that it was, or is to be: a server that lost its data becomes that again, whatever it is called.
+        was: Option<u32>,
+    },
+}
+
+impl Slot {
+    fn unknown(was: Option<u32>) -> Self {
+        Self::Unknown { why: "it has not said yet which member it is".to_owned(), was }
+    }
+
+    const fn member(&self) -> Option<u32> {
+        match self {
+            Self::Member { member, .. } => Some(*member),
+            Self::Unknown { was, .. } => *was,
+        }
+    }
+
+    fn is(&self, sought: u32) -> bool {
+        matches!(self, Self::Member { member, .. } if *member == sought)
+    }
+}
+
+/// What is known of the servers at all places of a client.
+#[derive(Debug)]
+pub(crate) struct Slots(Mutex<Arc<Vec<Slot>>>);
+
+/// The same at one moment. What is decided by a majority is asked by one of these, so that all that is counted for it are
+/// answers of one generation.
+#[derive(Debug, Clone)]
+pub(crate) struct Seats(Arc<Vec<Slot>>);
+
+impl Seats {
+    /// The stamp of the server there.
+    ///
+    /// # Errors
+    /// Why it is not counted.
+    pub(crate) fn stamp(&self, node: usize) -> Result<&str, &str> {
+        match &self.0[node] {
+            Slot::Member { stamp, .. } => Ok(stamp),
+            Slot::Unknown { why, .. } => Err(why),
+        }
+    }
+
+    /// Which member is at each place; 0 where none has been known.
+    pub(crate) fn members(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|slot| slot.member().unwrap_or(0))
+    }
+}
+
+impl Slots {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self(Mutex::new(Arc::new(vec![Slot::unknown(None); nodes])))
+    }
+
+    /// What is known now.
+    pub(crate) fn seats(&self) -> Seats {
+        Seats(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Whether the server there is known as a member.
+    pub(crate) fn is_member(&self, node: usize) -> bool {
+        self.seats().stamp(node).is_ok()
+    }
+
+    /// The servers are of this generation, or of another deployment: each has to say anew which member it is.
+    pub(crate) fn begin_anew(&self, known: &Deployment, now: &Deployment) {
+        self.change(|slots| {
+            for slot in slots {
+                let stays = |member: &u32| known.id == now.id && now.has(*member);
+                *slot = Slot::unknown(slot.member().filter(stays));
+            }
+        });
+    }
+
+    /// Another server has come to this place: the one that is this member.
+    pub(crate) fn expect(&self, node: usize, member: u32) {
+        self.change(|slots| slots[node] = Slot::unknown(Some(member)));
+    }
+
+    /// The nodes that are not known as members.
+    pub(crate) fn unknown(&self) -> Vec<usize> {
+        let seats = self.seats();
+        (0..seats.0.len()).filter(|node| seats.stamp(*node).is_err()).collect()
+    }
+
+    /// The server at `node` is that member, unless another address leads to that one: a member has one vote.
+    pub(crate) fn found(&self, node: usize, deployment: &Deployment, member: u32) {
+        self.change(|slots| {
+            let other = slots.iter().position(|slot| slot.is(member));
+            slots[node] = match other.filter(|other| *other != node) {
+                None => Slot::Member { member, stamp: deployment.stamp(member).into() },
+                Some(_) => {
+                    let why = format!("it is the member {}, which another address leads to", deployment.name(member));
+                    Slot::Unknown { why, was: None }
+                }
+            };
+        });
+    }
+
+    /// The server at `node` is not (any more) the member that it was taken for.
+    pub(crate) fn is_stranger(&self, node: usize, why: String) {
+        self.change(|slots| slots[node] = Slot::Unknown { why, was: slots[node].member() });
+    }
+
+    /// Which member the unmarked server at `node` is to become: the one that it was, or that is called so, unless another
+    /// address leads to that one.
+    pub(crate) fn candidate(&self, node: usize, deployment: &Deployment, address: &str) -> Option<u32> {
+        let seats = self.seats();
+        let Slot::Unknown { was, .. } = seats.0[node] else { return None };
+        let member = was.or_else(|| deployment.named(address))?;
+        (!seats.0.iter().any(|slot| slot.is(member))).then_some(member)
+    }
+
+    fn change(&self, work: impl FnOnce(&mut Vec<Slot>)) {
+        work(Arc::make_mut(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+}
