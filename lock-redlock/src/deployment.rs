@@ -331,6 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a_server_goes_on_from_a_generation_to_one_next_one_only() {
+        let before = deployment();
+        let (one, mut other) = (before.replaced(3, "h:4".to_owned()), before.replaced(3, "h:5".to_owned()));
+        other.generation = one.generation + 1;
+        assert_eq!([one.next_for(&before.stamp(3)), other.next_for(&before.stamp(1))], [Some(3), Some(1)]);
+        assert_eq!(other.next_for(&one.stamp(1)), None, "although its number is lower");
+        let after = one.replaced(1, "h:6".to_owned());
+        assert_eq!([&before, &one].map(|known| after.next_for(&known.stamp(2))), [Some(2); 2]);
+        assert!(one.was_replaced(&before.stamp(3)) && !one.was_replaced(&before.stamp(2)));
+    }
+
+    #[test]
     fn what_a_majority_of_the_members_knows_is_the_deployment_and_who_was_replaced_is_no_member() {
         let before = deployment();
         let after = before.replaced(3, "h:4".to_owned());

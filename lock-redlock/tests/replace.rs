@@ -242,3 +242,23 @@ async fn a_change_that_was_begun_is_completed_and_another_one_waits_for_it() {
     // And once more, with the list of after.
     replace(&[list[0], list[1], new.port()], list[2], new.port()).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_server_is_no_member_before_a_majority_was_told() {
+    let nodes = marked(3).await;
+    let new = Redis::start().await.unwrap();
+    let list = nodes.ports();
+    let locks = connect(&nodes, &[]).await;
+    let guard = locks.mutex("held").lock().await.unwrap();
+    // The second one answers, and cannot be told.
+    command(&nodes.nodes()[1], &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let error = replace(&list, list[2], new.port()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("again") && error.to_string().contains(&list[1].to_string()), "{error}");
+    assert_eq!(get(&new, "redlock:member").await, None);
+    command(&nodes.nodes()[1], &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    replace(&list, list[2], new.port()).await.unwrap();
+    assert!(get(&new, "redlock:member").await.is_some());
+    until("the new member joins the lease", || async { key(new.port(), "held").await.is_some() }).await;
+    guard.release().await.unwrap();
+}
