@@ -248,7 +248,7 @@ async fn a_new_server_is_no_member_before_a_majority_was_told() {
     let nodes = marked(3).await;
     let new = Redis::start().await.unwrap();
     let list = nodes.ports();
-    let locks = connect(&nodes, &[]).await;
+    let locks = connect(&nodes, &[("ttl", "1s")]).await;
     let guard = locks.mutex("held").lock().await.unwrap();
     // The second one answers, and cannot be told.
     command(&nodes.nodes()[1], &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
