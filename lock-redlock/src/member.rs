@@ -96,14 +96,14 @@ pub(crate) async fn meet(panel: &Arc<Panel>) -> Result<Deployment, Error> {
         }
     }
     take_down(panel, &deployment, &standings);
+    let is_vacant = |node: &usize| replaced(*node, standings.get(node));
+    let vacant = panel.slots.unknown().into_iter().filter(is_vacant).collect();
+    let standings = seat(panel, &deployment, vacant, standings).await;
     if !deployment.is_known_to_a_majority(standings.values()) {
         let unmarked = standings.iter().filter(|(_, standing)| standing.is_unmarked());
         let reasons = unmarked.map(|(node, _)| (*node, stranger(""))).chain(failed);
         return Err(unavailable(panel, &format!("knows the deployment any more; {MARK}"), reasons));
     }
-    let is_vacant = |node: &usize| replaced(*node, standings.get(node));
-    let vacant = panel.slots.unknown().into_iter().filter(is_vacant).collect();
-    let standings = seat(panel, &deployment, vacant, standings).await;
     take_in(panel, &deployment, &standings).await;
     Ok(deployment)
 }
