@@ -9,6 +9,7 @@ use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, meas
 use futures::future::join_all;
 use lock::Locks;
 use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
+use lock_redis::scripts::PROLOGUE;
 use redis::{Script, aio::MultiplexedConnection};
 use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -39,22 +40,27 @@ struct BareRedis {
 impl BareRedis {
     fn new() -> Self {
         Self {
-            acquire: Script::new(include_str!("../lock-redis/src/scripts/acquire.lua")),
+            acquire: Script::new(&[PROLOGUE, include_str!("../lock-redis/src/scripts/acquire.lua")].concat()),
             release: Script::new(include_str!("../lock-redis/src/scripts/release.lua")),
         }
     }
 
     async fn acquire(&self, mut connection: MultiplexedConnection) {
         let mut call = self.acquire.prepare_invoke();
-        call.key("{bare:bench}").key("{bare:bench}:token").key("{bare:bench}:tombstone");
-        call.arg("value").arg(TTL_MS).arg("0").arg("");
-        let _: redis::Value = call.invoke_async(&mut connection).await.unwrap();
+        call.key("{bare:bench}").key("{bare:bench}:token").key("{bare:bench}:tombstone").key("{bare:bench}:readers");
+        call.key("{bare:bench}:reading")
+            .key("{bare:bench}:writers")
+            .key("{bare:bench}:writing")
+            .key("{bare:bench}:delay");
+        call.arg("value").arg(TTL_MS).arg("0").arg("").arg("{bare:bench}:changed").arg("0");
+        let granted: (String, String) = call.invoke_async(&mut connection).await.unwrap();
+        assert_eq!(granted.0, "granted");
     }
 
     async fn release(&self, mut connection: MultiplexedConnection) {
         let mut call = self.release.prepare_invoke();
-        call.key("{bare:bench}").key("{bare:bench}:token").key("{bare:bench}:tombstone");
-        call.arg("value").arg("{bare:bench}:released").arg("0");
+        call.key("{bare:bench}").key("{bare:bench}:token");
+        call.arg("value").arg("{bare:bench}:released").arg("0").arg("{bare:bench}:changed").arg("0");
         let released: u32 = call.invoke_async(&mut connection).await.unwrap();
         assert_eq!(released, 1);
     }
