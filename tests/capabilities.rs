@@ -53,7 +53,6 @@ fn meaning(feature: Feature) -> &'static str {
         Feature::ReadWrite => "`rwlock(n)`: readers share, writers are not starved",
         Feature::Downgrade => "a writer goes on as a reader, and no other writer comes between",
         Feature::Semaphore => "`semaphore(n, permits)`",
-        Feature::PermitToken => "`permit.token()`: a fencing token for one of several holders",
         Feature::LockDelay => "`mutex(n).lock_delay(t)`: closed for a while after a holder was lost",
         Feature::ClocklessToken => {
             "fencing tokens rise even if the servers lost their memory and their clocks are wrong"

@@ -22,11 +22,11 @@ impl Grip {
         }
     }
 
-    /// The fencing token, if it says anything.
+    /// The fencing token; a permit has none.
     pub(crate) fn token(&self) -> Option<FencingToken> {
         match self {
             Self::Lock(guard) => Some(guard.token()),
-            Self::Permit(permit) => permit.token().ok(),
+            Self::Permit(_) => None,
             Self::Term(term) => Some(term.token()),
         }
     }

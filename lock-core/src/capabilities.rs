@@ -22,8 +22,6 @@ pub enum Feature {
     Downgrade,
     /// Semaphores.
     Semaphore,
-    /// The permits of a semaphore have fencing tokens.
-    PermitToken,
     /// A lock stays closed for a while after an abnormal loss.
     LockDelay,
     /// Fencing tokens rise by what the servers keep alone, and not by their clocks, even after a server lost its memory.
@@ -40,7 +38,6 @@ impl Feature {
         Self::ReadWrite,
         Self::Downgrade,
         Self::Semaphore,
-        Self::PermitToken,
         Self::LockDelay,
         Self::ClocklessToken,
     ];
@@ -56,7 +53,6 @@ impl Feature {
             Self::ReadWrite => "a read-write lock",
             Self::Downgrade => "a downgrade from write to read",
             Self::Semaphore => "a semaphore",
-            Self::PermitToken => "a fencing token for a permit",
             Self::LockDelay => "a lock delay",
             Self::ClocklessToken => "fencing tokens that need no clock",
         }

@@ -28,8 +28,7 @@ use crate::{Error, FencingToken, LockName, Locks, Validity};
 /// `restore` writes to a shared store may come after a later holder's work; with the token the store refuses it then.
 ///
 /// `T` is what the steps get as their fencing token: the [`FencingToken`] of a [`Guard`](crate::Guard), the
-/// [`Tokens`](crate::Tokens) of a [`MultiGuard`](crate::MultiGuard), an `Option<FencingToken>` of a
-/// [`Permit`](crate::Permit).
+/// [`Tokens`](crate::Tokens) of a [`MultiGuard`](crate::MultiGuard), nothing of a [`Permit`](crate::Permit), which has none.
 ///
 /// # Example
 /// ```

@@ -3,14 +3,13 @@
 use std::{future::Future, num::NonZeroU32, time::Duration};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, Feature, FencingToken, Guard, LockName, Locks, Loss, Mode, Operation,
-    Validity,
+    Abandoned, BootInstant, Committed, Error, Guard, LockName, Locks, Loss, Mode, Operation, Validity,
     asking::{Asking, options},
     operation::{self, Tenure},
 };
 
 /// A semaphore: at most so many permits of one name are held at a time. [`Error::Unsupported`] without
-/// [`Feature::Semaphore`].
+/// [`Feature::Semaphore`](crate::Feature::Semaphore).
 ///
 /// All its users name the number of permits. The one that the oldest live contender named counts; another gets an
 /// [`Error::Config`] with both numbers. A semaphore has nothing to do with the mutex of the same name.
@@ -25,7 +24,7 @@ pub struct Semaphore {
 }
 
 /// A held permit. Dropping it releases it in the background; [`Permit::release`] waits for that and reports. As a
-/// [`Guard`], but that several may be held: so a fencing token of one does not keep out the other ones.
+/// [`Guard`], but that several may be held: so it has no fencing token, since none of one would keep out the other ones.
 #[derive(Debug)]
 #[must_use = "the permit is released when it is dropped"]
 pub struct Permit(Guard);
@@ -41,7 +40,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// Those of [`Mutex::lock`](crate::Mutex::lock); [`Error::Config`] when the number of permits is zero, or not that of
-    /// the oldest live contender; [`Error::Unsupported`] without [`Feature::Semaphore`].
+    /// the oldest live contender; [`Error::Unsupported`] without [`Feature::Semaphore`](crate::Feature::Semaphore).
     ///
     /// # Cancel safety
     /// As that of [`Mutex::lock`](crate::Mutex::lock).
@@ -77,14 +76,6 @@ impl Permit {
     #[must_use]
     pub const fn name(&self) -> &LockName {
         self.0.name()
-    }
-
-    /// The fencing token of this permit.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] without [`Feature::PermitToken`].
-    pub fn token(&self) -> Result<FencingToken, Error> {
-        self.0.locks().require(Feature::PermitToken).map(|()| self.0.token())
     }
 
     /// Whether the permit is held now; see [`Guard::is_valid`].
@@ -130,8 +121,8 @@ impl Permit {
         self.0.run(operation).await
     }
 
-    /// Runs `operation` so that it takes hold only while the permit is held; see [`Guard::transact`]. Its steps get the
-    /// permit's fencing token where there is one.
+    /// Runs `operation` so that it takes hold only while the permit is held; see [`Guard::transact`]. Its steps get no
+    /// fencing token.
     ///
     /// # Errors
     /// Those of [`Guard::transact`].
@@ -146,10 +137,10 @@ impl Permit {
     /// As those of [`Guard::transact`].
     pub async fn transact<O>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>>
     where
-        O: Operation<Option<FencingToken>>,
+        O: Operation<()>,
     {
         let tenure = Tenure::new([self.0.tenure()]);
-        operation::transact(self.0.locks(), tenure, self.token().ok(), operation).await
+        operation::transact(self.0.locks(), tenure, (), operation).await
     }
 
     /// Releases the permit and reports; see [`Guard::release`].

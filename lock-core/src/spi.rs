@@ -163,8 +163,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
 #[async_trait]
 pub trait Lease: Debug + Send + Sync + 'static {
     /// The number of this grant: of its fencing token, higher than that of every earlier grant of the name that it was in
-    /// conflict with. Without [`Feature::PermitToken`] a permit's number only tells it from the other permits of its
-    /// name.
+    /// conflict with. A permit's number only tells it from the other permits of its name.
     fn token(&self) -> u64;
 
     /// Until when it is held.

@@ -57,7 +57,6 @@ async fn operations(client: &Client, name: &LockName, feature: Feature) -> Outco
             ("Semaphore::acquire", locks.semaphore(text, 2).acquire().await.err()),
             ("Semaphore::try_acquire", locks.semaphore(text, 2).try_acquire().await.err()),
         ],
-        Feature::PermitToken => token_of_a_permit(client, name).await?,
         Feature::Queue => {
             shows_nobody(client, name).await?;
             Vec::new()
@@ -108,18 +107,6 @@ async fn downgrading(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> 
     ensure!(client.try_lock(name).await?.is_none(), "a refused downgrade let go of the lock");
     guard.release().await?;
     Ok(vec![("WriteGuard::downgrade", Some(failed.error))])
-}
-
-/// The permit is held as before.
-async fn token_of_a_permit(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> {
-    if !client.supports(Feature::Semaphore) {
-        return Ok(Vec::new());
-    }
-    let permit = client.permit(name, 2).await?;
-    let refusal = permit.get().token().err();
-    ensure!(permit.is_valid(), "a refused token cost the permit");
-    permit.release().await?;
-    Ok(vec![("Permit::token", refusal)])
 }
 
 /// A look at a lock that others wait for shows only its holder.

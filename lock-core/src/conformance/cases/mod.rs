@@ -76,7 +76,6 @@ cases! {
     tokens::{
         tokens_rise_over_10000_grants_from_several_connections,
         tokens_rise_through_deletions_of_the_lock [ClocklessToken],
-        the_permits_of_a_semaphore_of_one_have_rising_tokens [Semaphore, PermitToken],
         validity_counts_from_the_sending_of_a_request_not_from_its_answer [Expiry],
         a_ttl_of_its_own_is_what_the_server_keeps [Ttl],
     }

@@ -50,20 +50,6 @@ pub(super) async fn tokens_rise_through_deletions_of_the_lock(run: Arc<Run>) -> 
     Ok(())
 }
 
-pub(super) async fn the_permits_of_a_semaphore_of_one_have_rising_tokens(run: Arc<Run>) -> Outcome {
-    let name = run.name();
-    let clients = run.connect_several(2).await?;
-    let mut newest = None;
-    for turn in 0..20 {
-        let permit = clients[turn % clients.len()].permit(&name, 1).await?;
-        let token = permit.get().token()?;
-        ensure!(newest < Some(token), "the permit with token {token} was granted after {newest:?}");
-        newest = Some(token);
-        permit.release().await?;
-    }
-    Ok(())
-}
-
 /// A holder that counted from the answers would be found out by the checker: with slow answers it believes in its lease for
 /// longer than the servers keep it, by more than the margin.
 pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_answer(run: Arc<Run>) -> Outcome {
