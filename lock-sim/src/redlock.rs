@@ -2,7 +2,8 @@
 //!
 //! The decisions are those of `lock-redlock`: when a vote is won, what a lost one means, what is undone where, which token
 //! a grant has, until when it is valid, what a renewal sends and what its answers come to; the validity is the cell of
-//! `lock-core`. The nodes are a model of the scripts, which are tested by themselves on real servers.
+//! `lock-core`. The nodes are a model of the scripts, which are tested by themselves on real servers. In a part of the
+//! schedules other servers take the places of members.
 //!
 //! What is checked: no two hold who exclude each other, in true time (M); the holder takes its grant for valid for no
 //! longer than a majority keeps it (T); tokens are distinct, and those of grants that exclude each other rise in the order
@@ -10,8 +11,10 @@
 //! requests arrived twice (O); and whatever has happened, the lock can be had while a majority is up (P).
 
 mod client;
+mod faults;
 mod grants;
 mod lease;
+mod members;
 pub mod node;
 mod round;
 mod rules;

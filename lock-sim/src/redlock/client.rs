@@ -36,6 +36,13 @@ pub(super) struct Client {
     pub(super) is_probe: bool,
     pub(super) requests: Pipes,
     pub(super) answers: Pipes,
+    /// The generation of the members that it goes by.
+    pub(super) generation: usize,
+    /// The places where it knows no member: a bit for each.
+    pub(super) strangers: u8,
+    /// Whether it is about to look which server is which, and when it has last.
+    pub(super) looks: bool,
+    pub(super) looked: Time,
     /// The greatest token that it has seen.
     pub(super) seen: u64,
     /// How often it will acquire yet.
@@ -65,6 +72,10 @@ impl Client {
             is_probe: false,
             requests: Pipes::default(),
             answers: Pipes::default(),
+            generation: 0,
+            strangers: 0,
+            looks: false,
+            looked: 0,
             seen: 0,
             left: match weather.kind {
                 Kind::Crowd if number + 1 < weather.clients => 1_000,
@@ -147,10 +158,23 @@ impl World<'_> {
         it.round = Some(index);
         let nodes = self.weather.nodes;
         let mut round = Round::new(client, value, reads, nodes, now);
+        round.generation = self.clients[client].generation;
         round.sent = [self.local(client); 5];
         self.rounds.push(round);
         let vote = Vote { reads, value, ttl: self.weather.ttl_ms(), proposal, place };
         self.ask_all(index, Stage::Vote, |_| Some(Call::Vote(vote)));
+        self.look_around(client);
+        // Nobody's vote counts who is not known as a member.
+        for node in 0..nodes {
+            if self.is_unknown(client, node) {
+                self.voted(index, node, Err(false));
+            }
+        }
+    }
+
+    /// Whether the server at this place is not known as a member.
+    pub(super) fn is_unknown(&self, client: usize, node: usize) -> bool {
+        self.clients[client].strangers & (1 << node) != 0
     }
 
     /// Asks each node its one call, if it has one, and waits for the answers within the limit. Returns how many were asked.
@@ -165,8 +189,12 @@ impl World<'_> {
         limit: Time,
         call: impl Fn(usize) -> Option<Call>,
     ) -> usize {
-        let calls: [Option<Call>; 5] =
-            std::array::from_fn(|node| (node < self.weather.nodes).then(|| call(node)).flatten());
+        let client = self.rounds[round].client;
+        // Whoever is no member is asked for nothing that counts.
+        let is_asked = |node: usize| {
+            node < self.weather.nodes && (matches!(stage, Stage::Undo(_)) || !self.is_unknown(client, node))
+        };
+        let calls: [Option<Call>; 5] = std::array::from_fn(|node| is_asked(node).then(|| call(node)).flatten());
         let asked = calls.iter().enumerate().fold(0_u8, |asked, (node, call)| asked | u8::from(call.is_some()) << node);
         if asked == 0 {
             return 0;

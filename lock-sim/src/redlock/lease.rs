@@ -22,6 +22,7 @@ impl World<'_> {
         let (sent, now) = (self.local(client), self.now());
         let round = &mut self.rounds[index];
         let (value, reads, token) = (round.value, round.reads, round.token);
+        let generation = self.clients[client].generation;
         let Some(lease) = round.lease.as_mut().filter(|lease| !lease.is_released) else { return };
         if lease.downgrade.as_ref().is_some_and(|downgrade| !downgrade.is_done) {
             return self.alarm(index, 10 * MS, Alarm::Renew);
@@ -35,17 +36,43 @@ impl World<'_> {
                 lease.holdings.grant(node, number, until);
             }
         }
+        self.move_lease(index);
+        let Some(lease) = &mut self.rounds[index].lease else { return };
         let plan = lease.holdings.renew(deadline_of(sent, self.rules.margin, self.weather.ttl));
         let number = u16::try_from(lease.bursts.len()).unwrap_or(u16::MAX);
-        lease.bursts.push(Burst { number, observed, plan: plan.clone(), sent, at: now, extended: 0 });
+        lease.bursts.push(Burst { number, observed, plan: plan.clone(), sent, at: now, extended: 0, generation });
         let ttl = self.weather.ttl_ms();
         let limit = self.weather.limit.min(self.weather.ttl() / 6);
-        self.ask_within(index, Stage::Renewal(number), limit, |node| {
+        let asked = self.ask_within(index, Stage::Renewal(number), limit, |node| {
             Some(match plan[node] {
                 Renewal::Extend(number) => Call::Extend { reads, value, ttl, number },
                 Renewal::Rejoin => Call::Rejoin { reads, value, ttl, token },
             })
         });
+        self.look_around(client);
+        if asked == 0 {
+            self.question_closed(index, Stage::Renewal(number));
+        }
+    }
+
+    /// A lease goes on with the members of the generation that its client knows by now.
+    fn move_lease(&mut self, index: usize) {
+        let generation = self.clients[self.rounds[index].client].generation;
+        let Some(lease) = &mut self.rounds[index].lease else { return };
+        let mut numbers = (0..).zip(self.members.numbers(generation));
+        if numbers.all(|(node, number)| lease.holdings.is(node, number)) {
+            return;
+        }
+        self.counts.add(fact::MOVED);
+        if self.rules.replaced_frozen {
+            lease.holdings.move_to(self.members.numbers(generation));
+        }
+    }
+
+    /// Whether what the server at this place says counts for the lease, being the one of that generation.
+    fn is_counted(&self, index: usize, node: usize, generation: usize) -> bool {
+        let number = self.members.number(generation, node);
+        self.rounds[index].lease.as_ref().is_some_and(|lease| lease.holdings.is(node, number))
     }
 
     /// A node's answer to a renewal.
@@ -59,6 +86,10 @@ impl World<'_> {
             return;
         };
         let (plan, observed, until) = (burst.plan[node], burst.observed, self.deadline(burst.sent));
+        // Of a server that was replaced meanwhile it is of no account.
+        if !self.is_counted(index, node, burst.generation) {
+            return;
+        }
         let answer = match (plan, said) {
             (Renewal::Extend(_), Some(Said::Done(true))) => Renewed::Extended,
             (Renewal::Extend(_), Some(Said::Done(false))) => Renewed::Denied,
@@ -152,6 +183,9 @@ impl World<'_> {
 
     /// A node has granted when the vote was won already.
     pub(super) fn join_late(&mut self, index: usize, node: usize, number: u64) {
+        if !self.is_counted(index, node, self.rounds[index].generation) {
+            return;
+        }
         self.counts.add(fact::LATE_JOIN);
         let round = &self.rounds[index];
         let (reads, value, token) = (round.reads, round.value, round.token);
@@ -176,29 +210,35 @@ impl World<'_> {
         let until = self.deadline(round.sent[node]);
         let Some(Ok(Ballot::Granted(number))) = round.ballots[node] else { return };
         let number = if is_renumbered { round.token } else { number };
-        if let Some(lease) = &mut self.rounds[index].lease {
+        let is_counted = self.is_counted(index, node, round.generation);
+        if let Some(lease) = self.rounds[index].lease.as_mut().filter(|_| is_counted) {
             lease.holdings.grant_late(node, number, until);
         }
     }
 
     pub(super) fn refused_late(&mut self, index: usize, node: usize) {
-        if let Some(lease) = &mut self.rounds[index].lease {
+        let is_counted = self.is_counted(index, node, self.rounds[index].generation);
+        if let Some(lease) = self.rounds[index].lease.as_mut().filter(|_| is_counted) {
             lease.holdings.refuse(node);
         }
     }
 
     pub(super) fn downgrade(&mut self, index: usize) {
-        let nodes = self.weather.nodes;
-        let (sent, now) = (self.local(self.rounds[index].client), self.now());
-        let round = &mut self.rounds[index];
+        let (nodes, client) = (self.weather.nodes, self.rounds[index].client);
+        let (sent, now) = (self.local(client), self.now());
+        let round = &self.rounds[index];
         let (value, token) = (round.value, round.token);
-        let Some(lease) = round.lease.as_mut().filter(|lease| !lease.is_released) else { return };
+        let Some(lease) = round.lease.as_ref().filter(|lease| !lease.is_released) else { return };
         let Some(observed) = lease.validity.observe() else { return self.release(index) };
+        self.move_lease(index);
+        let unknown = self.clients[client].strangers;
+        let Some(lease) = &mut self.rounds[index].lease else { return };
         // Whoever asks for it has given its right to write back with that.
         self.grants.became_reader(lease.grant);
         let plan = lease.holdings.hand_over();
         let mut votes = Votes::new(nodes);
-        let counted: Vec<bool> = (0..nodes).map(|node| lease.holdings.counts(node)).collect();
+        let counted: Vec<bool> =
+            (0..nodes).map(|node| lease.holdings.counts(node) && unknown & (1 << node) == 0).collect();
         for node in (0..nodes).filter(|node| !counted[*node]) {
             votes.record(node, Voice::Refused);
         }
@@ -228,6 +268,8 @@ impl World<'_> {
         }
         let voice = match said {
             Some(Said::Done(true)) => Voice::Granted,
+            // Another server has answered.
+            Some(Said::Ballot(_)) => Voice::Unknown,
             Some(_) => Voice::Refused,
             None => Voice::Unknown,
         };
@@ -277,7 +319,11 @@ impl World<'_> {
 
     pub(super) fn release(&mut self, index: usize) {
         let client = self.rounds[index].client;
-        let Some(lease) = self.rounds[index].lease.as_mut().filter(|lease| !lease.is_released) else { return };
+        if self.rounds[index].lease.as_ref().is_none_or(|lease| lease.is_released) {
+            return;
+        }
+        self.move_lease(index);
+        let Some(lease) = &mut self.rounds[index].lease else { return };
         lease.is_released = true;
         let holdings = &lease.holdings;
         let undoing: [Undoing; 5] = std::array::from_fn(|node| match node {

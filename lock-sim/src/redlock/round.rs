@@ -28,6 +28,8 @@ pub(super) struct Round {
     pub(super) client: usize,
     pub(super) value: Value,
     pub(super) reads: bool,
+    /// The generation of the members that are asked for their votes.
+    pub(super) generation: usize,
     /// In true time.
     pub(super) began: Time,
     pub(super) phase: Phase,
@@ -75,6 +77,8 @@ pub(super) struct Burst {
     /// The same in true time.
     pub(super) at: Time,
     pub(super) extended: usize,
+    /// The generation of the members that were asked.
+    pub(super) generation: usize,
 }
 
 /// A downgrade under way.
@@ -97,6 +101,7 @@ impl Round {
             client,
             value,
             reads,
+            generation: 0,
             began,
             phase: Phase::Voting,
             sent: [never; 5],

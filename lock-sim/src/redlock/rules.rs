@@ -29,6 +29,17 @@ pub(super) struct Rules {
     pub(super) straggler: bool,
     /// Validity ends before a release is sent.
     pub(super) end_before_release: bool,
+    /// A new server gives no vote for the longest ttl.
+    pub(super) newcomer_quarantine: bool,
+    /// It is made a member when a majority knows of it.
+    pub(super) newcomer_after_majority: bool,
+    /// What a server has kept that was replaced counts for no longer than the lease was valid by then.
+    pub(super) replaced_frozen: bool,
+    /// A server answers to clients of its own generation only.
+    pub(super) generation: bool,
+    /// It does not forget with the newest of its data of which generation it is. Servers have to be made to do so: by
+    /// themselves they forget the stamp with the rest.
+    pub(super) stamp_kept: bool,
 }
 
 impl Rules {
@@ -45,6 +56,11 @@ impl Rules {
         joined_proven: true,
         straggler: true,
         end_before_release: true,
+        newcomer_quarantine: true,
+        newcomer_after_majority: true,
+        replaced_frozen: true,
+        generation: true,
+        stamp_kept: true,
     };
 
     /// All rules but the safeguard at that place.
@@ -78,6 +94,11 @@ impl Rules {
             "intent" => &mut checks.intent,
             "clock-floor" => &mut checks.clock_floor,
             "end-before-release" => &mut rules.end_before_release,
+            "newcomer-quarantine" => &mut rules.newcomer_quarantine,
+            "newcomer-after-majority" => &mut rules.newcomer_after_majority,
+            "replaced-frozen" => &mut rules.replaced_frozen,
+            "generation" => &mut rules.generation,
+            "stamp-kept" => &mut rules.stamp_kept,
             other => unreachable!("{other} is no safeguard of this machine"),
         };
         *rule = false;
@@ -128,6 +149,27 @@ pub(super) const SAFEGUARDS: &[Safeguard] = &[
         1_000_000,
     ),
     safeguard("end-before-release", "The holder's validity ends before its release is sent.", 10_000),
+    safeguard(
+        "newcomer-quarantine",
+        "A server that takes the place of a member gives no vote for the longest ttl.",
+        1_000_000,
+    ),
+    safeguard(
+        "newcomer-after-majority",
+        "It is made a member, and its time begins, when a majority of those that stay was told.",
+        1_000_000,
+    ),
+    safeguard(
+        "replaced-frozen",
+        "What a replaced member kept counts for no longer than the lease was valid when it moved.",
+        1_000_000,
+    ),
+    safeguard("generation", "A server answers to clients of its own generation of the members only.", 1_000_000),
+    safeguard(
+        "stamp-kept",
+        "A server that loses the newest of its data does not go back to a generation before the one that it was told of.",
+        1_000_000,
+    ),
 ];
 
 #[cfg(test)]

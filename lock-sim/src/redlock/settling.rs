@@ -27,6 +27,7 @@ impl World<'_> {
     pub(super) fn settle(&mut self, index: usize) {
         let nodes = self.weather.nodes;
         let now = self.now();
+        let unknown = self.clients[self.rounds[index].client].strangers;
         let round = &mut self.rounds[index];
         round.phase = Phase::Settling;
         round.settling_since = now;
@@ -48,7 +49,7 @@ impl World<'_> {
         for node in 0..nodes {
             if settlement.exact.contains(&node) {
                 round.confirmations.record(node, Voice::Granted);
-            } else if !settlement.behind.iter().any(|answer| answer.node == node) {
+            } else if unknown & (1 << node) != 0 || !settlement.behind.iter().any(|answer| answer.node == node) {
                 // Only nodes that granted can confirm.
                 round.confirmations.record(node, Voice::Refused);
             }
@@ -58,6 +59,9 @@ impl World<'_> {
             let number = settlement.behind.iter().find(|answer| answer.node == node)?.number;
             Some(Call::Renumber { reads: false, value, number, token })
         });
+        if self.rounds[index].confirmations.verdict() == Verdict::Impossible {
+            self.lost(index, Some(Defeat::Contested));
+        }
     }
 
     /// An answer to a write-back, or to a reader's proposal.
@@ -117,10 +121,13 @@ impl World<'_> {
         round.proposals += 1;
         let (value, stage) = (round.value, Stage::Settle(round.proposals));
         self.counts.add(fact::RENUMBERED);
-        self.ask_all(index, stage, |node| {
+        let asked = self.ask_all(index, stage, |node| {
             let number = behind.iter().find(|answer| answer.node == node)?.number;
             Some(Call::Renumber { reads: true, value, number, token: proposal })
         });
+        if asked == 0 {
+            self.lost(index, Some(Defeat::Contested));
+        }
     }
 
     /// What a request that was sent then is worth.
@@ -146,7 +153,7 @@ impl World<'_> {
         let nodes = self.weather.nodes;
         let round = &self.rounds[index];
         let (client, reads, token) = (round.client, round.reads, round.token);
-        let mut holdings = Holdings::new((1..).take(nodes));
+        let mut holdings = Holdings::new(self.members.numbers(round.generation));
         let mut deadlines = [None; 5];
         for answer in &round.answers {
             let counted = if self.rules.from_sending { round.sent } else { round.received };
@@ -250,13 +257,21 @@ impl World<'_> {
         }
         let checks = self.rules.checks;
         let end = |server: &super::world::Server, ms: u64| server.clock.when(ms.saturating_add(1).saturating_mul(MS));
-        let keeps = |server: &&super::world::Server| {
+        let keeps = |server: &super::world::Server| {
             let keeps = server.node.keeps(value).is_some_and(|ms| end(server, ms) >= until);
             let silent = server.node.is_silent_until(server.boot).filter(|_| checks.quarantine);
             keeps || silent.is_some_and(|ms| ms == u64::MAX || end(server, ms) >= until)
         };
-        let keeping = self.servers.iter().filter(keeps).count();
-        if keeping < majority(self.weather.nodes) {
+        // Of no generation may a majority grant to somebody else before that. A server may yet be told of a later one, so it
+        // may grant in all from that on of which it knows. Whoever becomes a member later is silent for long enough.
+        let grants = |generation: usize| {
+            let may_grant = |server: &usize| {
+                let server = &self.servers[*server];
+                server.told <= generation && !keeps(server)
+            };
+            self.members.servers(generation).filter(may_grant).count() >= majority(self.weather.nodes)
+        };
+        if (0..=self.members.last()).any(grants) {
             self.violate(
                 "T",
                 format!("client {} takes its grant for valid for longer than a majority keeps it", round.client),

@@ -1,10 +1,13 @@
 //! The world of a schedule: nodes, clients, what is on its way between them, and what goes wrong.
 
 use lock_core::{BootInstant, Clock};
+use lock_redlock::scripts::Ballot;
 
 use super::{
     client::Client,
+    faults::Loses,
     grants::Grants,
+    members::Members,
     node::{Call, Node, Said, TOMBSTONE},
     round::Round,
     rules::Rules,
@@ -41,6 +44,9 @@ pub(super) mod fact {
     pub(crate) const TOO_LATE: usize = 22;
     pub(crate) const DELETED: usize = 23;
     pub(crate) const PASSED_BY: usize = 24;
+    pub(crate) const REPLACED: usize = 25;
+    pub(crate) const MOVED: usize = 26;
+    pub(crate) const STRANGER: usize = 27;
 
     const fn fault(name: &'static str) -> Fact {
         Fact { name, sort: Sort::Fault }
@@ -76,6 +82,9 @@ pub(super) mod fact {
         situation("a vote won too late"),
         fault("a lock deleted on a node by somebody"),
         situation("a node that granted late by a number above the token"),
+        situation("a server made a member in the place of another"),
+        situation("a lease moved to another generation of the members"),
+        situation("a vote or renewal of another generation refused"),
     ];
 }
 
@@ -104,24 +113,34 @@ pub(super) enum Alarm {
     Stop,
 }
 
+/// What happens. `Replace`: an operator has a member replaced, or completes that. `Mark`: a server is told of a generation by a
+/// client or, `by` nobody, by the operator's tool, and is made a member of it if this `enlists`. `Identify`: a client looks
+/// which server is which.
 #[derive(Debug)]
 pub(super) enum Event {
-    Request { client: u8, node: u8, boot: u32, round: u16, stage: Stage, call: Call, is_answered: bool },
-    Answer { client: u8, node: u8, round: u16, stage: Stage, said: Option<Said> },
+    Request { to: To, round: u16, stage: Stage, call: Call, is_answered: bool },
+    Answer { client: u8, node: u8, generation: u8, round: u16, stage: Stage, said: Option<Said> },
     News { client: u8 },
     Alarm { client: u8, round: u16, alarm: Alarm },
     Fault,
     Restart { node: u8, loses: Loses },
     Pause,
+    Replace,
+    Mark { server: u8, generation: u8, by: Option<u8>, enlists: bool },
+    Marked { server: u8, generation: u8, by: Option<u8> },
+    Identify { client: u8 },
 }
 
-/// What a restart costs.
+/// By whom a request comes, and to whom.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Loses {
-    Nothing,
-    /// All since its last snapshot.
-    Newest,
-    Everything,
+pub(super) struct To {
+    client: u8,
+    /// The place, and which server is there in this generation.
+    node: u8,
+    generation: u8,
+    server: u8,
+    /// The process to which it is connected.
+    boot: u32,
 }
 
 pub(super) struct Server {
@@ -130,7 +149,9 @@ pub(super) struct Server {
     pub(super) is_up: bool,
     /// Which process it is.
     pub(super) boot: u32,
-    snapshot: Node,
+    pub(super) snapshot: (Node, usize),
+    /// The generation of its stamp.
+    pub(super) told: usize,
     pub(super) has_failed: bool,
 }
 
@@ -144,10 +165,11 @@ pub(super) struct World<'t> {
     pub(super) clients: Vec<Client>,
     pub(super) rounds: Vec<Round>,
     pub(super) grants: Grants,
+    pub(super) members: Members,
     pub(super) violation: Option<Violation>,
     pub(super) counts: Counts,
     steps: u64,
-    is_calm: bool,
+    pub(super) is_calm: bool,
     /// Whether a proxy keeps the clients' connections while a server restarts.
     is_proxied: bool,
 }
@@ -166,12 +188,19 @@ impl<'t> World<'t> {
             let clock =
                 LocalClock::new(EPOCH.saturating_add_signed(offset), chance.signed(-weather.drift, weather.drift));
             let node = Node::marked(boot, weather.max_ttl);
-            Server { snapshot: node.clone(), node, clock, is_up: true, boot, has_failed: false }
+            Server { snapshot: (node.clone(), 0), node, clock, is_up: true, boot, told: 0, has_failed: false }
         };
-        let servers =
+        let mut servers: Vec<Server> =
             (0..weather.nodes).map(|node| server(&mut chance, 100 * (u32::try_from(node).unwrap_or(0) + 1))).collect();
         // One more than compete: it looks in the end whether the lock can be had.
         let clients = (0..=weather.clients).map(|client| Client::new(client, &weather, &mut chance)).collect();
+        let members = Members::new(weather.nodes, Members::are_replaced(seed, weather.kind));
+        for newcomer in 0..members.newcomers() {
+            let mut server = server(&mut chance, 1_000 * (u32::try_from(newcomer).unwrap_or(0) + 1));
+            server.node.forget(true);
+            server.save();
+            servers.push(server);
+        }
         Self {
             agenda: Agenda::default(),
             chance,
@@ -182,6 +211,7 @@ impl<'t> World<'t> {
             clients,
             rounds: Vec::with_capacity(32),
             grants: Grants::default(),
+            members,
             violation: None,
             counts: Counts::default(),
             steps: 0,
@@ -226,6 +256,9 @@ impl<'t> World<'t> {
             let at = self.chance.below(end);
             self.agenda.at(at, Event::Fault);
         }
+        if self.members.may_change() {
+            self.plan_replacements();
+        }
         if self.weather.stops {
             for _ in 0..self.chance.between(1, 3) {
                 let at = self.chance.below(end);
@@ -249,14 +282,18 @@ impl<'t> World<'t> {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Request { client, node, boot, round, stage, call, is_answered } => {
-                let server = &self.servers[usize::from(node)];
+            Event::Request { to, round, stage, call, is_answered } => {
+                let server = &self.servers[usize::from(to.server)];
                 // A restart breaks every connection, unless a proxy keeps the clients'.
-                if server.is_up && (server.boot == boot || self.is_proxied) {
-                    self.serve(client, node, round, stage, &call, is_answered);
+                if server.is_up && (server.boot == to.boot || self.is_proxied) {
+                    self.serve(to, round, stage, &call, is_answered);
                 }
             }
-            Event::Answer { client, .. } | Event::News { client } | Event::Alarm { client, .. } => {
+            Event::Answer { client, .. }
+            | Event::News { client }
+            | Event::Alarm { client, .. }
+            | Event::Identify { client }
+            | Event::Marked { by: Some(client), .. } => {
                 let it = &self.clients[usize::from(client)];
                 if it.is_dead {
                     return;
@@ -267,10 +304,15 @@ impl<'t> World<'t> {
                 }
                 Clock::simulate(BootInstant::from_nanos(it.clock.at(self.now())));
                 match event {
-                    Event::Answer { node, round, stage, said, .. } => {
+                    Event::Answer { client, node, generation, round, stage, said } => {
+                        if matches!(said, Some(Said::Ballot(Ballot::Stranger(_)))) {
+                            self.met_a_stranger(client.into(), node.into(), generation.into());
+                        }
                         self.answered(round.into(), node.into(), stage, said);
                     }
                     Event::News { client } => self.heard_news(client.into()),
+                    Event::Identify { client } => self.identify(client.into()),
+                    Event::Marked { server, generation, by } => self.marked(server.into(), generation.into(), by),
                     Event::Alarm { client, round, alarm } => self.rang(client.into(), round.into(), alarm),
                     _ => {}
                 }
@@ -278,21 +320,31 @@ impl<'t> World<'t> {
             Event::Fault => self.fault(),
             Event::Restart { node, loses } => self.restart(node.into(), loses),
             Event::Pause => self.pause(),
+            Event::Replace => self.replace(),
+            Event::Mark { server, generation, by, enlists } => self.mark(server, generation, by, enlists),
+            Event::Marked { server, generation, by: None } => self.marked(server.into(), generation.into(), None),
         }
     }
 
-    fn serve(&mut self, client: u8, node: u8, round: u16, stage: Stage, call: &Call, is_answered: bool) {
+    fn serve(&mut self, to: To, round: u16, stage: Stage, call: &Call, is_answered: bool) {
+        let To { client, node, generation, server, .. } = to;
         let now = self.now();
-        let server = &mut self.servers[usize::from(node)];
+        let is_stranger = self.is_stranger(to, call);
+        let server = &mut self.servers[usize::from(server)];
         let at = server.clock.at(now) / 1_000;
         let is_marked = server.node.is_marked();
-        let said = server.node.take(at, server.boot, call, self.rules.checks);
+        let said = if is_stranger {
+            server.node.woken = 0;
+            Said::Ballot(Ballot::Stranger(server.told.to_string()))
+        } else {
+            server.node.take(at, server.boot, call, self.rules.checks)
+        };
         let woken = server.node.woken;
-        if !is_marked {
+        if !is_marked && !self.members.may_change() {
             // Its client finds out what the server is; where a majority has lost its data, the operator does.
             server.node.enlist(at, server.boot, self.weather.max_ttl, self.rules.checks);
         }
-        self.note_served(node, client, call, &said);
+        self.note_served(to.server, client, call, &said);
         self.count_said(&said);
         for waiter in 0..self.clients.len() {
             if woken & (1 << waiter) != 0 {
@@ -309,11 +361,22 @@ impl<'t> World<'t> {
         }
         let delay = self.delay();
         let at = self.clients[usize::from(client)].answers[usize::from(node)].arrival(now, delay);
-        self.agenda.at(at, Event::Answer { client, node, round, stage, said: Some(said) });
+        self.agenda.at(at, Event::Answer { client, node, generation, round, stage, said: Some(said) });
+    }
+
+    /// Whether the server has the stamp of another generation than the client, and so answers to nothing that counts.
+    fn is_stranger(&mut self, to: To, call: &Call) -> bool {
+        let stamp = self.servers[usize::from(to.server)].stamp();
+        let is_stranger = self.rules.generation
+            && !matches!(call, Call::Undo { .. })
+            && stamp.is_some_and(|stamp| stamp != usize::from(to.generation));
+        if is_stranger {
+            self.counts.add(fact::STRANGER);
+        }
+        is_stranger
     }
 
     fn count_said(&mut self, said: &Said) {
-        use lock_redlock::scripts::Ballot;
         match said {
             Said::Ballot(Ballot::Quarantined(_)) => self.counts.add(fact::QUARANTINED),
             Said::Ballot(Ballot::Undone) => self.counts.add(fact::UNDONE),
@@ -326,17 +389,20 @@ impl<'t> World<'t> {
         let client = self.rounds[round].client;
         let now = self.now();
         let (wire, stray) = (self.weather.wire, self.weather.stray_per_mille);
-        let server = &self.servers[node];
-        let (number, round) = (u8::try_from(node).unwrap_or(0), u16::try_from(round).unwrap_or(0));
-        let from = u8::try_from(client).unwrap_or(0);
+        let generation = self.clients[client].generation;
+        let server = self.members.server(generation, node);
+        let round = u16::try_from(round).unwrap_or(0);
+        let [from, number, generation, place] =
+            [client, node, generation, server].map(|number| u8::try_from(number).unwrap_or(0));
+        let server = &self.servers[server];
         if !server.is_up && !matches!(stage, Stage::Undo(_)) && self.chance.one_in(2) {
             let delay = self.delay();
-            self.agenda.after(delay, Event::Answer { client: from, node: number, round, stage, said: None });
+            self.agenda
+                .after(delay, Event::Answer { client: from, node: number, generation, round, stage, said: None });
             return;
         }
-        let boot = server.boot;
-        let request =
-            |is_answered| Event::Request { client: from, node: number, boot, round, stage, call, is_answered };
+        let to = To { client: from, node: number, generation, server: place, boot: server.boot };
+        let request = |is_answered| Event::Request { to, round, stage, call, is_answered };
         if !self.is_calm && self.chance.per_mille(wire.lost_per_mille) {
             return self.counts.add(fact::LOST);
         }
@@ -356,118 +422,8 @@ impl<'t> World<'t> {
         }
     }
 
-    fn delay(&mut self) -> Time {
+    pub(super) fn delay(&mut self) -> Time {
         if self.is_calm { self.chance.between(100_000, MS) } else { self.weather.wire.delay(&mut self.chance) }
-    }
-
-    fn fault(&mut self) {
-        // A minority of the nodes fails.
-        let node = self.chance.place(self.weather.nodes / 2);
-        self.servers[node].has_failed = true;
-        if self.weather.kind == Kind::Jumps {
-            let by = self.chance.signed(0, i64::try_from(self.weather.ttl()).unwrap_or(0) * 2);
-            self.counts.add(fact::JUMP);
-            self.servers[node].clock.jump(self.agenda.now(), by);
-            return self.note("world", |_| format!("the clock of node {node} jumps by {} ms", by / 1_000_000));
-        }
-        if matches!(self.weather.kind, Kind::Deletions | Kind::Resent) {
-            return self.meddle();
-        }
-        if self.weather.kind == Kind::Evictions {
-            self.counts.add(fact::COUNTER);
-            self.servers[node].node.forget_counter();
-            return self.note("world", |_| format!("node {node} loses its counter"));
-        }
-        match self.chance.below(10) {
-            0 => self.servers[node].snapshot = self.servers[node].node.clone(),
-            1..3 => {
-                self.counts.add(fact::FORGOT);
-                self.servers[node].node.forget(true);
-                self.note("world", |_| format!("node {node} is flushed"));
-            }
-            _ if self.servers[node].is_up => {
-                let loses = match self.chance.below(3) {
-                    0 => Loses::Nothing,
-                    1 => Loses::Newest,
-                    _ => Loses::Everything,
-                };
-                self.servers[node].is_up = false;
-                if self.chance.one_in(2) {
-                    self.servers[node].snapshot = self.servers[node].node.clone();
-                }
-                self.note("world", |_| format!("node {node} stops"));
-                let most = if self.chance.one_in(4) { self.weather.ttl() } else { 30 * MS };
-                let down = self.chance.below(most);
-                // In the end it is back, or it stays away.
-                if self.now() + down < self.weather.end || self.chance.one_in(2) {
-                    let node = u8::try_from(node).unwrap_or(0);
-                    self.agenda.after(down, Event::Restart { node, loses });
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A client whose clock was fast was granted by some nodes.
-    fn raise_counters(&mut self) {
-        let number = wall(10 * SECOND, 0);
-        for server in &mut self.servers {
-            if self.chance.one_in(2) {
-                server.node.raise_counter(number);
-            }
-        }
-    }
-
-    /// Somebody deletes the lock on a node or on all of them, or a counter is ahead, as votes for other attempts leave it.
-    fn meddle(&mut self) {
-        let node = self.chance.place(self.weather.nodes);
-        if self.weather.kind == Kind::Deletions && self.chance.one_in(2) {
-            let ahead = self.chance.below(SECOND / 1_000);
-            self.servers[node].node.raise_counter(wall(self.agenda.now(), 0) + ahead);
-            return;
-        }
-        self.counts.add(fact::DELETED);
-        let all = self.chance.one_in(2);
-        for (_, server) in self.servers.iter_mut().enumerate().filter(|(other, _)| all || *other == node) {
-            server.node.end_all();
-            server.has_failed = true;
-        }
-        self.note("world", |_| format!("somebody deletes the lock on node {node}, on all others: {all}"));
-    }
-
-    fn restart(&mut self, node: usize, loses: Loses) {
-        let server = &mut self.servers[node];
-        server.boot += 1;
-        server.is_up = true;
-        let listeners = server.node.listeners;
-        match loses {
-            Loses::Nothing => {}
-            Loses::Newest => server.node = server.snapshot.clone(),
-            Loses::Everything => server.node.forget(true),
-        }
-        server.node.listeners = listeners;
-        self.counts.add(fact::RESTART);
-        if !matches!(loses, Loses::Nothing) {
-            self.counts.add(fact::FORGOT);
-        }
-        self.note("world", |_| format!("node {node} starts again and has lost: {loses:?}"));
-    }
-
-    fn pause(&mut self) {
-        let client = self.chance.place(self.weather.clients);
-        if self.chance.one_in(6) {
-            self.counts.add(fact::DEATH);
-            self.grants.died(client, self.now());
-            self.clients[client].is_dead = true;
-            for server in &mut self.servers {
-                server.node.listeners &= !(1 << client);
-            }
-            return self.note("world", |_| format!("client {client} dies"));
-        }
-        self.counts.add(fact::PAUSE);
-        let length = self.chance.below(2 * self.weather.ttl());
-        self.clients[client].stopped_until = self.now() + length;
-        self.note("world", |_| format!("client {client} stops for {} ms", length / MS));
     }
 
     /// When all have given up what they had, and nobody was kept from doing so, nothing is left; not only after a ttl.
@@ -477,8 +433,13 @@ impl<'t> World<'t> {
             return;
         }
         let now = self.now();
-        let left = |server: &Server| !server.has_failed && server.node.is_held(server.clock.at(now) / MS);
-        if let Some(node) = self.servers.iter().position(left) {
+        // What a server has that was replaced is left to its end.
+        let left = |server: &usize| {
+            let server = &self.servers[*server];
+            !server.has_failed && server.node.is_held(server.clock.at(now) / MS)
+        };
+        let node = self.members.servers(self.members.last()).find(left);
+        if let Some(node) = node {
             self.violate("O", format!("node {node} still keeps the lock for somebody when all have given it back"));
         }
     }
@@ -488,6 +449,7 @@ impl<'t> World<'t> {
         let client = self.weather.clients;
         let pause = (self.weather.max_ttl + self.weather.ttl_ms()) * MS * 11 / 10;
         self.clients[client].is_probe = true;
+        self.complete_replacements();
         let at = self.now() + pause;
         self.weather.end = Time::MAX;
         self.alarm_at(client, 0, at, Alarm::Begin(0));
