@@ -274,6 +274,10 @@ pub(crate) struct LabWorker {
     /// The socket of the store.
     #[arg(long)]
     pub(crate) store: PathBuf,
+
+    /// Have a client that cannot connect say why and try again, until the end.
+    #[arg(long)]
+    pub(crate) insists: bool,
 }
 
 /// Strike real servers with faults under load, check what the locks promise, and write a report.

@@ -61,6 +61,7 @@ pub(crate) async fn worker(url: Option<&str>, options: &LabWorker) -> Result<u8,
         write_every: options.write_every,
         wait: options.wait,
         store: options.store.clone(),
+        insists: options.insists,
     };
     worker.run().await?;
     Ok(0)

@@ -6,7 +6,8 @@
 //! * **L** a holder that lost knows it;
 //! * **T** validity is never overstated against what the servers hold;
 //! * **P** the lock goes on;
-//! * **O** nothing is left behind on a server.
+//! * **O** nothing is left behind on a server;
+//! * **D** a client whose settings disagree with those of the servers is refused, and granted nothing.
 //!
 //! A run says something only when it had real traffic before the fault, and when what the fault must lead to did show.
 
@@ -19,6 +20,7 @@ mod losing;
 mod made_up;
 mod overlap;
 mod progress;
+mod strangers;
 mod truth;
 mod updates;
 mod verdict;
@@ -34,6 +36,7 @@ pub use self::{
     fencing::Fencing,
     losing::{Loser, Losing},
     progress::{Progress, TakeOver},
+    strangers::{Refusals, Strangers},
     truth::{Quorum, Truthfulness},
     updates::{Counted, Updates},
     verdict::{Chance, Verdict},
@@ -103,6 +106,8 @@ pub struct Expected {
     pub left: Chance,
     /// How long what a dead process or a fault has left stays, at most (O).
     pub lingers: Duration,
+    /// The clients that must be refused (D); `None` where all agree.
+    pub strangers: Option<Strangers>,
 }
 
 impl Default for Expected {
@@ -125,6 +130,7 @@ impl Default for Expected {
             clocks_apart: Duration::ZERO,
             left: Chance::Never,
             lingers: Duration::ZERO,
+            strangers: None,
         }
     }
 }
@@ -152,6 +158,8 @@ pub struct Findings {
     pub progress: Progress,
     /// O; `None` when the servers were not looked at after the processes had ended.
     pub emptying: Option<Emptying>,
+    /// D; `None` when all clients agreed with the servers.
+    pub refusals: Option<Refusals>,
     /// Every hold, for the picture.
     pub spans: Vec<Span>,
 }
@@ -168,6 +176,7 @@ impl Findings {
         ];
         all.extend(self.truthfulness.as_ref().map(|truth| ('T', &truth.verdict)));
         all.extend(self.emptying.as_ref().map(|emptying| ('O', &emptying.verdict)));
+        all.extend(self.refusals.as_ref().map(|refusals| ('D', &refusals.verdict)));
         all
     }
 
@@ -275,6 +284,7 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
             .map(|quorum| truth::truthfulness(samples, &holds, quorum, expected.overstated, tame)),
         progress: progress::progress(history, [of(Lock::Busy), of(Lock::Kept)], at, bounds, unsteady),
         emptying: emptying::emptying(history, samples, lingering, tame),
+        refusals: expected.strangers.map(|strangers| strangers::refusals(history, strangers, tame)),
         spans: lists.iter().flatten().map(|hold| span(hold, at)).collect(),
     }
 }

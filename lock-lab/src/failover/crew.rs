@@ -28,6 +28,8 @@ pub struct CrewOptions {
     pub program: PathBuf,
     /// The processes, by what is different about each.
     pub members: Vec<MemberOptions>,
+    /// Those that come later, by [`Crew::admit_strangers`], and whose settings disagree with those of the servers.
+    pub strangers: Vec<MemberOptions>,
     /// For how long a client holds the busy lock.
     pub hold: Duration,
     /// The time between two writes under one hold.
@@ -60,6 +62,7 @@ impl CrewOptions {
         Self {
             program: program.into(),
             members: vec![member; processes],
+            strangers: Vec::new(),
             hold: Duration::from_millis(2),
             write_every: Duration::from_millis(10),
             wait: Duration::from_secs(2),
@@ -70,6 +73,7 @@ impl CrewOptions {
 /// Running worker processes and the store that they write to. Dropped, they are killed.
 #[derive(Debug)]
 pub struct Crew {
+    options: CrewOptions,
     members: Vec<Member>,
     record: Arc<Record>,
     /// Those that read what the processes report.
@@ -96,31 +100,51 @@ impl Crew {
         let dir = servers::directory()?;
         let record = Arc::new(Record::default());
         let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record))?;
-        let program =
+        let mut options = options.clone();
+        options.program =
             std::path::absolute(&options.program).map_err(|error| LabError::io("finding the program", error))?;
-        let mut crew = Self { members: Vec::new(), record, readers: JoinSet::new(), sink, dir };
-        for (process, member) in options.members.iter().enumerate() {
-            let worker = Worker {
-                url: member.url.clone(),
-                process,
-                clients: member.clients,
-                careless: member.careless,
-                hold: options.hold,
-                write_every: options.write_every,
-                wait: options.wait,
-                store: crew.sink.path().to_owned(),
-            };
-            let (member, output) = Member::start(&program, &worker, member, crew.dir.path())?;
-            crew.readers.spawn(member::read(process, output, Arc::clone(&crew.record)));
-            crew.members.push(member);
+        let mut crew = Self { options, members: Vec::new(), record, readers: JoinSet::new(), sink, dir };
+        for member in crew.options.members.clone() {
+            crew.launch(&member, false)?;
         }
-        let all = options.members.len();
+        let all = crew.members.len();
         let ready = |history: &History| {
             let ready = history.events.iter().filter(|event| matches!(event.what, What::Ready { .. })).count();
             (ready == all).then_some(())
         };
         crew.wait_for("every worker is connected", START_LIMIT, ready).await?;
         Ok(crew)
+    }
+
+    /// Starts the processes whose settings disagree with those of the servers. They get the next numbers; whether they are
+    /// refused is for the checker to say.
+    ///
+    /// # Errors
+    /// [`LabError::Io`] when one cannot be started.
+    pub fn admit_strangers(&mut self) -> Result<(), LabError> {
+        for member in std::mem::take(&mut self.options.strangers) {
+            self.launch(&member, true)?;
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, member: &MemberOptions, insists: bool) -> Result<(), LabError> {
+        let process = self.members.len();
+        let worker = Worker {
+            url: member.url.clone(),
+            process,
+            clients: member.clients,
+            careless: member.careless,
+            hold: self.options.hold,
+            write_every: self.options.write_every,
+            wait: self.options.wait,
+            store: self.sink.path().to_owned(),
+            insists,
+        };
+        let (member, output) = Member::start(&self.options.program, &worker, member, self.dir.path())?;
+        self.readers.spawn(member::read(process, output, Arc::clone(&self.record)));
+        self.members.push(member);
+        Ok(())
     }
 
     /// How many processes there are, dead ones included.

@@ -71,6 +71,13 @@ pub enum What {
         /// Its wall clock, in microseconds since 1970.
         wall_micros: u64,
     },
+    /// A client could not connect. Not about an attempt.
+    NotConnected {
+        /// Why.
+        error: String,
+        /// Whether its settings were refused; else the servers could not be asked.
+        refused: bool,
+    },
     /// The acquisition begins: stamped before the call.
     Asked,
     /// The lock is held.
@@ -388,6 +395,7 @@ mod tests {
             What::Unknown { error: "line\nbreak".into() },
             What::Wrote { token, checked: true, fenced: false, went_back: true },
             What::Withdrawn,
+            What::NotConnected { error: "not a member".into(), refused: true },
             What::FirstInvalid { last_valid: None },
             What::FirstInvalid { last_valid: Some(at) },
         ] {

@@ -4,6 +4,7 @@
 
 mod connections;
 mod holder;
+mod members;
 mod pauses;
 mod promise;
 mod rolling;
@@ -16,7 +17,7 @@ use std::{fmt, str::FromStr};
 use self::scenario::Scenario;
 pub use self::{
     promise::Promise,
-    scenario::{Act, Awaited, Blow, Disturbance, Place, Step, Who},
+    scenario::{Act, Awaited, Blow, Disagreement, Disturbance, Place, Step, Who},
 };
 use super::arrangement::Arrangement;
 
@@ -78,6 +79,12 @@ faults! {
     PartitionHolderServersRestarted = together::CUT_OFF_AND_RESTARTED,
     /// One of five servers killed and another one frozen.
     ServerKilledAnotherFrozen = together::KILLED_AND_FROZEN,
+    /// SIGKILL of one member, and another server in its place.
+    MemberReplaced = members::REPLACED,
+    /// Another server in the place of one of the members of a grant that only a bare majority gave.
+    MemberReplacedMinimalQuorum = members::REPLACED_MINIMAL_QUORUM,
+    /// Clients with another list of servers, or other limits.
+    ClientsDisagree = members::DISAGREE,
     /// Everything takes longer, for everybody.
     Delay = connections::DELAY,
     /// Nothing passes between the holder and all servers.
@@ -196,7 +203,7 @@ mod tests {
     fn each_fault_does_something_wherever_it_applies() {
         for fault in Fault::ALL {
             for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
-                let does = |step: &Step| matches!(step, Step::Process(..) | Step::Server(..) | Step::Network(_));
+                let does = |step: &Step| !matches!(step, Step::Until(_) | Step::Rest(_));
                 assert!(fault.steps(on).iter().any(does), "{fault} {on}");
             }
         }
@@ -210,6 +217,19 @@ mod tests {
                 assert!(steps.contains(&Step::Server(Act::Kill, Place::Number(server))), "{on}: {server}");
                 assert!(steps.contains(&Step::Until(Awaited::TakesPart(server))), "{on}: {server}");
             }
+        }
+    }
+
+    #[test]
+    fn only_where_the_servers_have_members_one_is_replaced_and_clients_can_disagree() {
+        for fault in [Fault::MemberReplaced, Fault::MemberReplacedMinimalQuorum, Fault::ClientsDisagree] {
+            for on in Arrangement::ALL {
+                assert_eq!(fault.applies_to(on), on.is_redlock(), "{fault} {on}");
+            }
+        }
+        let comes = |fault: &Fault| fault.steps(Arrangement::Redlock3).contains(&Step::Strangers);
+        for fault in Fault::ALL {
+            assert_eq!(comes(&fault), !fault.scenario().strangers.is_empty(), "{fault}");
         }
     }
 

@@ -11,11 +11,16 @@ use std::{path::PathBuf, time::Duration};
 use lock_core::LockName;
 use lock_redis::keys::Keys;
 
-use self::strike::Struck;
-use self::{links::Links, servers::Servers};
+use self::{links::Links, observer::Places, servers::Servers, strike::Struck};
 pub use self::{links::Side, observer::Observer};
-use super::{arrangement::Arrangement, fault::Fault};
-use crate::{LabError, servers::ZooKeeper};
+use super::{
+    arrangement::Arrangement,
+    fault::{Disagreement, Fault},
+};
+use crate::{
+    LabError,
+    servers::{Redis, ZooKeeper},
+};
 
 /// What the keys of locks begin with by default.
 const PREFIX: &str = "lock";
@@ -33,6 +38,9 @@ pub struct Scene {
     fault: Fault,
     name: LockName,
     servers: Servers,
+    places: Places,
+    /// Running servers that are no members: one that was replaced, or never was any.
+    beside: Vec<Redis>,
     links: Links,
     /// Whom the fault will strike, where that had to be found out before.
     chosen: Option<usize>,
@@ -60,7 +68,14 @@ impl Scene {
         if let Some(address) = links.address() {
             servers.serve_at(address).await?;
         }
-        Ok(Self { arrangement, fault, name, servers, links, chosen: None, struck: Vec::new() })
+        let places = Places::new(servers.ports());
+        let mut beside = Vec::new();
+        if fault.scenario().strangers.contains(&Disagreement::Servers) {
+            let server = Redis::start().await?;
+            places.put_beside(server.port());
+            beside.push(server);
+        }
+        Ok(Self { arrangement, fault, name, servers, places, beside, links, chosen: None, struck: Vec::new() })
     }
 
     /// Which arrangement it is.
@@ -100,6 +115,30 @@ impl Scene {
         }
     }
 
+    /// The URL of a process whose settings disagree so with those of the servers, which it reaches without a proxy: a client
+    /// knows a server that is no member by its address, where the others have those that an operator gave them.
+    ///
+    /// # Errors
+    /// [`LabError::Run`] where nobody can disagree so.
+    pub fn strange_url(&self, disagreement: Disagreement, lease: Duration) -> Result<String, LabError> {
+        if !self.arrangement.is_redlock() {
+            return Err(LabError::run("only members of a Redlock deployment have settings to disagree with"));
+        }
+        let mut ports = self.servers.ports();
+        let other = match disagreement {
+            Disagreement::Servers => {
+                let nobody = || LabError::run("no server runs beside those of the deployment");
+                let beside = self.beside.first().ok_or_else(nobody)?;
+                let last = ports.len() - 1;
+                ports[last] = beside.port();
+                String::new()
+            }
+            Disagreement::MaxTtl => format!("&max_ttl={}ms", lease.as_millis() * 2),
+        };
+        let hosts: Vec<String> = ports.into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        Ok(format!("redlock://{}/?ttl={}ms{other}", hosts.join(","), lease.as_millis()))
+    }
+
     /// The network namespace in which the processes of that side are to run; `None` for that of this program.
     #[must_use]
     pub fn namespace(&self, side: Side) -> Option<PathBuf> {
@@ -118,7 +157,7 @@ impl Scene {
     /// What looks at the servers themselves, past the proxies. It can be used from other tasks, while a fault strikes.
     #[must_use]
     pub fn observer(&self) -> Observer {
-        Observer::new(self.arrangement, self.name.clone(), &self.servers.ports())
+        Observer::new(self.arrangement, self.name.clone(), self.places.clone())
     }
 
     /// Waits until all servers run and do what they are for, with what they need to bear a fault. After a fault, it has

@@ -26,7 +26,7 @@ use std::{
 };
 
 use lock::Locks;
-use lock_core::{Clock, clock::wall_micros};
+use lock_core::{Clock, Error, clock::wall_micros};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -60,6 +60,8 @@ pub struct Worker {
     pub wait: Duration,
     /// The socket of the store.
     pub store: PathBuf,
+    /// Whether a client that cannot connect says why and tries again, until the end. Else the process ends with the error.
+    pub insists: bool,
 }
 
 /// An order to a worker process.
@@ -114,6 +116,8 @@ struct Wanted {
     quit: bool,
 }
 
+/// How often a client tries to connect that insists.
+const INSIST_EVERY: Duration = Duration::from_millis(100);
 /// How long a connection may take to close in the end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -130,19 +134,32 @@ impl Worker {
         let looks = Looks::start(Arc::clone(&reports))?;
         let mut orders = orders()?;
         let wanted = watch::Sender::new(Wanted::default());
-        let mut clients = Vec::new();
-        for number in 0..=self.clients {
-            let locks = Locks::connect(&self.url).await.map_err(LabError::lock("connecting"))?;
-            let store = Store::connect(&self.store).await?;
-            let is_careless = number < self.careless;
-            let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
-            clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
-        }
-        reports.event(of_process(self.process), What::Ready { wall_micros: wall_micros() });
-
         let mut running = JoinSet::new();
-        for client in clients {
-            running.spawn(client.run());
+        if self.insists {
+            for number in 0..=self.clients {
+                let store = Store::connect(&self.store).await?;
+                let (worker, reports, looks) = (self.clone(), Arc::clone(&reports), Arc::clone(&looks));
+                let wanted = wanted.subscribe();
+                running.spawn(async move {
+                    let Some(locks) = worker.insist(number, &reports, wanted.clone()).await else { return Ok(None) };
+                    let is_careless = number < worker.careless;
+                    let client = Client::new(&worker, number, is_careless, locks, store, reports, looks, wanted);
+                    client.run().await.map(Some)
+                });
+            }
+        } else {
+            let mut clients = Vec::new();
+            for number in 0..=self.clients {
+                let locks = Locks::connect(&self.url).await.map_err(LabError::lock("connecting"))?;
+                let store = Store::connect(&self.store).await?;
+                let is_careless = number < self.careless;
+                let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
+                clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
+            }
+            reports.event(of_process(self.process), What::Ready { wall_micros: wall_micros() });
+            for client in clients {
+                running.spawn(async move { client.run().await.map(Some) });
+            }
         }
         loop {
             match orders.recv().await {
@@ -159,7 +176,8 @@ impl Worker {
         let mut closing = JoinSet::new();
         while let Some(done) = running.join_next().await {
             match LabError::joined(done)? {
-                Ok(locks) => {
+                Ok(None) => {}
+                Ok(Some(locks)) => {
                     let (reports, whose) = (Arc::clone(&reports), of_process(self.process));
                     closing.spawn(async move { close(&locks, &reports, whose).await });
                 }
@@ -168,6 +186,27 @@ impl Worker {
         }
         closing.join_all().await;
         failed
+    }
+
+    /// Tries to connect until it can, and says each time why it cannot; `None` when it is to quit.
+    async fn insist(&self, client: usize, reports: &Reports, mut wanted: watch::Receiver<Wanted>) -> Option<Locks> {
+        let whose = Attempt { client, ..of_process(self.process) };
+        let clock = Clock::boot();
+        loop {
+            let error = tokio::select! {
+                connected = Locks::connect(&self.url) => match connected {
+                    Ok(locks) => return Some(locks),
+                    Err(error) => error,
+                },
+                _ = wanted.wait_for(|wanted| wanted.quit) => return None,
+            };
+            let refused = matches!(error, Error::Config { .. });
+            reports.event(whose, What::NotConnected { error: error.to_string(), refused });
+            let quits = wanted.wait_for(|wanted| wanted.quit);
+            if clock.timeout(INSIST_EVERY, quits).await.is_some() {
+                return None;
+            }
+        }
     }
 }
 

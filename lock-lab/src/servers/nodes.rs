@@ -10,11 +10,15 @@ use crate::LabError;
 pub(crate) const RUN: &str = "redlock:run";
 /// What lives on a node for as long as it gives no vote.
 pub(crate) const QUARANTINE: &str = "redlock:quarantine";
+/// What stands for every process of a node that never forgets.
+pub(crate) const ANY: &str = "any";
 
 /// Several Redis servers that know nothing of each other: the nodes of Redlock.
 #[derive(Debug)]
 pub struct RedisNodes {
     nodes: Vec<Redis>,
+    /// How each was started.
+    options: RedisOptions,
     /// The settings of their deployment.
     settings: Vec<(String, String)>,
 }
@@ -56,10 +60,29 @@ impl RedisNodes {
     }
 
     async fn mark(&self, options: InitOptions) -> Result<(), LabError> {
-        let settings: Vec<_> = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let config = self.config(&settings).map_err(LabError::lock("marking the nodes"))?;
+        let config = self.own_config().map_err(LabError::lock("marking the nodes"))?;
         lock_redlock::init(&config, options).await.map_err(LabError::lock("marking the nodes"))?;
         Ok(())
+    }
+
+    /// Starts a new, empty server and has it made a member in the place of node `index`, as an operator does. It has that
+    /// number from then on; the one that it replaces is given back as it is, dead or alive.
+    ///
+    /// # Errors
+    /// As those of [`Redis::start`]; [`LabError::Lock`] when the deployment does not take it.
+    pub async fn replace(&mut self, index: usize) -> Result<Redis, LabError> {
+        let new = Redis::start_as_told(self.options).await?;
+        let config = self.own_config().map_err(LabError::lock("replacing a node"))?;
+        let [old_port, new_port] = [self.nodes[index].port(), new.port()];
+        let replaced = lock_redlock::replace(&config, ("127.0.0.1", old_port), ("127.0.0.1", new_port)).await;
+        replaced.map_err(LabError::lock("replacing a node"))?;
+        Ok(std::mem::replace(&mut self.nodes[index], new))
+    }
+
+    /// What an operator connects with.
+    fn own_config(&self) -> Result<Config, lock_core::Error> {
+        let settings: Vec<_> = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        self.config(&settings)
     }
 
     /// What a client connects with, with these settings.
@@ -86,7 +109,7 @@ impl RedisNodes {
         for _ in 0..count {
             nodes.push(Redis::start_as_told(options).await?);
         }
-        Ok(Self { nodes, settings: Vec::new() })
+        Ok(Self { nodes, options, settings: Vec::new() })
     }
 
     /// Their URL for `Locks::connect`.
@@ -114,8 +137,8 @@ impl RedisNodes {
         &mut self.nodes
     }
 
-    /// Waits until node `index`, which was restarted without its data, votes again: a client has found it, and its
-    /// quarantine is over.
+    /// Waits until node `index`, which was restarted without its data or has become a member, votes: the deployment knows it,
+    /// and its quarantine is over.
     ///
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen; [`LabError::Control`] when it does not answer.
@@ -126,6 +149,7 @@ impl RedisNodes {
             let run_id = node.info("server").await?.remove("run_id");
             let (member, left): (Option<String>, i64) =
                 (node.ask("GET", &[RUN]).await?, node.ask("PTTL", &[QUARANTINE]).await?);
+            let run_id = if member.as_deref() == Some(ANY) { member.clone() } else { run_id };
             if member.is_some() && member == run_id && left < 0 {
                 return Ok(());
             }

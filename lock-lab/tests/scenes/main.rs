@@ -2,6 +2,7 @@
 
 mod connections;
 mod ensembles;
+mod members;
 mod network;
 mod nodes;
 mod primaries;

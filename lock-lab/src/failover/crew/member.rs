@@ -66,6 +66,7 @@ impl Member {
         let mut child = command
             .args(["--url", &worker.url, "lab-worker"])
             .args(arguments(worker))
+            .args(worker.insists.then_some("--insists"))
             .arg("--store")
             .arg(&worker.store)
             .envs(clock.as_ref().map(WallClock::environment).unwrap_or_default())

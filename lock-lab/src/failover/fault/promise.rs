@@ -116,6 +116,15 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_members_and_clients_that_disagree_make_no_second_holder() {
+        for fault in [Fault::MemberReplaced, Fault::MemberReplacedMinimalQuorum, Fault::ClientsDisagree] {
+            for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
+                assert!(fault.expects(on).is_safe() && fault.stays_within_a_minority(on), "{fault} {on}");
+            }
+        }
+    }
+
+    #[test]
     fn quarantines_and_disks_keep_a_lock_from_a_second_holder_when_every_server_restarts() {
         for on in Arrangement::ALL.into_iter().filter(|on| on.voters() > 1) {
             assert!(Fault::RollingRestart.expects(on).is_safe() && Fault::RollingRestart.stays_within_a_minority(on));

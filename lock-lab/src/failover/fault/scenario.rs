@@ -45,6 +45,8 @@ pub(crate) struct Scenario {
     pub(crate) own_clocks: bool,
     /// For how long the load goes on after the fault.
     pub(crate) afterwards: Duration,
+    /// In what the processes disagree with the servers that come by [`Step::Strangers`]: one for each of these.
+    pub(crate) strangers: &'static [Disagreement],
 }
 
 impl Scenario {
@@ -67,6 +69,7 @@ impl Scenario {
         clock_ahead: Duration::ZERO,
         own_clocks: false,
         afterwards: Duration::from_millis(1_500),
+        strangers: &[],
     };
 }
 
@@ -79,6 +82,8 @@ pub enum Step {
     Server(Act, Place),
     /// Something is done to the connections.
     Network(Disturbance),
+    /// Processes come whose settings disagree with those of the servers.
+    Strangers,
     /// Nothing is done until this is so.
     Until(Awaited),
     /// Nothing is done for so long.
@@ -117,6 +122,15 @@ pub enum Blow {
     Rest,
 }
 
+/// In what the settings of a process disagree with those of the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disagreement {
+    /// A running server that is no member is in its list, in the place of the last one that is.
+    Servers,
+    /// It has another limit of leases.
+    MaxTtl,
+}
+
 /// What is done to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
@@ -128,6 +142,9 @@ pub enum Act {
     Restart,
     /// SIGKILL, and at once started again with nothing.
     RestartEmpty,
+    /// A new, empty server is made a member in its place, and has its number from then on. It goes on as it is, dead or
+    /// alive, and is none of the servers any more.
+    Replace,
     /// SIGSTOP; SIGCONT when the fault is healed, unless a step does so before.
     Freeze,
     /// SIGCONT.
@@ -210,6 +227,8 @@ pub(crate) struct Shows {
     pub(crate) loss: bool,
     /// An update that was lost at the store without a fence.
     pub(crate) lost_update: bool,
+    /// Promised: the busy lock is never without a grant for longer than after a holder's death.
+    pub(crate) goes_on: bool,
     /// A time of about a lease in which nobody is granted the busy lock: the servers keep it closed.
     pub(crate) closed: bool,
     /// Packets that a kernel sent again.
@@ -226,6 +245,7 @@ impl Shows {
         stale_write: false,
         loss: false,
         lost_update: false,
+        goes_on: false,
         closed: false,
         retransmission: false,
         lock_survives: false,

@@ -88,8 +88,22 @@ pub struct Figures {
     /// looked at.
     #[serde(default)]
     pub empty_after_ms: Option<f64>,
+    /// How many clients whose settings disagree were refused, and how often (D); `None` when all agreed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strangers: Option<Turned>,
     /// What happened when.
     pub timeline: Timeline,
+}
+
+/// How clients were turned away whose settings disagree with those of the servers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turned {
+    /// Of how many clients.
+    pub of: usize,
+    /// How many were refused.
+    pub clients: usize,
+    /// How often.
+    pub times: usize,
 }
 
 /// What follows from one run, from the best to the worst.
@@ -165,6 +179,11 @@ impl Figures {
             take_over_ms: findings.progress.take_overs.iter().filter_map(|over| over.next_grant_ms).next(),
             left: findings.emptying.as_ref().map(|emptying| emptying.left.clone()),
             empty_after_ms: findings.emptying.as_ref().and_then(|emptying| emptying.empty_after_ms),
+            strangers: findings.refusals.as_ref().map(|refusals| Turned {
+                of: refusals.clients,
+                clients: refusals.refused,
+                times: refusals.times,
+            }),
             timeline,
         }
     }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::seen::Scenery;
 pub use self::{
-    figures::{Figures, Run, Verdict},
+    figures::{Figures, Run, Turned, Verdict},
     timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline},
 };
 use crate::{

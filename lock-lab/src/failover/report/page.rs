@@ -5,7 +5,7 @@ use std::fmt::Write;
 use maud::{Markup, PreEscaped, html};
 
 use super::{
-    Figures, Report, Run, Verdict,
+    Figures, Report, Run, Turned, Verdict,
     picture::{self, draw, millis},
     table::{Pair, table},
 };
@@ -172,6 +172,10 @@ fn beside(figures: &Figures) -> String {
     }
     if let Some(segments) = figures.retransmitted {
         text.push_str(&format!("; the kernel sent {segments} segments again"));
+    }
+    if let Some(turned) = figures.strangers {
+        let Turned { of, clients, times } = turned;
+        text.push_str(&format!("; {clients} of {of} clients that disagree were refused, {times} times in all"));
     }
     for (count, what) in [
         (figures.refused, "late writes refused by the fence"),

@@ -32,7 +32,10 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
         quorum: Some(quorum),
         crash_bound,
         // A quarantine begins when the first client has found the node again.
-        gap_bound: if shows.closed { Some(lease * 2) } else { crash_bound },
+        gap_bound: match shows.closed {
+            true => Some(lease * 2),
+            false => (shows.crash_bound || shows.goes_on).then(|| self::crash_bound(on, lease)),
+        },
         survives: shows.lock_survives.then(|| lease / 8),
         closed: shows.closed.then(|| lease * 9 / 10),
         retransmission: shows.retransmission,

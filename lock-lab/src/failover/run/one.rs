@@ -14,10 +14,10 @@ use crate::{
     LabError,
     failover::{
         arrangement::Arrangement,
-        check::{Moments, check},
-        crew::{Crew, CrewOptions},
+        check::{Expected, Moments, Strangers, check},
+        crew::{Crew, CrewOptions, MemberOptions},
         events::{Lock, now},
-        fault::Fault,
+        fault::{Fault, scenario::Scenario},
         matrix::Pair,
         report::{Figures, Scenery, Timeline, Verdict},
         scene::{Scene, Side},
@@ -86,7 +86,7 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     let lease = lease(pair);
     let mut scene = Scene::start(pair.on, pair.fault, kept()?, lease).await?;
     let version = scene.version().await?;
-    let mut crew = Crew::start(&crew(program, &scene, lease)).await?;
+    let mut crew = Crew::start(&crew(program, &scene, lease)?).await?;
     crew.wait_for_traffic(scenario.load.traffic, LIMIT).await?;
     let observer = scene.observer();
     let quorum = observer.quorum();
@@ -101,7 +101,7 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     let moments = Moments { fault: struck.at, end: now() };
     let seen = watch.finish().await?;
     let mut history = crew.finish(END).await?;
-    let expected = expected(pair, lease, quorum);
+    let expected = Expected { strangers: strangers(scenario), ..expected(pair, lease, quorum) };
     history.aftermath = Some(aftermath::look(&observer, &history, struck.whole, expected.lingers).await);
     (history.stood_still, history.retransmitted) = (seen.stood_still, scene.retransmitted()?);
 
@@ -114,13 +114,23 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     Ok(Seen { version, figures, verdict: Verdict::of(&findings, pair.fault.expects(pair.on).reason()) })
 }
 
+/// The processes that disagree: they come after all others, and each has a keeper, too.
+fn strangers(scenario: &Scenario) -> Option<Strangers> {
+    let processes = scenario.strangers.len();
+    (processes > 0).then_some(Strangers { first: PROCESSES, clients: processes * (CLIENTS + 1) })
+}
+
 fn kept() -> Result<LockName, LabError> {
     LockName::new(Lock::Kept.name()).map_err(LabError::lock("naming the kept lock"))
 }
 
-fn crew(program: &Path, scene: &Scene, lease: Duration) -> CrewOptions {
+fn crew(program: &Path, scene: &Scene, lease: Duration) -> Result<CrewOptions, LabError> {
     let mut options = CrewOptions::new(program, &scene.url(Side::Others, lease), PROCESSES, CLIENTS);
     let scenario = scene.fault().scenario();
+    for disagreement in scenario.strangers {
+        let stranger = MemberOptions { url: scene.strange_url(*disagreement, lease)?, ..options.members[NEXT].clone() };
+        options.strangers.push(stranger);
+    }
     options.hold = scenario.load.hold;
     options.write_every = options.write_every.max(scenario.load.update);
     let victim = &mut options.members[VICTIM];
@@ -133,5 +143,5 @@ fn crew(program: &Path, scene: &Scene, lease: Duration) -> CrewOptions {
     if scenario.load.is_careless {
         options.members.iter_mut().for_each(|member| member.careless = member.clients + 1);
     }
-    options
+    Ok(options)
 }

@@ -55,6 +55,7 @@ pub(super) async fn play(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &
             Step::Until(Awaited::Served) => player.served(scene).await?,
             Step::Until(Awaited::Lasted) => clock.sleep(lasts.saturating_sub(now().saturating_since(player.at))).await,
             Step::Rest(time) => clock.sleep(*time).await,
+            Step::Strangers => crew.admit_strangers()?,
             Step::Server(..) | Step::Network(_) | Step::Until(Awaited::TakesPart(_)) => scene.step(*step).await?,
         }
     }
@@ -122,10 +123,11 @@ fn mark(step: Step) -> Option<String> {
         _ => "servers".into(),
     };
     match step {
-        Step::Server(act @ (Act::Kill | Act::Restart | Act::Freeze), place) => {
+        Step::Server(act @ (Act::Kill | Act::Restart | Act::Replace | Act::Freeze), place) => {
             let what = match act {
                 Act::Kill => "killed",
                 Act::Freeze => "frozen",
+                Act::Replace => "replaced",
                 _ => "restarted",
             };
             Some(format!("{} {what}", at(place)))

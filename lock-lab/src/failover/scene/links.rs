@@ -1,6 +1,6 @@
 //! Proxies in front of every server, in two sets: so that one process can be cut off and the others not.
 
-use std::{net::Ipv4Addr, path::PathBuf};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
 
 use crate::{LabError, failover::fault::scenario::Network, network::Cable, proxy::Proxy};
 
@@ -26,6 +26,9 @@ pub(super) struct Links {
     /// What the victim comes by instead of its proxies, where it has a network of its own.
     cable: Option<Cable>,
     targets: Vec<u16>,
+    /// Servers that have come to the place of another, by that place. Clients learn their addresses from the servers, which
+    /// say one to both sides: they are reached without a proxy.
+    newcomers: BTreeMap<usize, u16>,
 }
 
 impl Links {
@@ -36,12 +39,24 @@ impl Links {
             Network::Namespaces => Some(Cable::lay().await?),
         };
         let (victim, others) = (set(targets, tell).await?, set(targets, tell).await?);
-        Ok(Self { victim, others, cable, targets: targets.to_vec() })
+        Ok(Self { victim, others, cable, targets: targets.to_vec(), newcomers: BTreeMap::new() })
     }
 
     /// Where else than on loopback the servers have to be reached.
     pub(super) fn address(&self) -> Option<Ipv4Addr> {
         self.cable.as_ref().map(Cable::address)
+    }
+
+    /// Another server has come to that place, at this port. The proxies go on leading to the one that it has replaced, as
+    /// the addresses of a server that has gone do.
+    pub(super) fn replaced(&mut self, server: usize, port: u16) -> Result<(), LabError> {
+        if self.cable.is_some() {
+            return Err(LabError::run(
+                "a server can be replaced only where all clients come over the loopback interface",
+            ));
+        }
+        self.newcomers.insert(server, port);
+        Ok(())
     }
 
     pub(super) fn of(&self, side: Side) -> &[Proxy] {
@@ -62,7 +77,11 @@ impl Links {
             Some(cable) if side == Side::Victim => {
                 self.targets[servers].iter().map(|port| format!("{}:{port}", cable.address())).collect()
             }
-            _ => self.of(side)[servers].iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect(),
+            _ => {
+                let proxies = self.of(side).iter().map(Proxy::port).enumerate().skip(servers.start);
+                let port = |(server, proxy)| self.newcomers.get(&server).copied().unwrap_or(proxy);
+                proxies.map(port).map(|port| format!("127.0.0.1:{port}")).collect()
+            }
         };
         hosts.join(",")
     }

@@ -1,11 +1,14 @@
 //! Looks at the servers themselves, past the proxies, while a fault strikes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Clock, LockName};
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, aio::MultiplexedConnection};
-use tokio::sync::Mutex;
 
 use super::{PREFIX, SENTINEL_NODES, truth};
 use crate::{
@@ -29,7 +32,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub struct Observer {
     arrangement: Arrangement,
     name: LockName,
-    servers: Arc<Vec<Server>>,
+    places: Places,
+    /// By their ports.
+    servers: Arc<Mutex<BTreeMap<u16, Arc<Server>>>>,
     ensemble: truth::Ensemble,
 }
 
@@ -37,14 +42,53 @@ pub struct Observer {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) port: u16,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: tokio::sync::Mutex<Option<MultiplexedConnection>>,
+}
+
+/// Which servers there are, which may change while they are looked at. Clones tell the same.
+#[derive(Debug, Clone)]
+pub(super) struct Places(Arc<Mutex<Ports>>);
+
+#[derive(Debug)]
+struct Ports {
+    /// In the order of their numbers.
+    numbered: Vec<u16>,
+    /// Of running servers that have no say, but may have nothing of the locks in the end either.
+    beside: Vec<u16>,
+}
+
+impl Places {
+    pub(super) fn new(numbered: Vec<u16>) -> Self {
+        Self(Arc::new(Mutex::new(Ports { numbered, beside: Vec::new() })))
+    }
+
+    /// Another server has come to the place of that number.
+    pub(super) fn put(&self, server: usize, port: u16) {
+        self.ports().numbered[server] = port;
+    }
+
+    /// A running server has no say, or none any more.
+    pub(super) fn put_beside(&self, port: u16) {
+        self.ports().beside.push(port);
+    }
+
+    pub(super) fn numbered(&self) -> Vec<u16> {
+        self.ports().numbered.clone()
+    }
+
+    fn beside(&self) -> Vec<u16> {
+        self.ports().beside.clone()
+    }
+
+    fn ports(&self) -> MutexGuard<'_, Ports> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Observer {
-    pub(super) fn new(arrangement: Arrangement, name: LockName, ports: &[u16]) -> Self {
-        let server = |port: &u16| Server { port: *port, connection: Mutex::default() };
-        let servers = Arc::new(ports.iter().map(server).collect());
-        Self { arrangement, name, servers, ensemble: truth::Ensemble::new(ports) }
+    pub(super) fn new(arrangement: Arrangement, name: LockName, places: Places) -> Self {
+        let ensemble = truth::Ensemble::new(&places.numbered());
+        Self { arrangement, name, places, servers: Arc::default(), ensemble }
     }
 
     /// On how many of how many servers a holder has to be.
@@ -60,8 +104,10 @@ impl Observer {
         if self.arrangement.is_zookeeper() {
             return self.ensemble.look(lock, round).await.into_iter().collect();
         }
-        let closes = self.arrangement.has_quarantine();
-        let looks = self.data_servers().iter().map(|server| truth::look(server, PREFIX, lock, round, closes));
+        // A new member is kept from voting also where those that restart are not.
+        let closes = self.arrangement.is_redlock();
+        let servers = self.data_servers();
+        let looks = servers.iter().map(|server| truth::look(server, PREFIX, lock, round, closes));
         futures::future::join_all(looks).await.into_iter().flatten().collect()
     }
 
@@ -82,10 +128,11 @@ impl Observer {
 
     /// What is left on the servers of Redis, and which of them do not say.
     async fn keys_left(&self) -> (Vec<String>, Vec<String>) {
-        let looks = self.data_servers().iter().map(|server| truth::residue(server, PREFIX));
-        let answers = futures::future::join_all(looks).await;
+        let mut servers = self.data_servers();
+        servers.extend(self.places.beside().into_iter().map(|port| self.server(port)));
+        let answers = futures::future::join_all(servers.iter().map(|server| truth::residue(server, PREFIX))).await;
         let (mut left, mut silent, mut primaries) = (Vec::new(), Vec::new(), 0);
-        for (server, answer) in self.data_servers().iter().zip(answers) {
+        for (server, answer) in servers.iter().zip(answers) {
             match answer {
                 Some(truth::Keys::Left(keys)) => {
                     primaries += 1;
@@ -111,7 +158,8 @@ impl Observer {
         let clock = Clock::boot();
         let began = clock.now();
         // Each by itself: one that is frozen must not hold up the news of the others.
-        let mut serving: FuturesUnordered<_> = self.data_servers().iter().map(|server| self.serving(server)).collect();
+        let servers = self.data_servers();
+        let mut serving: FuturesUnordered<_> = servers.iter().map(|server| self.serving(server)).collect();
         let enough = async {
             for _ in 0..self.quorum().needed {
                 serving.next().await;
@@ -144,11 +192,18 @@ impl Observer {
     }
 
     /// Those that keep locks.
-    fn data_servers(&self) -> &[Server] {
-        match self.arrangement {
-            Arrangement::Sentinel | Arrangement::SentinelMinReplicas => &self.servers[..SENTINEL_NODES],
-            _ => &self.servers,
+    fn data_servers(&self) -> Vec<Arc<Server>> {
+        let mut ports = self.places.numbered();
+        if matches!(self.arrangement, Arrangement::Sentinel | Arrangement::SentinelMinReplicas) {
+            ports.truncate(SENTINEL_NODES);
         }
+        ports.into_iter().map(|port| self.server(port)).collect()
+    }
+
+    fn server(&self, port: u16) -> Arc<Server> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Server { port, connection: tokio::sync::Mutex::default() });
+        Arc::clone(servers.entry(port).or_insert_with(new))
     }
 }
 

@@ -138,16 +138,20 @@ impl Servers {
         }
     }
 
-    /// Waits until server `index`, which was started again, takes part in decisions as all others do: it follows its
-    /// leader or primary, or gives votes.
-    pub(super) async fn wait_until_it_takes_part(
-        &mut self,
-        arrangement: Arrangement,
-        index: usize,
-    ) -> Result<(), LabError> {
+    /// Waits until server `index`, which was started again or is a new one, takes part in decisions as all others do: it
+    /// follows its leader or primary, or gives votes.
+    pub(super) async fn wait_until_it_takes_part(&mut self, index: usize) -> Result<(), LabError> {
         match self {
-            Self::Redlock(nodes) if arrangement.has_quarantine() => nodes.wait_until_it_votes(index).await,
+            Self::Redlock(nodes) => nodes.wait_until_it_votes(index).await,
             _ => self.wait_until_ready().await,
+        }
+    }
+
+    /// Has a new, empty server take the place of server `index`, as an operator does, and gives the one of before back.
+    pub(super) async fn replace(&mut self, index: usize) -> Result<Redis, LabError> {
+        match self {
+            Self::Redlock(nodes) => nodes.replace(index).await,
+            _ => Err(LabError::run("only a member of a Redlock deployment can be replaced by another server")),
         }
     }
 

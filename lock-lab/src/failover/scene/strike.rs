@@ -77,10 +77,8 @@ impl Scene {
                 Ok(())
             }
             Step::Network(disturbance) => self.disturb(disturbance).await,
-            Step::Until(Awaited::TakesPart(server)) => {
-                self.servers.wait_until_it_takes_part(self.arrangement, server).await
-            }
-            Step::Process(..) | Step::Until(_) | Step::Rest(_) => Ok(()),
+            Step::Until(Awaited::TakesPart(server)) => self.servers.wait_until_it_takes_part(server).await,
+            Step::Process(..) | Step::Strangers | Step::Until(_) | Step::Rest(_) => Ok(()),
         }
     }
 
@@ -159,6 +157,7 @@ impl Scene {
             }
             Act::Restart => self.servers.restart_at_once(server).await?,
             Act::RestartEmpty => self.servers.restart_empty(server).await?,
+            Act::Replace => self.replace(server).await?,
             Act::Freeze => {
                 self.servers.stop(server)?;
                 self.struck.push((server, Struck::Frozen));
@@ -176,6 +175,20 @@ impl Scene {
                 let Servers::ZooKeeper(ensemble) = &self.servers else { return Ok(()) };
                 ensemble.end_session(truth::holder_session(&ensemble.ports(), &self.name).await?).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Another server has that place from then on, for whoever looks at the servers, too.
+    async fn replace(&mut self, server: usize) -> Result<(), LabError> {
+        let old = self.servers.replace(server).await?;
+        let port = self.servers.ports()[server];
+        self.links.replaced(server, port)?;
+        self.places.put(server, port);
+        self.struck.retain(|(struck, _)| *struck != server);
+        if old.pid().is_some() {
+            self.places.put_beside(old.port());
+            self.beside.push(old);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use crate::{
     LabError,
     failover::events::{Kept, Lock, Truth, now},
     residue::{self, RedisKeys},
-    servers::nodes::{QUARANTINE, RUN},
+    servers::nodes::{ANY, QUARANTINE, RUN},
 };
 
 /// Where the locks are by default.
@@ -37,8 +37,9 @@ type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
 /// What a node of Redlock says of itself, which process of it the deployment knows, and the milliseconds of its quarantine.
 type Standing = (String, Option<String>, i64);
 
-/// Asks one server of Redis; `None` when it does not answer or its word does not count. Where nodes have quarantines, one
-/// that the deployment does not know yet counts as closed for ever: the first vote that it is asked for begins one.
+/// Asks one server of Redis; `None` when it does not answer or its word does not count. Where nodes have quarantines, if only
+/// new ones, one that the deployment does not know yet counts as closed for ever: the first vote that it is asked for begins
+/// one.
 pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64, has_quarantine: bool) -> Option<Truth> {
     let keys = lock_redis::keys::Keys::new(prefix, &LockName::new(lock.name()).ok()?);
     let mut question = redis::pipe();
@@ -69,7 +70,7 @@ pub(super) async fn look(server: &Server, prefix: &str, lock: Lock, round: u64, 
     });
     let closed_nanos = standing.and_then(|(info, member, quarantine)| {
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
-        if member.as_deref() == run_id { nanos(quarantine) } else { Some(u64::MAX) }
+        if member.as_deref() == run_id || member.as_deref() == Some(ANY) { nanos(quarantine) } else { Some(u64::MAX) }
     });
     let server = format!("127.0.0.1:{}", server.port);
     Some(Truth { lock, round, server, asked, answered, held, closed_nanos })
