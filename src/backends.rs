@@ -111,13 +111,13 @@ pub(crate) async fn initialize(settings: Settings, options: lock_redlock::InitOp
     lock_redlock::init(&redlock(settings)?, options).await
 }
 
-/// Puts the server `new` in the place of the member `old`; returns for how long it gives no vote.
+/// Puts the server `new` in the place of the member `old`.
 #[cfg(feature = "redlock")]
 pub(crate) async fn replace(
     settings: Settings,
     old: (String, Option<u16>),
     new: (String, Option<u16>),
-) -> Result<Duration, Error> {
+) -> Result<lock_redlock::Replaced, Error> {
     let [old, new] = [&old, &new].map(|(host, port)| (host.as_str(), port.unwrap_or(lock_redlock::Config::PORT)));
     lock_redlock::replace(&redlock(settings)?, old, new).await
 }

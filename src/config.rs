@@ -164,9 +164,6 @@ impl Config {
     /// Clients that are connected go on with it and keep what they hold; `old` need not answer. Called again with the same
     /// servers, it completes what was begun.
     ///
-    /// Returns for how long the new server gives no vote. Until then a failure of another one may stop grants that would
-    /// not have before.
-    ///
     /// # Errors
     /// [`Error::Config`] for another backend, when `old` is no member or `new` is one or belongs to another deployment;
     /// [`Error::Unavailable`] when `new` does not answer, or too few of the other members vote.
@@ -174,7 +171,7 @@ impl Config {
     /// # Cancel safety
     /// When the future is dropped, some servers may know of the change and others not; calling it again completes it.
     #[cfg(feature = "redlock")]
-    pub async fn replace(self, old: &str, new: &str) -> Result<std::time::Duration, Error> {
+    pub async fn replace(self, old: &str, new: &str) -> Result<crate::Replaced, Error> {
         let mut settings = self.settings;
         era(&mut settings)?;
         let old = address::host(&settings.scheme, old)?;

@@ -120,7 +120,7 @@ pub use crate::{
     config::{Config, LOCK_CONFIG, LOCK_URL},
 };
 #[cfg(feature = "redlock")]
-pub use lock_redlock::InitOptions;
+pub use lock_redlock::{InitOptions, Replaced};
 
 /// A connection to a lock service, chosen by configuration. All its operations are those of [`lock_core::Locks`]; clones
 /// share the connection.

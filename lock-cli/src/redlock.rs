@@ -27,13 +27,16 @@ pub(crate) async fn init(config: Config, no_holders: bool, reset: bool) -> Resul
 
 /// Puts another server in the place of a member, and says what holds until it votes.
 pub(crate) async fn replace(config: Config, old: &str, new: &str) -> Result<(), Failure> {
-    let wait = config.replace(old, new).await?;
+    let replaced = config.replace(old, new).await?;
     say(format_args!("{new} has the place of {old}: give clients that start from now on the new list"));
-    if !wait.is_zero() {
+    if !replaced.no_vote_for.is_zero() {
         say(format_args!(
             "for {} {new} gives no vote, because leases may stand of which it knows nothing: so long no other member may fail",
-            format_duration(wait)
+            format_duration(replaced.no_vote_for)
         ));
+    }
+    if !replaced.old_was_told {
+        say(format_args!("{old} could not be told: stop it for good, or empty it before it comes back"));
     }
     Ok(())
 }

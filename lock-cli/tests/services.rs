@@ -185,6 +185,7 @@ async fn new_redlock_nodes_are_marked_by_a_command() {
     let replaced = output(&url, &["redlock", "replace", &hosts[2], &new_host]).await;
     assert_eq!(replaced.status, Some(0), "{replaced:?}");
     assert!(replaced.stderr.contains("gives no vote") && replaced.stderr.contains(&new_host), "{replaced:?}");
+    assert!(replaced.stderr.contains("could not be told"), "{replaced:?}");
     assert_eq!(output(&url, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));
     let list = format!("redlock://{},{},{new_host}", hosts[0], hosts[1]);
     assert_eq!(output(&list, &["run", "a", "--no-wait", "--", "true"]).await.status, Some(0));

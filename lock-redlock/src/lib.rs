@@ -80,5 +80,5 @@ pub use crate::{
     backend::Redlock,
     config::Config,
     init::{InitOptions, init},
-    replace::replace,
+    replace::{Replaced, replace},
 };

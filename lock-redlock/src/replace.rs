@@ -23,12 +23,21 @@ use crate::{
     scripts::{advance, enlist},
 };
 
+/// What came of a change of members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replaced {
+    /// For how long the new server gives no vote: until then no other member may fail that could have failed before.
+    pub no_vote_for: Duration,
+    /// Whether the old server knows that it is none any more. One that does not must not come back with its data: together
+    /// with another one that comes back with data from before the change it would make up the majority of before.
+    pub old_was_told: bool,
+}
+
 /// Puts the server `new` (host, port) in the place of the member `old` of the deployment that `config` names, with the list of
 /// before or of after. Clients that are connected go on with the new one by themselves and keep what they hold; those that
 /// connect are to have the new list, and go on with the old one meanwhile. `old` need not answer. Called again with the same
 /// servers, it completes what was begun.
-///
-/// Returns for how long the new server gives no vote: until then no other one may fail than could before.
 ///
 /// # Errors
 /// [`Error::Config`] when `old` is no member or `new` is one, when `new` belongs to another deployment, when another change was
@@ -41,7 +50,7 @@ use crate::{
 /// # Cancel safety
 /// When the future is dropped, some servers may know of the change and others not. While they are no majority nothing has
 /// changed for clients, as long as a majority answers that does not; calling it again completes it.
-pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Result<Duration, Error> {
+pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Result<Replaced, Error> {
     config.check()?;
     let mut all = config.clone();
     let [old, new] = [old, new].map(|(host, port)| {
@@ -73,7 +82,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    async fn make(&self, config: &Config) -> Result<Duration, Error> {
+    async fn make(&self, config: &Config) -> Result<Replaced, Error> {
         if self.old == self.new {
             return Err(Error::config("new", &self.new, "another server than the one that it replaces"));
         }
@@ -89,8 +98,9 @@ impl Change<'_> {
         known.admit(config)?;
         self.refuse_foreign(&known, newcomer)?;
         let next = self.next(&known, &standings, &failed)?;
-        self.advance(&next, &standings, failed).await?;
-        self.enlist(&next, newcomer).await
+        let old_was_told = self.advance(&next, &standings, failed).await?;
+        let no_vote_for = self.enlist(&next, newcomer).await?;
+        Ok(Replaced { no_vote_for, old_was_told })
     }
 
     /// What the new server says of itself.
@@ -175,13 +185,13 @@ impl Change<'_> {
         Err(self.no_majority("votes without the one that is replaced", reasons))
     }
 
-    /// Has the members know of the generation, those that stay and the one that goes.
+    /// Has the members know of the generation, those that stay and the one that goes. Returns whether the latter does.
     async fn advance(
         &self,
         next: &Deployment,
         standings: &HashMap<usize, Standing>,
         mut failed: Vec<(usize, String)>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let known_before = |node: usize| standings.get(&node).filter(|_| self.panel.address(node) != self.new);
         let call = |node: usize| -> Option<ScriptCall> {
             let stamp = &known_before(node)?.stamp;
@@ -200,7 +210,9 @@ impl Change<'_> {
         if staying < majority(next.members.len()) {
             return Err(self.no_majority("could be told of the change; call it again to complete it", failed));
         }
-        Ok(())
+        let is_old = |node: &usize| self.panel.address(*node) == self.old;
+        let knew = |node: &usize| standings.get(node).is_some_and(|standing| next.was_replaced(&standing.stamp));
+        Ok((0..self.panel.len()).filter(is_old).any(|node| told.contains(&node) || knew(&node)))
     }
 
     /// Makes the new server a member.

@@ -16,11 +16,11 @@ use lock_lab::{
     proxy::Proxy,
     servers::{Redis, RedisNodes},
 };
-use lock_redlock::Redlock;
+use lock_redlock::{Redlock, Replaced};
 
 const LOCAL: &str = "127.0.0.1";
 
-async fn replace(list: &[u16], old: u16, new: u16) -> Result<Duration, Error> {
+async fn replace(list: &[u16], old: u16, new: u16) -> Result<Replaced, Error> {
     lock_redlock::replace(&config(list, &[]), (LOCAL, old), (LOCAL, new)).await
 }
 
@@ -56,7 +56,8 @@ async fn what_is_held_by_the_member_that_is_replaced_and_one_other_stays_held() 
             nodes.nodes_mut()[2].kill();
         }
         proxies[0].heal();
-        assert_eq!(replace(&list, list[2], new.port()).await.unwrap(), Duration::from_secs(3));
+        let replaced = replace(&list, list[2], new.port()).await.unwrap();
+        assert_eq!((replaced.no_vote_for, replaced.old_was_told), (Duration::from_secs(3), !old_is_down));
         let promised = guard.valid_until().unwrap();
         let joined = || async {
             assert!(guard.is_valid(), "lost by a change of members");
@@ -240,7 +241,8 @@ async fn a_change_that_was_begun_is_completed_and_another_one_waits_for_it() {
     assert_eq!(get(&nodes.nodes()[1], "redlock:member").await, Some(after));
     assert!(get(&new, "redlock:member").await.is_some() && get(&new, "redlock:quarantine").await.is_some());
     // And once more, with the list of after.
-    replace(&[list[0], list[1], new.port()], list[2], new.port()).await.unwrap();
+    let again = replace(&[list[0], list[1], new.port()], list[2], new.port()).await.unwrap();
+    assert!(again.old_was_told && again.no_vote_for > Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
