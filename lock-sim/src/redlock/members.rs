@@ -7,6 +7,7 @@
 use lock_redlock::quorum::majority;
 
 use super::{
+    faults::Loses,
     node::Checks,
     weather::Kind,
     world::{Event, Server, World, fact},
@@ -230,9 +231,11 @@ impl World<'_> {
         if Some(server) != newcomer {
             self.members.told |= 1 << server;
         }
-        let told = self.members.told.count_ones() as usize;
-        if let Some(newcomer) = newcomer.filter(|_| told >= majority(self.weather.nodes) && !self.members.is_enlisting)
-        {
+        let up = self.members.servers(generation).filter(|server| self.servers[*server].is_up);
+        // One that has lost its data since may have been made a member of the generation before again.
+        let is_known = !self.rules.told_still || self.is_known(generation, up);
+        let is_told = self.members.told.count_ones() as usize >= majority(self.weather.nodes) && is_known;
+        if let Some(newcomer) = newcomer.filter(|_| is_told && !self.members.is_enlisting) {
             self.members.is_enlisting = true;
             self.tool_marks(newcomer, generation, true);
         }
@@ -324,6 +327,10 @@ impl World<'_> {
         }
         let last = self.members.last();
         for server in self.members.servers(last) {
+            // Before a majority was told nothing can be completed, and so nothing while too many are down.
+            if last > 0 && !self.servers[server].is_up {
+                self.restart(server, Loses::Nothing);
+            }
             match self.servers[server].stamp() {
                 _ if !self.servers[server].is_up => {}
                 None => self.enlist(server, last),

@@ -40,6 +40,8 @@ pub(super) struct Rules {
     /// It does not forget with the newest of its data of which generation it is. Servers have to be made to do so: by
     /// themselves they forget the stamp with the rest.
     pub(super) stamp_kept: bool,
+    /// Those that were told are looked at again when they are a majority. The tool does not do so yet.
+    pub(super) told_still: bool,
 }
 
 impl Rules {
@@ -61,6 +63,7 @@ impl Rules {
         replaced_frozen: true,
         generation: true,
         stamp_kept: true,
+        told_still: true,
     };
 
     /// All rules but the safeguard at that place.
@@ -99,6 +102,7 @@ impl Rules {
             "replaced-frozen" => &mut rules.replaced_frozen,
             "generation" => &mut rules.generation,
             "stamp-kept" => &mut rules.stamp_kept,
+            "told-still" => &mut rules.told_still,
             other => unreachable!("{other} is no safeguard of this machine"),
         };
         *rule = false;
@@ -168,6 +172,11 @@ pub(super) const SAFEGUARDS: &[Safeguard] = &[
     safeguard(
         "stamp-kept",
         "A server that loses the newest of its data does not go back to a generation before the one that it was told of.",
+        1_000_000,
+    ),
+    safeguard(
+        "told-still",
+        "A new server is made a member only when those that were told are looked at again and a majority still knows of it.",
         1_000_000,
     ),
 ];
