@@ -105,8 +105,10 @@ fn become_reader(writer: &Held, holdings: Holdings) -> Held {
 }
 
 async fn join_the_rest(writer: Arc<Held>, reader: Arc<Held>, mut replies: Replies<Answer<bool>>) {
+    let members = writer.holdings(|holdings| holdings.members().to_vec());
     while let Some((node, answer)) = replies.next_of_all().await {
-        if matches!(answer, Ok(true)) {
+        // Not of a server that was replaced meanwhile.
+        if matches!(answer, Ok(true)) && reader.holdings(|holdings| holdings.is(node, members[node])) {
             for confirmed in downgraded(&writer, &replies, node) {
                 reader.holdings(|holdings| holdings.downgraded(confirmed, reader.token));
             }

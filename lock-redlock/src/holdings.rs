@@ -141,6 +141,12 @@ impl Holdings {
         }
     }
 
+    /// Which member each node is, as far as this lease is concerned; 0 where it is not known.
+    #[must_use]
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
     /// Whether `node` is this member as far as this lease is concerned.
     #[must_use]
     pub fn is(&self, node: usize, member: u32) -> bool {

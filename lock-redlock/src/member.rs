@@ -235,7 +235,19 @@ async fn seat(
 /// Makes those servers members again that have lost their data, and tells those of this generation that do not know of it, if
 /// a majority has the record. What it says then is what the deployment is now.
 async fn take_in(panel: &Arc<Panel>, deployment: &Deployment, standings: &HashMap<usize, Standing>) {
-    if !deployment.is_known_to_a_majority(standings.values()) {
+    let is_to_be_marked =
+        |standing: &Standing| standing.is_unmarked() || deployment.earlier_member(&standing.stamp).is_some();
+    if !panel.slots.unknown().iter().filter_map(|node| standings.get(node)).any(is_to_be_marked) {
+        return;
+    }
+    // The answers are of different moments: one that has answered may have lost its data before another one did. So they are
+    // asked twice: what they say both times they had all at once in between.
+    let is_known = |standings: &HashMap<usize, Standing>| deployment.is_known_to_a_majority(standings.values());
+    if !is_known(standings) {
+        return;
+    }
+    let (standings, _) = ask_all(panel).await;
+    if !is_known(&standings) {
         return;
     }
     for node in panel.slots.unknown() {

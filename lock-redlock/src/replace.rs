@@ -192,27 +192,27 @@ impl Change<'_> {
         standings: &HashMap<usize, Standing>,
         mut failed: Vec<(usize, String)>,
     ) -> Result<bool, Error> {
-        let known_before = |node: usize| standings.get(&node).filter(|_| self.panel.address(node) != self.new);
         let call = |node: usize| -> Option<ScriptCall> {
-            let stamp = &known_before(node)?.stamp;
+            let stamp = &standings.get(&node).filter(|_| self.panel.address(node) != self.new)?.stamp;
             Some(advance(next, next.next_for(stamp)?, stamp))
         };
-        let (told, refused) = mark(self.panel, call).await;
+        let (_, refused) = mark(self.panel, call).await;
         failed.extend(refused);
-        let knows = |node: &usize| {
-            let Some(Standing { stamp, .. }) = known_before(*node) else { return false };
-            let was_told = told.contains(node) && next.next_for(stamp).is_some_and(|member| next.has(member));
-            was_told || next.member(stamp).is_some()
-        };
-        let staying = (0..self.panel.len()).filter(knows).count();
+        // What they say now counts, and not that they were told: one that has lost its data since may be a member of the
+        // generation before again, as long as a majority had not been told.
+        let (standings, _) = ask_all(self.panel).await;
+        let staying = standings.iter().filter(|(node, standing)| {
+            self.panel.address(**node) != self.new && next.member(&standing.stamp).is_some()
+        });
         // Before they are a majority others may still be granted something by the members of before, and the new server
         // must not begin to count the time that it gives no vote.
-        if staying < majority(next.members.len()) {
+        if staying.count() < majority(next.members.len()) {
             return Err(self.no_majority("could be told of the change; call it again to complete it", failed));
         }
-        let is_old = |node: &usize| self.panel.address(*node) == self.old;
-        let knew = |node: &usize| standings.get(node).is_some_and(|standing| next.was_replaced(&standing.stamp));
-        Ok((0..self.panel.len()).filter(is_old).any(|node| told.contains(&node) || knew(&node)))
+        let knows = |(node, standing): (&usize, &Standing)| {
+            self.panel.address(*node) == self.old && next.was_replaced(&standing.stamp)
+        };
+        Ok(standings.iter().any(knows))
     }
 
     /// Makes the new server a member.
