@@ -145,7 +145,7 @@ impl Config {
     /// members and the limits on each server, and clients with others are refused. Called again with the same settings it
     /// makes members again of servers that have lost their data, and changes nothing else.
     ///
-    /// Returns for how long the servers grant nothing yet: see [`InitOptions`].
+    /// Returns for how long the servers grant nothing yet: see [`InitOptions`](crate::InitOptions).
     ///
     /// # Errors
     /// [`Error::Config`] for another backend, for servers that are a deployment with other members or limits, and as
