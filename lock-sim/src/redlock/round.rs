@@ -235,10 +235,17 @@ impl World<'_> {
         }
     }
 
-    /// An undo that was not confirmed is sent again, until there is nothing left to undo.
+    /// An undo that was not confirmed is sent again, until there is nothing left to undo: then what is there is left to its
+    /// ttl.
     fn undone(&mut self, index: usize, node: usize, is_confirmed: bool) {
-        if !is_confirmed && self.now() < self.rounds[index].undo_until {
-            self.undo_on(index, |other| other == node, Line::None);
+        if is_confirmed {
+            return;
         }
+        if self.now() < self.rounds[index].undo_until {
+            return self.undo_on(index, |other| other == node, Line::None);
+        }
+        let generation = self.clients[self.rounds[index].client].generation;
+        let server = self.members.server(generation, node);
+        self.servers[server].has_failed = true;
     }
 }
