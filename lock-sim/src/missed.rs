@@ -45,7 +45,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "from-sending", "T", 9),
     ("redlock", "majority-deadline", "T", 1),
     ("redlock", "undo", "O", 11),
-    ("redlock", "tombstone", "O", 12),
+    ("redlock", "tombstone", "O", 25),
     ("redlock", "tombstone-always", "O", 3_190),
     ("redlock", "own-value", "M", 13),
     ("redlock", "writer-behind-readers", "M", 1),
