@@ -97,9 +97,7 @@ impl Backend for Redlock {
         let releases = join_all(self.leases.take().into_iter().map(|held| async move { held.close().await }));
         let released = clock.timeout(limit, releases).await.is_some();
         let drained = self.panel.janitor.close(deadline.saturating_since(clock.now())).await;
-        for node in self.panel.nodes() {
-            node.close();
-        }
+        self.panel.close();
         if released && drained {
             return Ok(());
         }

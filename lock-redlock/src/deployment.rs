@@ -70,7 +70,7 @@ impl Deployment {
 
     /// The next generation, with the server called `new` in the place of the member `old`.
     #[must_use]
-    pub fn replaced(&self, old: u32, new: String) -> Self {
+    pub fn replacing(&self, old: u32, new: String) -> Self {
         let mut next = self.clone();
         next.generation = self.generation + 1 + u64::from(fastrand::u32(..));
         next.previous = self.generation;
@@ -320,24 +320,24 @@ mod tests {
     #[test]
     fn a_change_of_members_makes_another_generation_in_which_nobody_else_has_a_number_of_before() {
         let before = deployment();
-        let after = before.replaced(3, "h:4".to_owned()).replaced(1, "h:5".to_owned());
+        let after = before.replacing(3, "h:4".to_owned()).replacing(1, "h:5".to_owned());
         assert_eq!(members_text(&after.members), "2=h:2 4=h:4 5=h:5");
         assert_eq!(members_text(&after.replaced), "1=h:1 3=h:3");
-        let back = after.replaced(5, "h:1".to_owned());
+        let back = after.replacing(5, "h:1".to_owned());
         assert_eq!((members_text(&back.members).as_str(), back.has_replaced("h:1")), ("2=h:2 4=h:4 6=h:1", false));
         assert_eq!([2, 3].map(|member| after.earlier_member(&before.stamp(member))), [Some(2), None]);
         assert_eq!(before.earlier_member(&after.stamp(2)), None);
-        assert_ne!(before.replaced(3, "h:4".to_owned()), before.replaced(3, "h:4".to_owned()));
+        assert_ne!(before.replacing(3, "h:4".to_owned()), before.replacing(3, "h:4".to_owned()));
     }
 
     #[test]
     fn a_server_goes_on_from_a_generation_to_one_next_one_only() {
         let before = deployment();
-        let (one, mut other) = (before.replaced(3, "h:4".to_owned()), before.replaced(3, "h:5".to_owned()));
+        let (one, mut other) = (before.replacing(3, "h:4".to_owned()), before.replacing(3, "h:5".to_owned()));
         other.generation = one.generation + 1;
         assert_eq!([one.next_for(&before.stamp(3)), other.next_for(&before.stamp(1))], [Some(3), Some(1)]);
         assert_eq!(other.next_for(&one.stamp(1)), None, "although its number is lower");
-        let after = one.replaced(1, "h:6".to_owned());
+        let after = one.replacing(1, "h:6".to_owned());
         assert_eq!([&before, &one].map(|known| after.next_for(&known.stamp(2))), [Some(2); 2]);
         assert!(one.was_replaced(&before.stamp(3)) && !one.was_replaced(&before.stamp(2)));
     }
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn what_a_majority_of_the_members_knows_is_the_deployment_and_who_was_replaced_is_no_member() {
         let before = deployment();
-        let after = before.replaced(3, "h:4".to_owned());
+        let after = before.replacing(3, "h:4".to_owned());
         let named = |standing| ("h:1".to_owned(), standing);
         let [first, second, third] = [1, 2, 3].map(|member| standing(&before, member));
         let later = [1, 2, 3].map(|member| standing(&after, member));

@@ -44,8 +44,8 @@ pub struct Holdings {
     nodes: Vec<Holding>,
     /// Which member each node is, as far as is known: what another one answers does not count.
     members: Vec<u32>,
-    /// Until when those promised to keep it that counted and were replaced since; nothing once a majority of the others
-    /// counts.
+    /// For each member that counted and was replaced since, until when its promise counts; empty once the other nodes that
+    /// count are a majority.
     replaced: Vec<BootInstant>,
     /// What each node was asked for and has not answered, as far as is known.
     open: Vec<Open>,
@@ -238,8 +238,8 @@ impl Holdings {
         let is_of_this_renewal = until >= self.worth;
         self.extended[node] |=
             is_of_this_renewal && matches!(self.nodes[node], Holding::Held(kept) if kept.number == number);
-        // Those that were replaced speak for as long as they promised, and nothing else keeps the lease: were it later,
-        // it would be over by now.
+        // The promises of replaced members count here while the lease depends on them. They have not ended: the lease would
+        // have ended with them, and then nobody looks at it any more.
         let extended = self.extended.iter().filter(|extended| **extended).count();
         if extended + self.replaced.len() < majority(self.nodes.len()) {
             return;

@@ -69,9 +69,7 @@ pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Err
     config.check()?;
     let panel = Arc::new(Panel::new(config.clone(), &Handle::current()));
     let result = init_all(&panel, options).await;
-    for node in panel.nodes() {
-        node.close();
-    }
+    panel.close();
     result
 }
 

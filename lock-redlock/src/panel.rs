@@ -105,6 +105,11 @@ impl Panel {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Gives up all connections; nothing connects any more.
+    pub(crate) fn close(&self) {
+        self.nodes().iter().for_each(Node::close);
+    }
+
     /// Has another server at this place, to be reached as the one before it.
     pub(crate) fn put(&self, node: usize, host: &str, port: u16) {
         let mut config = self.node(node).config().clone();

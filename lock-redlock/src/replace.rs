@@ -63,9 +63,7 @@ pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Res
     let panel = Arc::new(Panel::new(all, &Handle::current()));
     let change = Change { panel: &panel, old, new };
     let result = change.make(config).await;
-    for node in panel.nodes() {
-        node.close();
-    }
+    panel.close();
     result
 }
 
@@ -154,7 +152,7 @@ impl Change<'_> {
             return Err(Error::config("new", &self.new, allowed));
         }
         self.refuse_outage(known, member, standings, failed)?;
-        Ok(known.replaced(member, self.new.clone()))
+        Ok(known.replacing(member, self.new.clone()))
     }
 
     fn is_made_in(&self, deployment: &Deployment) -> bool {
