@@ -42,7 +42,8 @@ pub struct Replaced {
 /// # Errors
 /// [`Error::Config`] when `old` is no member or `new` is one, when `new` belongs to another deployment, when another change was
 /// begun and not ended, and as [`init`](crate::init); [`Error::Unavailable`] when `new` does not answer, or so few of the
-/// other members vote that nothing would be granted meanwhile. Nothing has been changed then.
+/// other members vote that nothing would be granted meanwhile. Nothing has been changed then, unless the error says that it is
+/// to be called again.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
