@@ -128,7 +128,7 @@ impl Checker {
             for hold in holds {
                 self.compare(&hold).await;
             }
-            Clock::boot().sleep(PAUSE).await;
+            Clock::runtime().sleep(PAUSE).await;
         }
     }
 

@@ -67,7 +67,7 @@ impl MemoryServer {
         self.table(|table, now| table.snapshot(now, name))
     }
 
-    pub(super) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         self.shared.clock
     }
 
