@@ -137,17 +137,17 @@ impl Sqlite {
         self.database.request("a look at the queue", move |table, _| table.look(&attempt)).await
     }
 
-    /// Removes the attempt's row. Says whether it was alive until then.
+    /// Removes the attempt's row. Says whether that was alive until then.
     pub(crate) async fn leave(&self, attempt: &Arc<Attempt>) -> Result<bool, Error> {
         let attempt = Arc::clone(attempt);
-        let (was_alive, _) = self.database.request("a release", move |table, _| table.leave(&attempt.id)).await?;
+        let (was_alive, _) = self.database.request("removing a row", move |table, _| table.leave(&attempt.id)).await?;
         Ok(was_alive)
     }
 
     /// Removes the attempt's row in the background, however long that takes.
     pub(crate) fn leave_later(self: &Arc<Self>, what: &'static str, attempt: &Arc<Attempt>) {
-        // No request of this attempt begins after now, so no row of it lives for longer than this.
-        let until = self.context.clock().now().saturating_add(attempt.ttl);
+        // The row lives for one ttl from now at most, and for another one if a renewal is under way, which finds it alive.
+        let until = self.context.clock().now().saturating_add(attempt.ttl * 2);
         let (sqlite, attempt) = (Arc::clone(self), Arc::clone(attempt));
         self.context.cleanup().clean(what, until, move || {
             let (sqlite, attempt) = (Arc::clone(&sqlite), Arc::clone(&attempt));

@@ -26,7 +26,7 @@ pub type Failpoint = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// The way to the thread. It ends when this is dropped.
+/// The way to the thread. The thread ends when this is dropped.
 pub(crate) struct Database {
     url: String,
     clock: Clock,
@@ -38,7 +38,7 @@ pub(crate) struct Database {
     ended: CancellationToken,
 }
 
-/// What the thread has.
+/// What the thread works with.
 struct Worker {
     opening: Opening,
     failpoint: Failpoint,

@@ -39,7 +39,7 @@ const FIRST: &str = "SELECT id, place FROM lock_contender WHERE name = ?1 ORDER 
 const HOLD: &str = "UPDATE lock_contender SET held = 1, since = ?2, until = max(until, ?3) WHERE id = ?1";
 const STAY: &str = "UPDATE lock_contender SET until = max(until, ?2) WHERE id = ?1";
 
-/// A row that is dead stays dead: the next in line may hold already.
+/// A row that is dead stays dead, also while it is still there: whoever looked has seen the lock free.
 const RENEW: &str = "UPDATE lock_contender SET until = max(until, ?4) WHERE id = ?1 AND boot = ?2 AND until > ?3";
 
 const IS_BEHIND: &str = "
@@ -67,8 +67,9 @@ pub(crate) struct Attempt {
     pub(crate) id: String,
     pub(crate) name: LockName,
     pub(crate) payload: Arc<[u8]>,
-    /// How long the row lives without a renewal once it holds, and while it waits.
+    /// How long the row of a holder lives without a renewal.
     pub(crate) ttl: Duration,
+    /// How long the row of a waiter lives without a renewal.
     pub(crate) place_ttl: Duration,
     pub(crate) waits: bool,
 }
@@ -100,6 +101,7 @@ pub(crate) struct Opening {
 pub(crate) struct Table {
     connection: Connection,
     opening: Opening,
+    /// The device and the number of the file that was opened.
     file: (u64, u64),
 }
 
@@ -117,7 +119,7 @@ impl Opening {
         Ok(Table { connection, opening: self.clone(), file: self.file()? })
     }
 
-    /// Which file the path leads to.
+    /// The device and the number of the file that the path leads to.
     fn file(&self) -> io::Result<(u64, u64)> {
         let is = fs::metadata(&self.path)?;
         Ok((is.dev(), is.ino()))
@@ -125,7 +127,7 @@ impl Opening {
 }
 
 impl Table {
-    /// Whether the path still leads to this database. Others would meet in another one.
+    /// Whether the path still leads to this database. If not, programs that connect now contend in another one.
     pub(crate) fn is_in_place(&self) -> bool {
         self.opening.file().is_ok_and(|file| file == self.file)
     }
@@ -228,4 +230,59 @@ fn nanos(instant: BootInstant) -> i64 {
 
 fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::unsigned_abs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> (tempfile::TempDir, Table) {
+        let directory = tempfile::tempdir().unwrap();
+        let opening =
+            Opening { path: directory.path().join("locks.db"), boot: "this one".to_owned(), clock: Clock::boot() };
+        let table = opening.open(true).unwrap();
+        (directory, table)
+    }
+
+    fn attempt(id: &str, ttl: Duration) -> Attempt {
+        let name = LockName::new("a").unwrap();
+        Attempt { id: id.to_owned(), name, payload: Arc::new([]), ttl, place_ttl: ttl, waits: true }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn an_attempt_that_is_made_again_finds_what_it_did_the_first_time() {
+        let (_directory, mut table) = table();
+        let [first, second] = ["first", "second"].map(|id| attempt(id, HOUR));
+        for _ in 0..2 {
+            assert_eq!(table.enter(&first, Clock::boot().now()).unwrap(), Standing::Holds(1));
+            assert_eq!(table.enter(&second, Clock::boot().now()).unwrap(), Standing::Behind);
+        }
+        assert_eq!(table.show(&first.name).unwrap().queue.len(), 1);
+        assert_eq!([table.leave("first").unwrap(), table.leave("first").unwrap()], [true, false]);
+        assert_eq!(table.look(&second).unwrap(), Standing::MustEnter);
+    }
+
+    #[test]
+    fn a_row_that_is_dead_is_not_renewed_and_its_place_goes_to_the_next() {
+        let (_directory, mut table) = table();
+        let [dead, next] = [attempt("dead", Duration::ZERO), attempt("next", HOUR)];
+        table.enter(&dead, Clock::boot().now()).unwrap();
+        let late = table.renew(&[("dead".to_owned(), HOUR)], Clock::boot().now()).unwrap();
+        assert_eq!(late, [false]);
+        assert_eq!(table.show(&dead.name).unwrap(), Snapshot::default());
+        assert_eq!(table.enter(&next, Clock::boot().now()).unwrap(), Standing::Holds(2));
+    }
+
+    #[test]
+    fn a_renewal_never_shortens_a_lease() {
+        let (_directory, mut table) = table();
+        let holder = attempt("holder", HOUR);
+        table.enter(&holder, Clock::boot().now()).unwrap();
+        // The place of a waiter, whose renewal was under way at the grant, has a shorter ttl.
+        assert_eq!(table.renew(&[("holder".to_owned(), HOUR / 60)], Clock::boot().now()).unwrap(), [true]);
+        let remaining = table.show(&holder.name).unwrap().holders[0].remaining.unwrap();
+        assert!(remaining > HOUR / 2, "{remaining:?}");
+    }
 }

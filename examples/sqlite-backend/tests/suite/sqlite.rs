@@ -1,4 +1,4 @@
-//! What the conformance suite does not know of: processes that are killed, reboots, files that vanish, URLs.
+//! Processes that are killed, reboots, files that vanish, URLs.
 
 use std::{
     env,
@@ -76,7 +76,7 @@ async fn hold_until_killed() {
 async fn the_lock_of_a_process_that_was_killed_is_free_after_its_ttl() {
     let place = Place::new();
     let mut holder = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "hold_until_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "sqlite::hold_until_killed", "--ignored", "--nocapture"])
         .env(HOLD_AT, place.url("ttl=2s"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

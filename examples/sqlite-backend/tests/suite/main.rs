@@ -1,0 +1,3 @@
+//! What the conformance suite does not know of.
+
+mod sqlite;
