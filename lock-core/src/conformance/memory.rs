@@ -82,6 +82,7 @@ impl Fixture for MemoryFixture {
     }
 }
 
+/// The link of a memory connection: a flag on the connection itself.
 #[derive(Debug)]
 struct MemoryLink(Arc<Memory>);
 

@@ -53,6 +53,7 @@ pub struct Case {
     steps: fn(Arc<Run>) -> Steps,
 }
 
+/// The steps of one case, as one boxed future.
 type Steps = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 impl Case {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Capabilities, Clock, Error, Feature, LockName, Locks};
 
-/// What a case works with.
+/// One run of a case: its connections, its lock names and its checker.
 #[derive(Debug)]
 pub(super) struct Run {
     case: Case,
