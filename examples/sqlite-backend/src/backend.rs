@@ -10,14 +10,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
-    config::TTL,
+    config::{NAME, TTL},
     database::{Database, Failpoint},
-    lease::{Rows, SqliteLease},
+    lease::SqliteLease,
+    rows::Rows,
     table::{Attempt, Opening, Standing},
 };
-
-/// What the backend is called, in its URL and in refusals.
-pub(crate) const NAME: &str = "sqlite";
 
 /// How long a place in line lives without a renewal: a waiter that died holds up those behind it for no longer.
 const PLACE_TTL: Duration = Duration::from_secs(5);
@@ -32,7 +30,7 @@ pub struct Sqlite {
     config: Config,
     context: Context,
     database: Arc<Database>,
-    pub(crate) rows: Rows,
+    rows: Arc<Rows>,
 }
 
 impl Sqlite {
@@ -70,7 +68,7 @@ impl Sqlite {
         let database = Database::start(url.clone(), opening, config.response_timeout, failpoint)
             .map_err(|error| Error::unavailable(url, "starting a thread failed", error))?;
         let database = Arc::new(database);
-        let rows = Rows::new(context.clone(), Arc::clone(&database));
+        let rows = Arc::new(Rows::new(context.clone(), Arc::clone(&database)));
         let sqlite = Arc::new(Self { config, context, database, rows });
         sqlite.open().await?;
         Ok(sqlite)
@@ -136,24 +134,6 @@ impl Sqlite {
         let attempt = Arc::clone(attempt);
         self.database.request("a look at the queue", move |table, _| table.look(&attempt)).await
     }
-
-    /// Removes the attempt's row. Says whether that was alive until then.
-    pub(crate) async fn leave(&self, attempt: &Arc<Attempt>) -> Result<bool, Error> {
-        let attempt = Arc::clone(attempt);
-        let (was_alive, _) = self.database.request("removing a row", move |table, _| table.leave(&attempt.id)).await?;
-        Ok(was_alive)
-    }
-
-    /// Removes the attempt's row in the background, however long that takes.
-    pub(crate) fn leave_later(self: &Arc<Self>, what: &'static str, attempt: &Arc<Attempt>) {
-        // The row lives for one ttl from now at most, and for another one if a renewal is under way, which finds it alive.
-        let until = self.context.clock().now().saturating_add(attempt.ttl * 2);
-        let (sqlite, attempt) = (Arc::clone(self), Arc::clone(attempt));
-        self.context.cleanup().clean(what, until, move || {
-            let (sqlite, attempt) = (Arc::clone(&sqlite), Arc::clone(&attempt));
-            async move { sqlite.leave(&attempt).await.map(drop) }
-        });
-    }
 }
 
 #[async_trait]
@@ -182,12 +162,12 @@ impl Backend for Sqlite {
             waits: request.wait == Wait::UntilStopped,
         });
         match self.contend(&attempt, &stop).await {
-            Ok((token, sent_at)) => Ok(Box::new(SqliteLease::new(self, attempt, token, sent_at))),
+            Ok((token, sent_at)) => Ok(Box::new(SqliteLease::new(Arc::clone(&self.rows), attempt, token, sent_at))),
             Err(error @ Error::NotAcquired { .. }) => Err(error),
             Err(error) => {
                 // There may be a row: a place in line, or a grant whose answer was lost.
-                if !matches!(error, Error::Cancelled) || self.leave(&attempt).await.is_err() {
-                    self.leave_later("an acquisition", &attempt);
+                if !matches!(error, Error::Cancelled) || self.rows.leave(&attempt).await.is_err() {
+                    self.rows.leave_later("an acquisition", &attempt);
                 }
                 Err(error)
             }

@@ -4,6 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use lock_core::{Error, Setting, SettingDoc, Settings};
 
+/// What the backend is called, in its URL and in refusals.
+pub(crate) const NAME: &str = "sqlite";
+
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 pub(crate) const TTL: Setting<Duration> = Setting::duration(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, Sqlite, backend::NAME};
+use crate::{Config, Sqlite, config::NAME};
 
 /// Connects to the locks in a database file.
 #[derive(Debug, Clone, Copy)]

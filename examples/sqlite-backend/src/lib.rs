@@ -46,6 +46,7 @@ mod config;
 mod database;
 mod driver;
 mod lease;
+mod rows;
 mod table;
 
 #[doc(hidden)]
