@@ -16,6 +16,7 @@
 //! - One machine, one kernel, a file system of its own: SQLite's locks and its shared memory do not reach over NFS or SMB, and
 //!   each machine would take the other's leases for those of an earlier boot. Containers that mount the same file are fine,
 //!   unless one has a time namespace of its own.
+//! - On a file system in memory the file is gone after a restart of the machine, and the tokens begin anew: raise the `era`.
 //! - Whoever may write to the file can break its locks. A database that is deleted or replaced is noticed by the next
 //!   renewal; until then others may hold the same locks in the new one.
 //! - A waiter whose process stood still for five seconds has lost its place, and enters again at the end.
