@@ -26,6 +26,7 @@ pub mod redlock;
 pub mod runner;
 pub mod trace;
 pub mod validity;
+pub mod world;
 pub mod zookeeper;
 
 pub use crate::{
