@@ -22,6 +22,7 @@ pub mod fifo;
 pub mod machine;
 pub mod missed;
 pub mod network;
+pub mod redis;
 pub mod redlock;
 pub mod runner;
 pub mod trace;
