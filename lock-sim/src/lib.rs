@@ -18,10 +18,12 @@ pub mod agenda;
 pub mod campaign;
 pub mod chance;
 pub mod clock;
+pub mod contest;
 pub mod fifo;
 pub mod machine;
 pub mod missed;
 pub mod network;
+pub mod one_redis;
 pub mod redis;
 pub mod redlock;
 pub mod runner;
@@ -43,5 +45,5 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &validity::Cell]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &one_redis::OneRedis, &validity::Cell]
 }
