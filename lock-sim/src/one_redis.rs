@@ -172,7 +172,7 @@ impl Scene for Only {
                 stage.oracle.count(DELETED);
                 stage.oracle.note("world", format_args!("somebody deletes the lock"));
                 let keys = kept::keys();
-                for key in [keys.lock().to_owned(), keys.readers()] {
+                for key in [keys.lock().to_owned(), keys.readers(), keys.reading()] {
                     stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
                 }
             }

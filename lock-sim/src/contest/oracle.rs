@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
 
-use lock_core::{BootInstant, FencingToken, Validity};
+use lock_core::{BootInstant, Error, FencingToken, Validity};
 
 use crate::{
     Counts, Time, Trace, Violation,
@@ -167,6 +167,12 @@ impl Oracle {
             let number = book.grants[grant].token.number;
             book.trace.note(true_time(), format_args!("client {who}"), format_args!("{what} {number}"));
         }
+    }
+
+    /// Its holder was told that something did not succeed.
+    pub fn failed(&self, grant: usize, what: &str, error: &Error) {
+        let host = self.0.borrow().grants[grant].host.place();
+        self.note(format_args!("client {host}"), format_args!("{what}: {error}"));
     }
 
     /// Nobody acts on a host any more.

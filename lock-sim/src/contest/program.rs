@@ -140,13 +140,17 @@ async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &
         Held::Alone(guard) => guard,
         Held::Writes(guard) if chance.percent(habits.downgrades) => {
             until_lost(clock, habits, &guard, oracle, chance).await;
+            // The servers may let others read before it hears that it is a reader.
+            oracle.became_reader(grant);
             match guard.downgrade().await {
                 Ok(guard) => {
-                    oracle.became_reader(grant);
                     oracle.count(habits.counts[3]);
                     guard
                 }
-                Err(_) => return oracle.ended(grant),
+                Err(error) => {
+                    oracle.failed(grant, "downgrades", &error.into());
+                    return oracle.ended(grant);
+                }
             }
         }
         Held::Writes(guard) => guard.into_guard(),
@@ -158,7 +162,7 @@ async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &
         return drop(guard);
     }
     if let Err(error) = guard.release().await {
-        oracle.note("release", format_args!("{error}"));
+        oracle.failed(grant, "releases", &error);
     }
 }
 

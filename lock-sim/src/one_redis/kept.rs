@@ -19,7 +19,9 @@ pub(super) fn until(fleet: &mut Fleet, now: Time, server: ServerId, grant: &Gran
     let clock = fleet.clock(server);
     let store = fleet.store(server, now);
     let number = grant.token.number.to_string();
-    let last = if grant.reads { reader(store, &number) } else { writer(store, &number) };
+    // One that becomes a reader may be one on the server already, or not yet.
+    let as_reader = if grant.reads { reader(store, &number) } else { None };
+    let last = as_reader.or_else(|| writer(store, &number));
     // It is there in the whole of its last millisecond.
     last.map_or(0, |last| clock.when((last + 1) * MS))
 }
