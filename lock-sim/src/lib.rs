@@ -24,6 +24,7 @@ pub mod machine;
 pub mod missed;
 pub mod network;
 pub mod one_redis;
+pub mod quorum;
 pub mod redis;
 pub mod redlock;
 pub mod runner;
@@ -45,5 +46,5 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &one_redis::OneRedis, &validity::Cell]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &one_redis::OneRedis, &quorum::Quorum, &validity::Cell]
 }

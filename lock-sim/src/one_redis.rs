@@ -131,6 +131,10 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
     for _ in 0..weather.faults {
         let at = chance.below(weather.end);
         let fault = faults::Fault::draw(chance, &clients, &servers, weather.ttl);
+        // Where the counter is lost, tokens rise by the clocks alone.
+        if weather.kind == Kind::Losing && matches!(fault, faults::Fault::Jump(..)) {
+            continue;
+        }
         stage.world.at(at, faults::Own::Fault(fault));
     }
     if weather.kind != Kind::Usual {
@@ -147,6 +151,10 @@ impl Scene for Only {
     }
 
     fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {
+        if at_once && self.weather.kind == Kind::Losing {
+            // A server that comes back with old data has what was given back since.
+            return None;
+        }
         kept::residue(&mut stage.fleet, stage.world.now(), self.server, at_once)
     }
 

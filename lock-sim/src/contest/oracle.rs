@@ -82,6 +82,12 @@ impl Oracle {
         self.0.borrow_mut().trace.note(true_time(), who, what);
     }
 
+    /// Whether anybody reads what is written down.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.0.borrow().trace.is_kept()
+    }
+
     /// Counts one more of the fact at that place.
     pub fn count(&self, place: usize) {
         self.0.borrow_mut().counts.add(place);
@@ -117,8 +123,9 @@ impl Oracle {
             self.violate("L", format!("client {} is granted what has ended already", host.place()));
         }
         let others = self.0.borrow().grants.clone();
+        let is_excused = self.0.borrow().excused.is_some_and(|at| began <= at);
         for other in others.iter().filter(|other| other.excludes(reads)) {
-            if other.holds() && !other.is_excused {
+            if other.holds() && !other.is_excused && !is_excused {
                 self.violate(
                     "M",
                     format!(
@@ -131,7 +138,7 @@ impl Oracle {
                 );
             }
             // Of those that may hold together because of what went wrong, one that had begun before is promised nothing.
-            if other.token >= token && !(other.is_excused && began < other.at) {
+            if other.token >= token && !((other.is_excused || is_excused) && began < other.at) {
                 let (host, token, other) = (host.place(), token.number, other.token.number);
                 self.violate("F", format!("client {host} is granted token {token} after {other}"));
             }
@@ -143,7 +150,6 @@ impl Oracle {
             );
         }
         let mut book = self.0.borrow_mut();
-        let is_excused = book.excused.is_some_and(|at| began <= at);
         let place = book.grants.len();
         book.grants.push(Grant { host, reads, token, began, at, validity, is_over: false, is_excused, looked: None });
         book.live.push(place);

@@ -25,6 +25,9 @@ pub trait Scene {
     /// Nothing goes wrong from now on, and what had is mended.
     fn calm(&mut self, stage: &mut Stage);
 
+    /// Sees to what its own programs have asked for.
+    fn look(&mut self, _: &mut Stage) {}
+
     /// After how long, when everything is quiet, the lock can certainly be had again.
     fn recovery(&self) -> Duration;
 
@@ -78,6 +81,7 @@ impl Stage {
         while !self.oracle.is_violated() {
             let Some(happening) = self.world.next() else { break };
             self.see_to(happening, scene);
+            scene.look(&mut self);
             self.check(scene);
             if self.world.steps() > STEPS {
                 self.oracle.violate("P", "it does not come to an end".to_owned());
@@ -92,6 +96,13 @@ impl Stage {
     }
 
     fn see_to(&mut self, happening: Happening<Own>, scene: &mut impl Scene) {
+        if let Happening::Arrived { server, connection, bytes } = &happening
+            && self.oracle.is_kept()
+        {
+            let from = self.world.ends_of(*connection).0.place();
+            let said = readable(bytes);
+            self.oracle.note(format_args!("server {}", server.place()), format_args!("client {from}: {said}"));
+        }
         let Some(event) = self.fleet.see_to(&mut self.world, happening) else { return };
         match event {
             Own::Fault(fault) if !self.is_calm => self.strike(fault),
@@ -189,6 +200,14 @@ impl Stage {
             counts,
         }
     }
+}
+
+/// The words of requests, but for the sources of scripts.
+fn readable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.split("\r\n").filter(|line| !line.starts_with(['$', '*']) && !line.is_empty());
+    let short = lines.map(|line| if line.len() > 100 || line.contains('\n') { "<source>" } else { line });
+    short.collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn nanos(length: Duration) -> Time {

@@ -54,6 +54,10 @@ pub(super) fn residue(fleet: &mut Fleet, now: Time, server: ServerId, at_once: b
     let token = keys().token();
     let names = store.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
     let mut left = names.filter(|key| *key != token);
-    // Tombstones and lock delays are there to end by themselves.
-    left.find(|key| !at_once || !(key.contains(":undone:") || key.ends_with(":delay")))
+    // Tombstones, lock delays and the notes of writers that wait are there to end by themselves. A note may come on a
+    // connection that was reset, when its writer has held the lock already by another one.
+    let ends = |key: &str| {
+        key.contains(":undone:") || [":delay", ":writers", ":writing"].iter().any(|part| key.ends_with(part))
+    };
+    left.find(|key| !at_once || !ends(key))
 }
