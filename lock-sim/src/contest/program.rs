@@ -83,10 +83,19 @@ pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, o
 }
 
 /// Acquires the lock once, and gives it back: it must be to be had within `limit`.
-pub async fn probe(locks: Locks, host: HostId, limit: Duration, oracle: Oracle) {
+pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, oracle: Oracle) {
     oracle.begins(host);
     let began = true_time();
-    match locks.mutex(NAME).timeout(limit).lock().await {
+    let until = clock.now().saturating_add(limit);
+    // Servers may find out only now that they have to be quiet for a while.
+    let acquired = loop {
+        let acquired = locks.mutex(NAME).timeout(until.saturating_since(clock.now())).lock().await;
+        if !matches!(acquired, Err(Error::Unavailable { .. })) || clock.now() > until {
+            break acquired;
+        }
+        clock.sleep(Duration::from_millis(100)).await;
+    };
+    match acquired {
         Ok(guard) => {
             let grant = oracle.granted(host, false, guard.token(), guard.validity(), began);
             oracle.ended(grant);

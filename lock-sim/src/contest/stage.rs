@@ -170,11 +170,13 @@ impl Stage {
 
     fn probe(&mut self, scene: &impl Scene) {
         let (host, oracle) = (self.operator, self.oracle.clone());
-        let connecting = scene.connect(host, self.world.context(host));
+        let context = self.world.context(host);
+        let clock = context.clock();
+        let connecting = scene.connect(host, context);
         self.oracle.begins(host);
         self.world.spawn(host, async move {
             match connecting.await {
-                Some(locks) => probe(locks, host, Duration::from_secs(20), oracle).await,
+                Some(locks) => probe(locks, clock, host, Duration::from_secs(20), oracle).await,
                 None => {
                     oracle.violate("P", "nobody can connect although all is well".to_owned());
                     oracle.ends(host, true);

@@ -38,8 +38,16 @@ pub(super) fn until(
     let now = stage.world.now();
     let number = grant.token.number;
     if !values.contains_key(&number) {
-        let mut servers = stage.servers.clone().into_iter();
-        if let Some(value) = servers.find_map(|server| granted_to(stage.fleet.store(server, now), number)) {
+        // Some servers may have given the same number to an attempt that lost.
+        let mut votes: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for server in stage.servers.clone() {
+            if let Some(value) = granted_to(stage.fleet.store(server, now), number) {
+                let kept = |other: &&ServerId| last_millisecond(stage.fleet.store(**other, now), &value).is_some();
+                let count = stage.servers.clone().iter().filter(kept).count();
+                votes.insert(value, count);
+            }
+        }
+        if let Some((value, _)) = votes.into_iter().max_by_key(|(_, count)| *count) {
             values.insert(number, value);
         }
     }

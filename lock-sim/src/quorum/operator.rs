@@ -79,6 +79,8 @@ pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
                         oracle.count(REFUSED);
                         oracle.note("operator", format_args!("{} for {}: {error}", new.place(), old.place()));
                         if is_calm {
+                            // Where a majority has lost its data, the servers are marked again before that.
+                            drop(init_in(&known, InitOptions::new(), context.clone()).await);
                             clock.sleep(Duration::from_secs(1)).await;
                         }
                     }
