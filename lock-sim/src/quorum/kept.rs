@@ -47,7 +47,7 @@ pub(super) fn until(
         }
         let mut candidates: Vec<_> = votes.into_iter().filter(|(_, its)| its.contains(&number)).collect();
         // A server that granted late may have given a higher number to the one that it is.
-        candidates.sort_by_key(|(_, its)| (its.iter().all(|other| *other <= number), its.len()));
+        candidates.sort_by_key(|(_, its)| (its.len(), its.iter().all(|other| *other <= number)));
         if let Some((value, _)) = candidates.pop() {
             values.insert(number, value);
         }
@@ -90,7 +90,9 @@ fn numbers(store: &Store) -> Vec<(Vec<u8>, u64)> {
     let mut all = Vec::new();
     if let Some(Value::Hash(fields)) = store.get(keys.token().as_bytes()).map(|entry| &entry.value) {
         let field = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value);
-        all.extend(field("value").cloned().zip(field("held").and_then(|held| number(held))));
+        // What somebody left behind whose lease has ended says nothing.
+        let holds = |value: &Vec<u8>| last_millisecond(store, value).is_some();
+        all.extend(field("value").cloned().filter(holds).zip(field("held").and_then(|held| number(held))));
     }
     if let Some(Value::Hash(notes)) = store.get(keys.reading().as_bytes()).map(|entry| &entry.value) {
         let first = |note: &[u8]| note.split(|byte| *byte == b' ').next().and_then(number);
