@@ -7,10 +7,10 @@ use futures::stream::BoxStream;
 use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, Strategy, changes, connection::Connection, contend::contend, look, room};
-
-/// What the backend is called, as in its URL.
-pub(crate) const NAME: &str = "zk";
+use crate::{
+    Config, Strategy, attempt, config::NAME, connection::Connection, context::Context, follow, inspect,
+    protocol::watch_budget::NO_WATCH,
+};
 
 /// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
 ///
@@ -30,8 +30,24 @@ impl ZooKeeper {
     /// # Cancel safety
     /// When the future is dropped, the session ends in the background.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
-        let zk = Self { connection: Arc::new(Connection::new(config.checked()?)?) };
-        zk.connection.run(|connection| async move { connection.room(room::OF_NONE).await.map(drop) }).await?;
+        Self::open(Connection::start(config.checked()?)?).await
+    }
+
+    /// As [`ZooKeeper::connect`], without a thread: the connection's tasks run in `context`, and go by its clock.
+    ///
+    /// # Errors
+    /// As [`ZooKeeper::connect`].
+    ///
+    /// # Cancel safety
+    /// As [`ZooKeeper::connect`].
+    #[expect(dead_code, reason = "the simulator is to use it")]
+    pub(crate) async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
+        Self::open(Connection::within(context, config.checked()?)).await
+    }
+
+    async fn open(connection: Connection) -> Result<Arc<Self>, Error> {
+        let zk = Self { connection: Arc::new(connection) };
+        zk.connection.run(|connection| async move { connection.reserve(NO_WATCH).await.map(drop) }).await?;
         Ok(Arc::new(zk))
     }
 }
@@ -69,18 +85,18 @@ impl Backend for ZooKeeper {
         // Stops the contender should this future be dropped against the rule, as by a runtime that shuts down.
         let stop = stop.child_token();
         let _stop = stop.clone().drop_guard();
-        let lease = self.connection.run(|zk| async move { contend(&zk, &request, &stop).await }).await?;
+        let lease = self.connection.run(|zk| async move { attempt::acquire(&zk, &request, &stop).await }).await?;
         Ok(Box::new(lease))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         let name = name.clone();
-        self.connection.run(|zk| async move { look::inspect(&zk, &name).await }).await
+        self.connection.run(|zk| async move { inspect::inspect(&zk, &name).await }).await
     }
 
     fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
         // Not of `self`: a stream that somebody keeps must not keep the connection.
-        changes::follow(Arc::clone(&self.connection), name)
+        follow::follow(Arc::clone(&self.connection), name)
     }
 
     async fn close(&self, limit: Duration) -> Result<(), Error> {

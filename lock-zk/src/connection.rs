@@ -2,15 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Clock, Error, Janitor, LockName};
+use lock_core::{Clock, Error, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
-    pool::{self, Pool},
-    runtime::Thread,
-    session::{Room, Session},
-    sweep::Keeping,
+    context::Context,
+    session::{Session, WatchReservation},
+    session_pool::{self, SessionPool},
+    thread::SessionThread,
 };
 
 /// How long a session may take to end in the background before its thread is ended.
@@ -20,22 +20,27 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Connection {
     config: Arc<Config>,
-    clock: Clock,
-    thread: Thread,
-    janitor: Janitor,
-    sessions: Pool,
+    thread: SessionThread,
+    sessions: SessionPool,
     closed: CancellationToken,
 }
 
 impl Connection {
-    /// A connection without a session yet.
-    pub(crate) fn new(config: Config) -> Result<Self, Error> {
-        let clock = Clock::boot();
-        let thread =
-            Thread::start().map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
-        let janitor = Janitor::new(clock, thread.handle().clone());
-        let (sessions, closed) = (Pool::default(), CancellationToken::new());
-        Ok(Self { config: Arc::new(config), clock, thread, janitor, sessions, closed })
+    /// A connection without a session yet, on a thread of its own.
+    pub(crate) fn start(config: Config) -> Result<Self, Error> {
+        let thread = SessionThread::start()
+            .map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
+        Ok(Self::on(thread, config))
+    }
+
+    /// A connection without a session yet, whose tasks run in `context`.
+    pub(crate) fn within(context: Context, config: Config) -> Self {
+        Self::on(SessionThread::within(context), config)
+    }
+
+    fn on(thread: SessionThread, config: Config) -> Self {
+        let (sessions, closed) = (SessionPool::default(), CancellationToken::new());
+        Self { config: Arc::new(config), thread, sessions, closed }
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -47,19 +52,19 @@ impl Connection {
         format!("{}/{}", self.config.root, name.to_component())
     }
 
-    pub(crate) const fn clock(&self) -> Clock {
-        self.clock
+    pub(crate) const fn context(&self) -> &Context {
+        self.thread.context()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.context().clock()
     }
 
     pub(crate) const fn closed(&self) -> &CancellationToken {
         &self.closed
     }
 
-    pub(crate) fn keeping(&self, session: &Arc<Session>) -> Keeping {
-        Keeping { session: Arc::clone(session), janitor: self.janitor.clone() }
-    }
-
-    /// Runs `work` on the connection's thread, to its end even if the returned future is dropped.
+    /// Runs `work` where the connection's tasks run, to its end even if the returned future is dropped.
     pub(crate) async fn run<T, F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -68,28 +73,28 @@ impl Connection {
         self.thread.run(work(Arc::clone(self))).await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Room for watches of that many bytes, in a session that is there or in a new one. On the thread only.
-    pub(crate) async fn room(&self, bytes: usize) -> Result<Room, Error> {
+    /// Watches of that many bytes, in a session that is there or in a new one. Within [`Connection::run`] only.
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<WatchReservation, Error> {
         tokio::select! {
             biased;
             () = self.closed.cancelled() => Err(Error::Closed),
-            room = self.sessions.room(&self.config, self.clock, bytes) => room,
+            reservation = self.sessions.reserve(&self.config, self.context(), bytes) => reservation,
         }
     }
 
     /// Ends all sessions, and all nodes with them, within `limit`.
     pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let deadline = self.clock.now().saturating_add(limit);
+        let deadline = self.clock().now().saturating_add(limit);
         self.closed.cancel();
-        let clean = self.janitor.close(limit).await;
+        let clean = self.context().cleanup().close(limit).await;
         let sessions = self.sessions.take().await;
         if sessions.is_empty() {
             return Ok(());
         }
         let held = sessions.iter().any(|session| session.holds_anything());
         sessions.iter().for_each(|session| session.close());
-        let left = deadline.saturating_since(self.clock.now());
-        let ended = self.clock.timeout(left, pool::terminated(&sessions)).await.is_some();
+        let left = deadline.saturating_since(self.clock().now());
+        let ended = self.clock().timeout(left, session_pool::terminated(&sessions)).await.is_some();
         self.end_thread(sessions);
         if ended || clean && !held {
             return Ok(());
@@ -106,10 +111,10 @@ impl Connection {
     }
 
     fn end_thread(&self, sessions: Vec<Arc<Session>>) {
-        let (clock, end) = (self.clock, self.thread.end().clone());
-        self.thread.handle().spawn(async move {
-            let _ = clock.timeout(FAREWELL, pool::terminated(&sessions)).await;
+        let (clock, end) = (self.clock(), self.thread.end().clone());
+        drop(self.context().spawn(async move {
+            let _ = clock.timeout(FAREWELL, session_pool::terminated(&sessions)).await;
             end.cancel();
-        });
+        }));
     }
 }

@@ -50,25 +50,22 @@
 //! # }
 //! ```
 
+mod attempt;
 mod backend;
-mod changes;
 mod config;
 mod connection;
-mod contend;
+mod context;
 pub mod fence;
-pub mod heartbeat;
-mod herd;
+mod follow;
+mod inspect;
 mod lease;
-mod look;
-mod pool;
-pub mod queue;
-mod renegotiation;
-mod room;
-mod runtime;
+mod node_path;
+pub mod protocol;
 mod session;
-mod sockets;
-mod sweep;
-mod wire;
+mod session_pool;
+mod thread;
+pub mod wire;
+mod withdraw;
 
 pub use crate::{
     backend::ZooKeeper,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{children, config, outsider, server, within};
 use lock_core::{Error, Locks};
 use lock_lab::servers;
-use lock_zk::{Config, ZooKeeper, queue::NUMBERS_END};
+use lock_zk::{Config, ZooKeeper, protocol::queue::NUMBERS_END};
 
 /// Lets a directory's counter be `counter`, with what is in it. Clients are disconnected meanwhile.
 async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) {
