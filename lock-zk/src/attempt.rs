@@ -269,10 +269,11 @@ async fn find(session: &Session, path: &NodePath) -> Result<Option<(ContenderNod
 mod tests {
     use std::time::Duration;
 
+    use lock_core::Context;
     use zookeeper_client::{Acls, Client, CreateMode};
 
     use super::*;
-    use crate::{Config, context::Context};
+    use crate::Config;
 
     #[tokio::test]
     async fn a_node_that_is_called_like_the_own_one_but_belongs_to_another_session_is_not_ours() {

@@ -4,12 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Strategy, attempt, config::NAME, connection::Connection, context::Context, follow, inspect,
-    protocol::watch_budget::NO_WATCH,
+    Config, Strategy, attempt, config::NAME, connection::Connection, inspect, protocol::watch_budget::NO_WATCH, watch,
 };
 
 /// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
@@ -30,23 +29,19 @@ impl ZooKeeper {
     /// # Cancel safety
     /// When the future is dropped, the session ends in the background.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
-        Self::open(Connection::start(config.checked()?)?).await
+        Self::connect_in(config, Context::current()).await
     }
 
-    /// As [`ZooKeeper::connect`], without a thread: the connection's tasks run in `context`, and go by its clock.
+    /// As [`ZooKeeper::connect`], with the clock, the tasks and the ids of `context`. Where that is not of this machine, there
+    /// is no thread, and the connection's tasks run in it, too.
     ///
     /// # Errors
     /// As [`ZooKeeper::connect`].
     ///
     /// # Cancel safety
     /// As [`ZooKeeper::connect`].
-    #[expect(dead_code, reason = "the simulator is to use it")]
-    pub(crate) async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
-        Self::open(Connection::within(context, config.checked()?)).await
-    }
-
-    async fn open(connection: Connection) -> Result<Arc<Self>, Error> {
-        let zk = Self { connection: Arc::new(connection) };
+    pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
+        let zk = Self { connection: Arc::new(Connection::new(config.checked()?, context)?) };
         zk.connection.run(|connection| async move { connection.reserve(NO_WATCH).await.map(drop) }).await?;
         Ok(Arc::new(zk))
     }
@@ -60,6 +55,10 @@ impl Drop for ZooKeeper {
 
 #[async_trait]
 impl Backend for ZooKeeper {
+    fn context(&self) -> &Context {
+        self.connection.context()
+    }
+
     fn capabilities(&self) -> Capabilities {
         let strategy = self.connection.config().strategy;
         let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
@@ -75,13 +74,6 @@ impl Backend for ZooKeeper {
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        let capabilities = self.capabilities();
-        if let Some(feature) = request.mode.needs() {
-            capabilities.require(feature)?;
-        }
-        if request.ttl.is_some() {
-            capabilities.require(Feature::Ttl)?;
-        }
         // Stops the contender should this future be dropped against the rule, as by a runtime that shuts down.
         let stop = stop.child_token();
         let _stop = stop.clone().drop_guard();
@@ -94,12 +86,12 @@ impl Backend for ZooKeeper {
         self.connection.run(|zk| async move { inspect::inspect(&zk, &name).await }).await
     }
 
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
         // Not of `self`: a stream that somebody keeps must not keep the connection.
-        follow::follow(Arc::clone(&self.connection), name)
+        watch::follow(Arc::clone(&self.connection), name)
     }
 
-    async fn close(&self, limit: Duration) -> Result<(), Error> {
-        self.connection.close(limit).await
+    async fn close(&self, limit: Duration) {
+        self.connection.close(limit).await;
     }
 }

@@ -2,12 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Clock, Error, LockName};
+use lock_core::{Clock, Context, Error, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
-    context::Context,
     session::{Session, WatchReservation},
     session_pool::{self, SessionPool},
     thread::SessionThread,
@@ -20,27 +19,19 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Connection {
     config: Arc<Config>,
+    context: Context,
     thread: SessionThread,
     sessions: SessionPool,
     closed: CancellationToken,
 }
 
 impl Connection {
-    /// A connection without a session yet, on a thread of its own.
-    pub(crate) fn start(config: Config) -> Result<Self, Error> {
-        let thread = SessionThread::start()
+    /// A connection without a session yet.
+    pub(crate) fn new(config: Config, context: Context) -> Result<Self, Error> {
+        let (context, thread) = SessionThread::start(context)
             .map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
-        Ok(Self::on(thread, config))
-    }
-
-    /// A connection without a session yet, whose tasks run in `context`.
-    pub(crate) fn within(context: Context, config: Config) -> Self {
-        Self::on(SessionThread::within(context), config)
-    }
-
-    fn on(thread: SessionThread, config: Config) -> Self {
         let (sessions, closed) = (SessionPool::default(), CancellationToken::new());
-        Self { config: Arc::new(config), thread, sessions, closed }
+        Ok(Self { config: Arc::new(config), context, thread, sessions, closed })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -53,10 +44,10 @@ impl Connection {
     }
 
     pub(crate) const fn context(&self) -> &Context {
-        self.thread.context()
+        &self.context
     }
 
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) const fn clock(&self) -> Clock {
         self.context().clock()
     }
 
@@ -70,7 +61,7 @@ impl Connection {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        self.thread.run(work(Arc::clone(self))).await.unwrap_or(Err(Error::Closed))
+        self.thread.run(Box::pin(work(Arc::clone(self)))).await.unwrap_or(Err(Error::Closed))
     }
 
     /// Watches of that many bytes, in a session that is there or in a new one. Within [`Connection::run`] only.
@@ -78,28 +69,17 @@ impl Connection {
         tokio::select! {
             biased;
             () = self.closed.cancelled() => Err(Error::Closed),
-            reservation = self.sessions.reserve(&self.config, self.context(), bytes) => reservation,
+            reservation = self.sessions.reserve(&self.config, self.thread.context(), bytes) => reservation,
         }
     }
 
     /// Ends all sessions, and all nodes with them, within `limit`.
-    pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let deadline = self.clock().now().saturating_add(limit);
+    pub(crate) async fn close(&self, limit: Duration) {
         self.closed.cancel();
-        let clean = self.context().cleanup().close(limit).await;
         let sessions = self.sessions.take().await;
-        if sessions.is_empty() {
-            return Ok(());
-        }
-        let held = sessions.iter().any(|session| session.holds_anything());
         sessions.iter().for_each(|session| session.close());
-        let left = deadline.saturating_since(self.clock().now());
-        let ended = self.clock().timeout(left, session_pool::terminated(&sessions)).await.is_some();
+        let _ = self.clock().timeout(limit, session_pool::terminated(&sessions)).await;
         self.end_thread(sessions);
-        if ended || clean && !held {
-            return Ok(());
-        }
-        Err(Error::no_answer(self.config.url(), format!("not closed within {limit:?}: what is left ends by itself")))
     }
 
     /// Ends all sessions in the background.
@@ -112,7 +92,7 @@ impl Connection {
 
     fn end_thread(&self, sessions: Vec<Arc<Session>>) {
         let (clock, end) = (self.clock(), self.thread.end().clone());
-        drop(self.context().spawn(async move {
+        drop(self.thread.context().spawn(async move {
             let _ = clock.timeout(FAREWELL, session_pool::terminated(&sessions)).await;
             end.cancel();
         }));

@@ -6,7 +6,7 @@ mod node_watch;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Error, Lease, LockName, Loss, Request, Validity};
+use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, Request, Validity};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -105,7 +105,6 @@ impl ZkLease {
     /// Ends the validity and the watch; what is left is the node.
     fn end(&mut self) -> Option<ActiveSession> {
         let active = self.active.take()?;
-        // Before the request is sent: a successor may hold the lock before the answer is here.
         self.validity.end(Loss::Released);
         self.watch.ended.cancel();
         self.session().dismiss(self.number);
@@ -113,13 +112,12 @@ impl ZkLease {
     }
 
     /// Ends the validity and starts to remove the node; the answer tells how the one try went.
-    fn give_back(&mut self) -> Option<oneshot::Receiver<Result<(), Error>>> {
-        let before = self.validity.loss();
+    fn give_back(&mut self) -> Option<oneshot::Receiver<Result<ReleaseOutcome, Error>>> {
         let active = self.end()?;
         let (answer, answered) = oneshot::channel();
-        let (held, name, presence) = (self.held.clone(), self.name.clone(), self.watch.presence());
+        let (held, presence) = (self.held.clone(), self.watch.presence());
         self.session().context().cleanup().spawn(async move {
-            let result = release(&held, presence, name, before).await;
+            let result = release(&held, presence).await;
             drop(active);
             let _ = answer.send(result);
         });
@@ -155,14 +153,18 @@ impl Lease for ZkLease {
         &self.validity
     }
 
-    async fn release(mut self: Box<Self>) -> Result<(), Error> {
-        let Some(answered) = self.give_back() else { return Ok(()) };
+    async fn release(mut self: Box<Self>) -> Result<ReleaseOutcome, Error> {
+        let Some(answered) = self.give_back() else { return Ok(ReleaseOutcome::Gone) };
         tokio::select! {
             biased;
             answer = answered => {
                 answer.unwrap_or_else(|_| Err(self.no_answer("the connection was closed during a release")))
             }
-            error = self.unanswered("release", self.session().config().connect_timeout) => Err(error),
+            error = self.unanswered("release", self.session().config().connect_timeout) => match error {
+                // Its nodes have gone with it.
+                Error::Lost { .. } => Ok(ReleaseOutcome::Gone),
+                other => Err(other),
+            },
         }
     }
 
@@ -180,14 +182,11 @@ impl Drop for ZkLease {
 
 /// Removes a holder's node. Where the outcome is unknown, the cleanup goes on until the node is gone or its session has
 /// ended; a node that was removed twice is gone.
-async fn release(held: &HeldNode, presence: NodePresence, name: LockName, before: Option<Loss>) -> Result<(), Error> {
-    let lost = |loss| Error::Lost { name, loss: before.unwrap_or(loss) };
-    let Err(error) = held.remove(presence).await else {
-        return before.map_or(Ok(()), |_| Err(lost(Loss::Released)));
-    };
+async fn release(held: &HeldNode, presence: NodePresence) -> Result<ReleaseOutcome, Error> {
+    let Err(error) = held.remove(presence).await else { return Ok(ReleaseOutcome::Released) };
     match error.outcome() {
-        Outcome::SessionEnded => Err(lost(Loss::SessionEnded)),
-        Outcome::Refused if matches!(error, RequestError::NoNode) => Err(lost(Loss::TakenAway)),
+        Outcome::SessionEnded => Ok(ReleaseOutcome::Gone),
+        Outcome::Refused if matches!(error, RequestError::NoNode) => Ok(ReleaseOutcome::Gone),
         Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
             held.withdraw();
             let url = held.session.config().url();

@@ -19,7 +19,7 @@
 //!   session's time-out to two of their ticks, or shorten it below three of these, are refused; a longer tick that does
 //!   not show in this way is taken on trust.
 //! - Whoever may write to the lock's nodes can break the lock: a node that is deleted by somebody else is reported as
-//!   [`Loss::TakenAway`](lock_core::Loss::TakenAway), after the fact, and data written to a holder's node looks like its release.
+//!   [`Loss::Revoked`](lock_core::Loss::Revoked), after the fact, and data written to a holder's node looks like its release.
 //! - [`Strategy::Herd`] is for comparison: unfair, only the exclusive lock, and all who wait wake at each release. A name is
 //!   used with one strategy at a time; the second one is refused.
 //! - No TLS and no authentication yet.
@@ -54,9 +54,7 @@ mod attempt;
 mod backend;
 mod config;
 mod connection;
-mod context;
 pub mod fence;
-mod follow;
 mod inspect;
 mod lease;
 mod node_path;
@@ -64,6 +62,7 @@ pub mod protocol;
 mod session;
 mod session_pool;
 mod thread;
+mod watch;
 pub mod wire;
 mod withdraw;
 

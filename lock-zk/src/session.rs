@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Backoff, BootInstant, Clock, Error, Loss};
+use lock_core::{Backoff, BootInstant, Clock, Context, Error, Loss};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +22,6 @@ use self::deadline::GuardDeadlines;
 pub(crate) use self::{deadline::Admission, requests::ContenderNode};
 use crate::{
     Config,
-    context::Context,
     protocol::{
         heartbeat::{Heartbeat, Request},
         watch_budget::WatchBudget,
@@ -211,7 +210,7 @@ impl Session {
         &self.context
     }
 
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) const fn clock(&self) -> Clock {
         self.context.clock()
     }
 
@@ -247,11 +246,6 @@ impl Session {
     /// Forgets a grant.
     pub(crate) fn dismiss(&self, number: u64) {
         self.deadlines().dismiss(number);
-    }
-
-    /// Whether guards depend on it.
-    pub(crate) fn holds_anything(&self) -> bool {
-        self.deadlines().guards() > 0
     }
 
     pub(crate) fn is_ended(&self) -> bool {

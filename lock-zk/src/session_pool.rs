@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{BootInstant, Error};
+use lock_core::{BootInstant, Context, Error};
 
 use crate::{
     Config,
-    context::Context,
     session::{OpenError, Session, WatchReservation},
 };
 

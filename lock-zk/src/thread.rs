@@ -1,12 +1,10 @@
 //! Where the tasks of a connection run: on a thread of their own, so that a program whose own runtime is starved does not
-//! lose its session; or in a given context.
+//! lose its session; or in a world that is not of this machine.
 
 use std::{future::Future, io, thread};
 
-use tokio::sync::oneshot;
+use lock_core::Context;
 use tokio_util::sync::CancellationToken;
-
-use crate::context::Context;
 
 /// Where the tasks of a connection run. A thread of their own ends, and they with it, when it is told to.
 #[derive(Debug)]
@@ -16,24 +14,21 @@ pub(crate) struct SessionThread {
 }
 
 impl SessionThread {
-    /// A thread with a runtime of its own.
-    pub(crate) fn start() -> io::Result<Self> {
+    /// A thread with a runtime of its own, unless `context` is not of this machine; and the context with its cleanup there.
+    pub(crate) fn start(context: Context) -> io::Result<(Context, Self)> {
+        let end = CancellationToken::new();
+        if context.is_custom() {
+            return Ok((context.clone(), Self { context, end }));
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-        let context = {
-            let _entered = runtime.enter();
-            Context::current()
-        };
-        let this = Self::within(context);
-        let ended = this.end.clone();
+        let context = context.with_cleanup_on(runtime.handle().clone());
+        let here = context.clone().moved_to(runtime.handle().clone());
+        let ended = end.clone();
         thread::Builder::new().name("lock-zk".to_owned()).spawn(move || runtime.block_on(ended.cancelled()))?;
-        Ok(this)
+        Ok((context, Self { context: here, end }))
     }
 
-    /// No thread: the tasks run in `context`.
-    pub(crate) fn within(context: Context) -> Self {
-        Self { context, end: CancellationToken::new() }
-    }
-
+    /// The connection's context, with tasks there.
     pub(crate) const fn context(&self) -> &Context {
         &self.context
     }
@@ -49,8 +44,6 @@ impl SessionThread {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        drop(self.context.spawn(async move { drop(answer.send(work.await)) }));
-        answered.await.ok()
+        self.context.spawn(work).await
     }
 }

@@ -182,10 +182,11 @@ where
 
 #[cfg(test)]
 mod tests {
+    use lock_core::Context;
     use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
     use super::*;
-    use crate::{Config, context::Context};
+    use crate::Config;
 
     const LIMIT: Duration = Duration::from_secs(30);
 

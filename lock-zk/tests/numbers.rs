@@ -38,6 +38,8 @@ async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_
         assert!(matches!(&refused, Error::Unavailable { reason, .. } if reason.contains("used up")), "{refused}");
         assert_eq!(children(&client, "full").await.len(), 1, "the refused one left nothing");
     }
+    // Its client may come back later than the other's.
+    within("a connection", holder.inspect("full")).await.unwrap();
     assert!(held.is_valid());
     held.release().await.unwrap();
     let again = within("a grant", other.mutex("full").lock()).await.unwrap();

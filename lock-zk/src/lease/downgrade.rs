@@ -76,7 +76,7 @@ impl ZkLease {
                 Err(error) => Err(match error.outcome() {
                     Outcome::SessionEnded => Error::Lost { name, loss: Loss::SessionEnded },
                     Outcome::Refused if matches!(error, RequestError::NoNode) => {
-                        Error::Lost { name, loss: Loss::TakenAway }
+                        Error::Lost { name, loss: Loss::Revoked }
                     }
                     Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
                         // Either node may be there; the unique id finds it.

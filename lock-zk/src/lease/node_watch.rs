@@ -137,7 +137,7 @@ impl Watching {
             // A change is the own release, or a third party's write, after which to look again. And once the watch
             // has ended, a deletion is the own doing: the lease may go on by another node.
             if event == WatchEvent::Deleted && !self.ended.is_cancelled() {
-                self.validity.end(Loss::TakenAway);
+                self.validity.end(Loss::Revoked);
             }
             if event == WatchEvent::Deleted || self.is_over() {
                 return;

@@ -99,9 +99,9 @@ impl GuardDeadlines {
     }
 
     /// Notes what will be the reason if the guards run out.
-    pub(super) fn suspect(&self, loss: Loss) {
+    pub(super) fn set_expiry_cause(&self, loss: Loss) {
         for guard in self.guards.values() {
-            guard.validity.suspect(loss);
+            guard.validity.set_expiry_cause(loss);
         }
     }
 

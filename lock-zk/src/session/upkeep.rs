@@ -26,7 +26,7 @@ impl Session {
                 // A connection that was lost and made again may show as one change.
                 SessionState::Connected => self.moved_to(LinkState::Up),
                 SessionState::Disconnected => {
-                    self.deadlines().suspect(Loss::Unreachable);
+                    self.deadlines().set_expiry_cause(Loss::Unreachable);
                     self.moved_to(LinkState::Down);
                 }
                 SessionState::Ended => break,
