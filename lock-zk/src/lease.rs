@@ -57,7 +57,7 @@ impl HeldNode {
         match self.kind {
             NodeKind::Exclusive => session.delete_marked(&self.node).await,
             NodeKind::Shared => session.delete_present(&self.node).await,
-            NodeKind::Sole => remove_sole(session, &self.path, presence.is_certain().await).await,
+            NodeKind::Sole => remove_sole(session, &self.path, presence.certainty().await).await,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! LockFollower a lock: by one watch on its directory, set anew with each look.
+//! Following a lock: by one watch on its directory, set anew with each look.
 //!
 //! Nothing is kept for a consumer that is slow: the next look is taken when it asks for the next item, and one-shot watches
 //! tell that something changed since the last one, however often. So several changes may become one item, and no change

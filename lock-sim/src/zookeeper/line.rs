@@ -47,7 +47,7 @@ impl World<'_> {
                 }
             }
             Standing::Behind(_) | Standing::FirstBlocked if !self.slot(client, slot).waits => {
-                self.give_up(client, slot)
+                self.give_up(client, slot);
             }
             Standing::Behind(ahead) => {
                 let ahead = ahead.to_owned();

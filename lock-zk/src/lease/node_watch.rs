@@ -48,7 +48,7 @@ pub(super) struct NodePresence(watch::Receiver<Watched>);
 impl NodePresence {
     /// Whether the node is certainly there, by all that is known. Waits for the answer to a watch that is under way: that
     /// comes before the answer to a look that would be sent now, and saves the look.
-    pub(super) async fn is_certain(mut self) -> bool {
+    pub(super) async fn certainty(mut self) -> bool {
         let known = self.0.wait_for(|watched| *watched != Watched::NotYet).await;
         known.is_ok_and(|watched| *watched == Watched::Present)
     }
