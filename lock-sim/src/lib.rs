@@ -22,10 +22,12 @@ pub mod fifo;
 pub mod machine;
 pub mod missed;
 pub mod network;
+pub mod redis;
 pub mod redlock;
 pub mod runner;
 pub mod trace;
 pub mod validity;
+pub mod world;
 pub mod zookeeper;
 
 pub use crate::{
