@@ -26,6 +26,7 @@ mod owner;
 mod renewer;
 mod run_to_completion;
 mod rwlock;
+mod safeguard;
 mod semaphore;
 pub mod settings;
 mod snapshot;
@@ -34,6 +35,8 @@ mod token;
 pub mod validity;
 pub mod watch;
 
+#[cfg(feature = "simulation")]
+pub use crate::safeguard::take_out;
 pub use crate::{
     backoff::Backoff,
     capabilities::{Capabilities, Feature},
@@ -52,6 +55,7 @@ pub use crate::{
     owner::{Owner, Reentrant, ReentrantGuard},
     renewer::{Renew, RenewalHandle, Renewer},
     rwlock::{DowngradeFailed, RwLock, WriteGuard},
+    safeguard::safeguard,
     semaphore::{Permit, Semaphore},
     settings::Settings,
     snapshot::{Contender, Snapshot},

@@ -56,7 +56,7 @@ use self::{
 pub use self::{
     host::{HOSTS, HostClock, HostClocks, HostExecutor},
     network::{ConnectionId, ServerId, SimEnding, SimStream, Way, Wires},
-    shared::HostId,
+    shared::{HostId, call_machine},
 };
 use crate::{Agenda, Chance, LocalClock, MS, SECOND, Time};
 
@@ -97,6 +97,8 @@ pub enum Happening<E> {
     },
     /// What the machine has put on the agenda itself.
     Own(E),
+    /// A task has left something for the machine: see [`call_machine`].
+    Called,
 }
 
 /// How a process ends.
@@ -313,6 +315,7 @@ impl<E> World<E> {
     fn carry_out(&mut self, request: Request) {
         match request {
             Request::Spawn(host, task) => self.tasks.spawn(host, task),
+            Request::Call => self.happened.push_back(Happening::Called),
             Request::Wake { at, sleep } => {
                 let late = self.chance.below(LATE_TIMER);
                 self.agenda.at(at + late, Event::Wake(sleep));
