@@ -2,7 +2,7 @@
 
 mod deployment;
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use lock_core::{Error, Settings};
 
@@ -10,6 +10,7 @@ pub use self::deployment::{Deployment, Sentinel};
 use crate::{
     keys::Keys,
     node::{Address, AddressMap, NodeConfig, Replicas},
+    wire::Network,
 };
 
 /// The ttls that this backend takes: below, a renewal may not come round in time; above, a dead holder blocks for days.
@@ -240,6 +241,13 @@ impl Config {
     #[must_use]
     pub const fn with_response_timeout(mut self, limit: Duration) -> Self {
         self.node.response_timeout = limit;
+        self
+    }
+
+    /// Sets on which network the servers are; TCP if nothing is set.
+    #[must_use]
+    pub fn with_network(mut self, network: Arc<dyn Network>) -> Self {
+        self.node.network = network;
         self
     }
 

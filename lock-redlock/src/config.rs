@@ -1,9 +1,9 @@
 //! The settings of a deployment.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use lock_core::{Error, Settings};
-use lock_redis::{keys::Keys, node::NodeConfig};
+use lock_redis::{keys::Keys, node::NodeConfig, wire::Network};
 
 /// The shortest ttl: below, a renewal may not come round in time.
 const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -69,6 +69,15 @@ impl Config {
             max_ttl: None,
             restart_quarantine: None,
         })
+    }
+
+    /// Sets on which network the servers are; TCP if nothing is set.
+    #[must_use]
+    pub fn with_network(mut self, network: &Arc<dyn Network>) -> Self {
+        for node in &mut self.nodes {
+            node.network = Arc::clone(network);
+        }
+        self
     }
 
     /// Reads a URL's settings: `redlock://[user[:password]@]host[:port],host[:port],host[:port]` with the keys `ttl`,

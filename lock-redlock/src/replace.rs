@@ -6,7 +6,7 @@
 //! grant takes a majority of the members that stayed, which is one of the old list and of the new one. docs/protocols.md
 //! has the argument.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Context, Error};
 use lock_redis::node::{NodeConfig, ScriptCall};
@@ -104,7 +104,7 @@ impl Change<'_> {
     /// What the new server says of itself.
     fn newcomer<'a>(
         &self,
-        standings: &'a HashMap<usize, Standing>,
+        standings: &'a BTreeMap<usize, Standing>,
         failed: &[(usize, String)],
     ) -> Result<&'a Standing, Error> {
         let at = |node: usize| self.panel.address(node) == self.new;
@@ -128,7 +128,7 @@ impl Change<'_> {
     fn next(
         &self,
         known: &Deployment,
-        standings: &HashMap<usize, Standing>,
+        standings: &BTreeMap<usize, Standing>,
         failed: &[(usize, String)],
     ) -> Result<Deployment, Error> {
         if self.is_made_in(known) {
@@ -164,7 +164,7 @@ impl Change<'_> {
         &self,
         known: &Deployment,
         leaving: u32,
-        standings: &HashMap<usize, Standing>,
+        standings: &BTreeMap<usize, Standing>,
         failed: &[(usize, String)],
     ) -> Result<(), Error> {
         let mut reasons = failed.to_vec();
@@ -187,7 +187,7 @@ impl Change<'_> {
     async fn advance(
         &self,
         next: &Deployment,
-        standings: &HashMap<usize, Standing>,
+        standings: &BTreeMap<usize, Standing>,
         mut failed: Vec<(usize, String)>,
     ) -> Result<bool, Error> {
         let call = |node: usize| -> Option<ScriptCall> {

@@ -5,15 +5,19 @@
 //! a real server by `lock-sim/tests/redis_beside_a_real_one.rs`.
 
 mod commands;
+mod fleet;
 mod lua;
 mod msgpack;
+mod network;
 mod reply;
 mod server;
 mod store;
 mod values;
 
 pub use self::{
+    fleet::{Fleet, Loses},
     lua::{Removal, load},
+    network::{HostNetwork, PORTS, address},
     reply::{Reply, Requests},
     server::{Output, RedisServer},
     store::{Entry, Store},

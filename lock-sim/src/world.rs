@@ -42,9 +42,9 @@ mod network;
 mod servers;
 mod shared;
 
-use std::{collections::VecDeque, future::Future};
+use std::{collections::VecDeque, future::Future, sync::Arc};
 
-use lock_core::BootInstant;
+use lock_core::{BootInstant, Clock, Context};
 
 use self::{
     executor::Tasks,
@@ -191,6 +191,13 @@ impl<E> World<E> {
         self.gates.push(Gate::Running);
         shared(|shared| shared.hosts.push(HostState { clocks }));
         host
+    }
+
+    /// What shipped code takes from a host: its clocks, its tasks, ids that follow from the seed.
+    #[must_use]
+    pub fn context(&mut self, host: HostId) -> Context {
+        let seed = self.chance.below(u64::MAX);
+        Context::custom(Clock::custom(HostClock::of(host)), Arc::new(HostExecutor::of(host)), seed)
     }
 
     /// Runs a program on a host.

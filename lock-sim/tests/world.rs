@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use lock_core::BootInstant;
+use lock_core::{BootInstant, Executor, TimeSource};
 use lock_sim::{
     Chance, MS, SECOND, Time,
     world::{

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use lock_core::BootInstant;
+use lock_core::{BootInstant, Executor, TimeSource};
 
 use super::{
     executor::TaskId,
@@ -66,22 +66,19 @@ impl HostClock {
     fn clocks(&self) -> Option<(HostClocks, Time)> {
         shared(|shared| shared.hosts.get(self.0.place()).map(|host| (host.clocks, shared.now)))
     }
+}
 
-    /// What it shows. After the end of the schedule it stands for ever.
-    #[must_use]
-    pub fn now(&self) -> BootInstant {
+impl TimeSource for HostClock {
+    /// After the end of the schedule it stands for ever.
+    fn now(&self) -> BootInstant {
         self.clocks().map_or(BootInstant::from_nanos(0), |(clocks, now)| BootInstant::from_nanos(clocks.boot.at(now)))
     }
 
-    /// What the clock on the wall shows, in microseconds.
-    #[must_use]
-    pub fn wall_micros(&self) -> u64 {
+    fn wall_micros(&self) -> u64 {
         self.clocks().map_or(0, |(clocks, now)| clocks.wall.at(now) / 1_000)
     }
 
-    /// Resolves when [`HostClock::now`] is `deadline` or later.
-    #[must_use]
-    pub fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
+    fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
         Box::pin(Sleep { host: self.0, deadline, key: None })
     }
 }
@@ -131,9 +128,11 @@ impl HostExecutor {
     pub const fn of(host: HostId) -> Self {
         Self(host)
     }
+}
 
-    /// Runs `task` on this host, if the schedule still goes on.
-    pub fn spawn(&self, task: BoxFuture<'static, ()>) {
+impl Executor for HostExecutor {
+    /// Nothing runs after the end of the schedule.
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         let refused = shared(|shared| {
             if !shared.is_live {
                 return Some(task);

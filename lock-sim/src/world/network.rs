@@ -23,6 +23,12 @@ use crate::{Chance, MS, Time};
 pub struct ServerId(pub(super) u8);
 
 impl ServerId {
+    /// The server at this place.
+    #[must_use]
+    pub fn at(place: usize) -> Self {
+        Self(u8::try_from(place).unwrap_or(u8::MAX))
+    }
+
     /// Its place among all servers.
     #[must_use]
     pub const fn place(self) -> usize {
@@ -35,6 +41,18 @@ impl ServerId {
 pub struct ConnectionId(pub(super) u32);
 
 impl ConnectionId {
+    /// The connection with this number.
+    #[must_use]
+    pub const fn of(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
     /// Its place among all connections.
     #[must_use]
     pub const fn place(self) -> usize {

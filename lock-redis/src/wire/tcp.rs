@@ -1,4 +1,4 @@
-//! The socket of a connection, and its end.
+//! TCP: the socket of a connection, and its end.
 //!
 //! A request that was written may be delivered by a retransmission for as long as the kernel keeps its socket, whether the
 //! program still has it or not: a socket that is closed in the usual way goes on for minutes. An undo leaves a tombstone for
@@ -13,28 +13,40 @@ use std::{
     time::Duration,
 };
 
-use redis::RedisError;
+use async_trait::async_trait;
 use rustix::net::{connect_unspec, sockopt};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 
-use super::Address;
+use super::{Address, Ending, Network, Stream};
 
 /// For how long the kernel goes on sending what the other side does not acknowledge. Then the connection is broken.
-pub(crate) const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
+pub const UNACKNOWLEDGED: Duration = Duration::from_secs(4);
+
+/// The network of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Tcp;
 
 /// A connected socket, which only its one owner reads and writes.
 #[derive(Debug)]
-pub(crate) struct Socket(Arc<TcpStream>);
+struct Socket(Arc<TcpStream>);
 
 /// The means to end a socket that somebody else owns.
-#[derive(Debug, Clone)]
-pub(super) struct Ending(Weak<TcpStream>);
+#[derive(Debug)]
+struct SocketEnding(Weak<TcpStream>);
+
+#[async_trait]
+impl Network for Tcp {
+    async fn dial(&self, address: &Address) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(dial(address).await?))
+    }
+}
 
 /// Opens the socket, without the delay that waits for more to send: a request is a whole.
-pub(crate) async fn dial(address: &Address) -> Result<Socket, RedisError> {
+async fn dial(address: &Address) -> io::Result<Socket> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     stream.set_nodelay(true)?;
     // Closed is reset, also where this program is killed: what was not delivered by then never is.
@@ -45,15 +57,15 @@ pub(crate) async fn dial(address: &Address) -> Result<Socket, RedisError> {
     Ok(Socket(Arc::new(stream)))
 }
 
-impl Socket {
-    pub(super) fn ending(&self) -> Ending {
-        Ending(Arc::downgrade(&self.0))
+impl Stream for Socket {
+    fn ending(&self) -> Arc<dyn Ending> {
+        Arc::new(SocketEnding(Arc::downgrade(&self.0)))
     }
 }
 
-impl Ending {
+impl Ending for SocketEnding {
     /// Resets the connection, if it is there: when this returns, the kernel sends nothing of it any more.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         if let Some(stream) = self.0.upgrade() {
             // Fails where the connection has ended by itself.
             let _ = connect_unspec(&*stream);
