@@ -28,6 +28,7 @@ pub mod runner;
 pub mod trace;
 pub mod validity;
 pub mod world;
+pub mod zk;
 pub mod zookeeper;
 
 pub use crate::{
@@ -43,5 +44,5 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &validity::Cell]
+    vec![&zookeeper::ZooKeeper, &zk::ZooKeeperBackend, &redlock::Redlock, &fifo::Fifo, &validity::Cell]
 }

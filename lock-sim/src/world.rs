@@ -325,7 +325,7 @@ impl<E> World<E> {
             Request::Call => self.happened.push_back(Happening::Called),
             Request::Wake { at, sleep } => {
                 let late = self.chance.below(LATE_TIMER);
-                self.agenda.at(at + late, Event::Wake(sleep));
+                self.agenda.at(at.saturating_add(late), Event::Wake(sleep));
             }
             Request::Dial { connection } => self.dial(connection),
             Request::Write { connection, bytes } => self.send(connection, Way::Up, bytes),

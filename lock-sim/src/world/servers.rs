@@ -172,7 +172,7 @@ impl<E> Happening<E> {
     pub const fn server(&self) -> Option<ServerId> {
         match self {
             Self::Connected { server, .. } | Self::Arrived { server, .. } | Self::Ended { server, .. } => Some(*server),
-            Self::Own(_) => None,
+            Self::Own(_) | Self::Called => None,
         }
     }
 }
