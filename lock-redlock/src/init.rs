@@ -65,8 +65,19 @@ impl InitOptions {
 /// # Cancel safety
 /// When the future is dropped, some servers may be members and others not. Calling it again completes it.
 pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
+    init_in(config, options, Context::current()).await
+}
+
+/// As [`init`], in a world of one's own.
+///
+/// # Errors
+/// Those of [`init`].
+///
+/// # Cancel safety
+/// As that of [`init`].
+pub async fn init_in(config: &Config, options: InitOptions, context: Context) -> Result<Duration, Error> {
     config.check()?;
-    let panel = Arc::new(Panel::new(config.clone(), Context::current()));
+    let panel = Arc::new(Panel::new(config.clone(), context));
     let result = init_all(&panel, options).await;
     panel.close();
     result

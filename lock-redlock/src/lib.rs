@@ -54,6 +54,7 @@ mod config;
 #[doc(hidden)]
 pub mod deployment;
 mod downgrade;
+mod driver;
 #[doc(hidden)]
 pub mod holdings;
 mod init;
@@ -79,6 +80,7 @@ mod watch;
 pub use crate::{
     backend::Redlock,
     config::Config,
-    init::{InitOptions, init},
-    replace::{Replaced, replace},
+    driver::RedlockDriver,
+    init::{InitOptions, init, init_in},
+    replace::{Replaced, replace, replace_in},
 };

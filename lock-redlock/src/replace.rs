@@ -51,6 +51,22 @@ pub struct Replaced {
 /// When the future is dropped, some servers may know of the change and others not. While they are no majority nothing has
 /// changed for clients, as long as a majority answers that does not; calling it again completes it.
 pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Result<Replaced, Error> {
+    replace_in(config, old, new, Context::current()).await
+}
+
+/// As [`replace`], in a world of one's own.
+///
+/// # Errors
+/// Those of [`replace`].
+///
+/// # Cancel safety
+/// As that of [`replace`].
+pub async fn replace_in(
+    config: &Config,
+    old: (&str, u16),
+    new: (&str, u16),
+    context: Context,
+) -> Result<Replaced, Error> {
     config.check()?;
     let mut all = config.clone();
     let [old, new] = [old, new].map(|(host, port)| {
@@ -60,7 +76,7 @@ pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Res
         add(&mut all.nodes, node);
         address
     });
-    let panel = Arc::new(Panel::new(all, Context::current()));
+    let panel = Arc::new(Panel::new(all, context));
     let change = Change { panel: &panel, old, new };
     let result = change.make(config).await;
     panel.close();

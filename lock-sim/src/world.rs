@@ -99,6 +99,9 @@ pub enum Happening<E> {
     Own(E),
     /// A task has left something for the machine: see [`call_machine`].
     Called,
+    /// Something has happened to clients only, and they have acted on it. Told only where the machine
+    /// [asks for everything](World::tell_everything).
+    Passed,
 }
 
 /// How a process ends.
@@ -124,6 +127,12 @@ enum Event<E> {
     Own(E),
 }
 
+/// The true time of the schedule that this thread plays. For those who check: no program knows it.
+#[must_use]
+pub fn true_time() -> Time {
+    shared(|shared| shared.now)
+}
+
 /// One schedule.
 #[derive(Debug)]
 pub struct World<E> {
@@ -139,6 +148,7 @@ pub struct World<E> {
     happened: VecDeque<Happening<E>>,
     steps: u64,
     fingerprint: u64,
+    tells_everything: bool,
 }
 
 impl HostClocks {
@@ -178,6 +188,7 @@ impl<E> World<E> {
             happened: VecDeque::new(),
             steps: 0,
             fingerprint: 0,
+            tells_everything: false,
         }
     }
 
@@ -209,6 +220,11 @@ impl<E> World<E> {
     #[must_use]
     pub const fn now(&self) -> Time {
         self.agenda.now()
+    }
+
+    /// Has each event told of, also those that concern clients only.
+    pub const fn tell_everything(&mut self) {
+        self.tells_everything = true;
     }
 
     /// Everything random.
@@ -299,6 +315,10 @@ impl<E> World<E> {
             let now = self.agenda.now();
             shared(|shared| shared.now = now);
             self.happen(event);
+            if self.tells_everything && self.happened.is_empty() {
+                self.settle();
+                return Some(Happening::Passed);
+            }
         }
     }
 

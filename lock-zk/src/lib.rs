@@ -54,6 +54,7 @@ mod attempt;
 mod backend;
 mod config;
 mod connection;
+mod driver;
 pub mod fence;
 mod inspect;
 mod lease;
@@ -69,4 +70,5 @@ mod withdraw;
 pub use crate::{
     backend::ZooKeeper,
     config::{Config, Strategy},
+    driver::ZooKeeperDriver,
 };

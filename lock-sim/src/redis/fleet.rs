@@ -53,7 +53,7 @@ impl Fleet {
     pub fn see_to<E>(&mut self, world: &mut World<E>, happening: Happening<E>) -> Option<E> {
         match happening {
             Happening::Own(event) => return Some(event),
-            Happening::Called => {}
+            Happening::Called | Happening::Passed => {}
             Happening::Connected { server, connection } => self.server(server).connected(connection.number()),
             Happening::Ended { server, connection } => self.server(server).ended(connection.number()),
             Happening::Arrived { server, connection, bytes } => {
@@ -103,8 +103,11 @@ impl Fleet {
         world.stop_server(server, stop);
     }
 
-    /// Starts a server that was stopped, as another process.
+    /// Starts a server that was stopped, as another process. Nothing, if it runs.
     pub fn start<E>(&mut self, world: &mut World<E>, server: ServerId, loses: Loses) {
+        if !world.is_stopped(server) {
+            return;
+        }
         let it = &mut self.servers[server.place()];
         it.processes += 1;
         let keys = match loses {

@@ -39,6 +39,12 @@ impl Store {
         Millis::try_from(self.now / 1_000).unwrap_or(Millis::MAX)
     }
 
+    /// Which process it is.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
     /// The key, if it has not ended.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&Entry> {

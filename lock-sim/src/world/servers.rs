@@ -54,6 +54,12 @@ impl<E> World<E> {
         it.serving == Serving::Up && it.set_aside.is_none()
     }
 
+    /// Whether it was stopped, and has not been started since.
+    #[must_use]
+    pub fn is_stopped(&self, server: ServerId) -> bool {
+        self.servers[server.place()].serving != Serving::Up
+    }
+
     /// Ends a server and its connections. It hears of none of them any more.
     pub fn stop_server(&mut self, server: ServerId, stop: Stop) {
         let it = &mut self.servers[server.place()];
@@ -172,7 +178,7 @@ impl<E> Happening<E> {
     pub const fn server(&self) -> Option<ServerId> {
         match self {
             Self::Connected { server, .. } | Self::Arrived { server, .. } | Self::Ended { server, .. } => Some(*server),
-            Self::Own(_) | Self::Called => None,
+            Self::Own(_) | Self::Called | Self::Passed => None,
         }
     }
 }

@@ -180,6 +180,8 @@ pub(super) fn begin() {
         shared.is_live = true;
         shared.now = 0;
     });
+    // Tasks of the schedule before were woken when they were dropped.
+    WOKEN.with_borrow_mut(Vec::clear);
 }
 
 /// Ends the schedule. Futures that are dropped afterwards ask for nothing any more.
@@ -192,5 +194,4 @@ pub(super) fn end() {
     });
     // Whatever a dropped task wakes or asks for is nobody's.
     drop(left);
-    WOKEN.with_borrow_mut(Vec::clear);
 }

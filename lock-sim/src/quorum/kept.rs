@@ -1,0 +1,121 @@
+//! What the servers keep of a grant, and which of them give no vote.
+
+use std::collections::BTreeMap;
+
+use lock_core::LockName;
+use lock_redis::keys::Keys;
+use lock_redlock::quorum::majority;
+
+use crate::{
+    MS, Time,
+    contest::{Grant, Stage},
+    redis::{Fleet, Store, Value},
+    world::ServerId,
+};
+
+/// The value of the attempt to which each token was granted, once it was seen.
+pub(super) type Values = BTreeMap<u64, Vec<u8>>;
+
+fn keys() -> Keys {
+    Keys::new("lock", &LockName::new("orders").unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The keys that say who holds.
+pub(super) fn holding_keys() -> [String; 3] {
+    let keys = keys();
+    [keys.lock().to_owned(), keys.readers(), keys.reading()]
+}
+
+/// Until when nobody whom this grant excludes can win a vote, if nobody asks for anything any more: in whichever
+/// generation of the members that lasts longest.
+pub(super) fn until(
+    stage: &mut Stage,
+    generations: &[Vec<ServerId>],
+    values: &mut Values,
+    max_ttl: Time,
+    grant: &Grant,
+) -> Time {
+    let now = stage.world.now();
+    let number = grant.token.number;
+    if !values.contains_key(&number) {
+        // Some servers may have given the same number to an attempt that lost.
+        let mut votes: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        for server in stage.servers.clone() {
+            if let Some(value) = granted_to(stage.fleet.store(server, now), number) {
+                let kept = |other: &&ServerId| last_millisecond(stage.fleet.store(**other, now), &value).is_some();
+                let count = stage.servers.clone().iter().filter(kept).count();
+                votes.insert(value, count);
+            }
+        }
+        if let Some((value, _)) = votes.into_iter().max_by_key(|(_, count)| *count) {
+            values.insert(number, value);
+        }
+    }
+    let Some(value) = values.get(&number) else { return 0 };
+    let kept = |stage: &mut Stage, server: ServerId| {
+        let clock = stage.fleet.clock(server);
+        // Another process, or one without its data, gives no vote for the longest ttl from when it becomes a member again.
+        let is_out = stage.world.is_stopped(server) || !is_voting(stage.fleet.at(server, now).store());
+        if is_out {
+            return clock.when(clock.at(now) + max_ttl);
+        }
+        let store = stage.fleet.store(server, now);
+        let quiet =
+            store.get(b"redlock:quarantine").and_then(|entry| entry.expires).and_then(|last| u64::try_from(last).ok());
+        let last = quiet.max(last_millisecond(store, value));
+        last.map_or(0, |last| clock.when((last + 1) * MS))
+    };
+    let of = |stage: &mut Stage, members: &[ServerId]| {
+        let mut all: Vec<Time> = members.iter().map(|server| kept(stage, *server)).collect();
+        all.sort_unstable_by(|one, other| other.cmp(one));
+        all[majority(members.len()) - 1]
+    };
+    generations.iter().map(|members| of(stage, members)).max().unwrap_or(0)
+}
+
+/// Whether the process is the one that was made a member.
+fn is_voting(store: &Store) -> bool {
+    let text = |key: &[u8]| match store.get(key).map(|entry| &entry.value) {
+        Some(Value::Text(text)) => Some(text.clone()),
+        _ => None,
+    };
+    text(b"redlock:run").is_some_and(|run| run == store.run_id().as_bytes()) && text(b"redlock:member").is_some()
+}
+
+/// The value that holds or reads by this number on a server.
+fn granted_to(store: &Store, number: u64) -> Option<Vec<u8>> {
+    let (keys, number) = (keys(), number.to_string().into_bytes());
+    if let Some(Value::Hash(fields)) = store.get(keys.token().as_bytes()).map(|entry| &entry.value) {
+        let field = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value);
+        if field("held") == Some(&number) {
+            return field("value").cloned();
+        }
+    }
+    let Value::Hash(notes) = &store.get(keys.reading().as_bytes())?.value else { return None };
+    let is_its = |note: &[u8]| note.split(|byte| *byte == b' ').next() == Some(&number);
+    notes.iter().find(|(_, note)| is_its(note)).map(|(value, _)| value.clone())
+}
+
+/// The last millisecond in which a server keeps something for that attempt.
+fn last_millisecond(store: &Store, value: &[u8]) -> Option<u64> {
+    let keys = keys();
+    let lock = store.get(keys.lock().as_bytes());
+    let is_its = lock.is_some_and(|entry| matches!(&entry.value, Value::Text(text) if text == value));
+    let written = lock.filter(|_| is_its).and_then(|entry| u64::try_from(entry.expires?).ok());
+    let Some(Value::Sorted(readers)) = store.get(keys.readers().as_bytes()).map(|entry| &entry.value) else {
+        return written;
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in milliseconds")]
+    let read = readers.score(value).map(|ends| ends as u64);
+    written.max(read)
+}
+
+/// A key that nobody needs any more: at once, or when everything that ends has ended.
+pub(super) fn residue(fleet: &mut Fleet, now: Time, server: ServerId, at_once: bool) -> Option<String> {
+    let store = fleet.store(server, now);
+    let token = keys().token();
+    let held = holding_keys();
+    let names = store.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
+    let mut left = names.filter(|key| *key != token && !key.starts_with("redlock:"));
+    left.find(|key| !at_once || held.contains(key))
+}
