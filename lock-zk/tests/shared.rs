@@ -2,7 +2,6 @@
 
 mod common;
 
-
 use common::{
     children, connect,
     count::{Count, quiet, quiet_locks, watches},
