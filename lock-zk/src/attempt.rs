@@ -8,7 +8,7 @@ mod sole;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Error, Request};
+use lock_core::{Error, Request, safeguard};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -45,6 +45,7 @@ pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &Cancellat
     let Some(kind) = ContenderKind::of(request.mode) else {
         return Err(Error::Unsupported { feature: "this mode", backend: NAME });
     };
+    let unique = (!safeguard("own-session")).then(|| zk.context().unique_id());
     for _ in 0..FRESH_STARTS {
         let reservation = tokio::select! {
             biased;
@@ -52,7 +53,8 @@ pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &Cancellat
             () = stop.cancelled() => return Err(Error::Cancelled),
             reservation = zk.reserve(waiter_watches(&zk.directory(&request.name))) => reservation?,
         };
-        match Attempt::new(zk, reservation.activated(), request, kind, stop).run().await {
+        let unique = unique.clone().unwrap_or_else(|| zk.context().unique_id());
+        match Attempt::new(zk, reservation.activated(), request, kind, stop, unique).run().await {
             Ok(lease) => return Ok(lease),
             Err(AttemptError::Restart) => {}
             Err(AttemptError::Failed(error)) => return Err(error),
@@ -79,9 +81,9 @@ impl<'a> Attempt<'a> {
         request: &'a Request,
         kind: ContenderKind,
         stop: &'a CancellationToken,
+        unique: String,
     ) -> Self {
         let session = Arc::clone(active.session());
-        let unique = zk.context().unique_id();
         let path = NodePath {
             directory: zk.directory(&request.name).into(),
             prefix: names::prefix(&unique, session.id(), kind).into(),
@@ -139,6 +141,7 @@ impl<'a> Attempt<'a> {
                     Outcome::Refused => return Err(self.refused(error)),
                     Outcome::SessionEnded => return Err(AttemptError::Restart),
                     Outcome::Throttled => {}
+                    Outcome::Unknown if !safeguard("unique-id") => {}
                     Outcome::Unknown => {
                         if let Some(found) = self.recover().await? {
                             return Ok(found);
@@ -257,6 +260,9 @@ async fn find(session: &Session, path: &NodePath) -> Result<Option<(ContenderNod
             Ok((_, stat)) if stat.ephemeral_owner == session.id() => {
                 let entered = ContenderNode::new(name.to_owned(), &stat);
                 return Ok(Some((entered, children)));
+            }
+            Ok((_, stat)) if !safeguard("own-session") => {
+                return Ok(Some((ContenderNode::new(name.to_owned(), &stat), children)));
             }
             Ok(_) | Err(RequestError::NoNode) => {}
             Err(error) => return Err(error),

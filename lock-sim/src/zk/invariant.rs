@@ -24,8 +24,8 @@ pub(super) struct Contending {
     phase: Phase,
     /// Of the present grant.
     grant: Option<Grant>,
-    /// It holds as a reader what it was granted as a writer.
-    pub(super) was_writer: bool,
+    /// When it asked.
+    since: Time,
     pub(super) is_closed: bool,
     is_dead: bool,
 }
@@ -53,7 +53,7 @@ impl Contending {
             kind: Kind::Writer,
             phase: Phase::Idle,
             grant: None,
-            was_writer: false,
+            since: 0,
             is_closed: false,
             is_dead: false,
         }
@@ -202,8 +202,9 @@ impl Schedule<'_> {
     }
 
     pub(super) fn asks(&mut self, slot: usize, attempt: u32, kind: Kind) {
+        let since = self.now();
         let this = &mut self.contending[slot];
-        (this.attempt, this.kind, this.phase, this.was_writer) = (attempt, kind, Phase::Waits, false);
+        (this.attempt, this.kind, this.phase, this.since) = (attempt, kind, Phase::Waits, since);
         self.say_of(slot, format_args!("asks for it: {kind:?}"));
     }
 
@@ -277,12 +278,16 @@ impl Schedule<'_> {
             return self.violate("L", format!("contender {slot} is granted it by a node that was never there"));
         };
         let told = self.clients.iter().filter(|client| client.host == host && client.session == session);
-        let evidence = told.map(|client| client.told).max().unwrap_or(0);
+        let told = told.map(|client| client.told).max().unwrap_or(0);
+        // Where all want one node, whoever has created it does not look again.
+        let evidence = number.filter(|_| self.is_herd).unwrap_or(told);
+        let has_waited = self.now() - self.contending[slot].since > self.settings.tick / 4;
+        if has_waited {
+            self.counts.add(Seen::Waited as usize);
+        }
         match self.hosts[host].heard {
             Some(WatchEvent::DataChanged) => self.counts.add(Seen::HandedOn as usize),
-            None if self.contending[slot].has_waited(&self.invariants) => {
-                self.counts.add(Seen::GrantedByLook as usize);
-            }
+            None if has_waited => self.counts.add(Seen::GrantedByLook as usize),
             _ => {}
         }
         let this = &mut self.contending[slot];
@@ -408,14 +413,6 @@ impl Schedule<'_> {
     pub(super) fn all_is_closed(&self) -> bool {
         self.contending.iter().all(|contending| contending.is_closed || contending.is_dead)
             && self.invariants.alive.is_empty()
-    }
-}
-
-impl Contending {
-    /// Whether somebody was ahead of it.
-    fn has_waited(&self, invariants: &Invariants) -> bool {
-        let own = invariants.made.iter().rev().find(|made| made.attempt == self.attempt);
-        own.is_some()
     }
 }
 

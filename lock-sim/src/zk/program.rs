@@ -37,7 +37,6 @@ pub(super) enum Stage {
 /// What the programs of one host are like.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
-    pub(super) host: usize,
     pub(super) id: HostId,
     pub(super) config: Config,
     pub(super) seed: u64,
@@ -229,7 +228,7 @@ impl Contender {
         let limit = Duration::from_nanos(self.chance.below(self.habits.timeout * 2));
         let way = self.chance.below(20);
         let locks = self.locks.clone();
-        let is_lock = way.is_multiple_of(2);
+        let is_lock = way.is_multiple_of(2) || self.habits.is_herd;
         let asked = async move {
             let within = if way < 2 { limit } else { Duration::from_secs(3600) };
             match kind {

@@ -13,7 +13,7 @@ const fn safeguard(name: &'static str, about: &'static str) -> Safeguard {
 }
 
 /// All of them.
-pub(super) const SAFEGUARDS: [Safeguard; 22] = [
+pub(super) const SAFEGUARDS: [Safeguard; 23] = [
     safeguard("margin", "Validity ends by T/100 and 2 ms earlier than the time-out, for clocks that differ."),
     safeguard(
         "tick-before",
@@ -71,6 +71,7 @@ pub(super) const SAFEGUARDS: [Safeguard; 22] = [
         "seen-in-answers",
         "Watches are set anew from the newest answer, not from the newest news: a connection may break between two of a transaction.",
     ),
+    safeguard("own-sole-node", "Where all want one node, only the own one is removed: others call theirs the same."),
     safeguard(
         "verified-timeout",
         "After a reconnect no deadline moves and nothing is granted until the servers have said that they keep to the time-out.",

@@ -74,6 +74,7 @@ pub(super) struct Schedule<'a> {
     pub(super) conns: u32,
     pub(super) contending: Vec<Contending>,
     pub(super) invariants: Invariants,
+    pub(super) is_herd: bool,
     stage: watch::Sender<Stage>,
     deadline: Time,
     /// How many changes there were at the last look, and for how many looks that has stayed so.
@@ -155,6 +156,7 @@ impl<'a> Schedule<'a> {
             conns: 0,
             contending: Vec::new(),
             invariants: Invariants::default(),
+            is_herd,
             stage: watch::Sender::new(Stage::Active),
             deadline: 0,
             quiet: (0, 0),
@@ -198,7 +200,7 @@ impl<'a> Schedule<'a> {
             .with_strategy(if habits.is_herd { Strategy::Herd } else { Strategy::Queue })
             .with_ensemble(Arc::new(SimEnsemble { host }));
         let seed = chance.below(u64::MAX);
-        Plan { host, id: self.hosts[host].id, config, seed, slots, habits, stage: self.stage.subscribe() }
+        Plan { id: self.hosts[host].id, config, seed, slots, habits, stage: self.stage.subscribe() }
     }
 
     pub(super) const fn now(&self) -> Time {
@@ -259,7 +261,6 @@ impl<'a> Schedule<'a> {
             Report::Granted { slot, token, validity } => self.granted(slot, token, validity),
             Report::Downgrades { slot } => {
                 self.contending[slot].kind = Kind::Reader;
-                self.contending[slot].was_writer = true;
             }
             Report::Ends { slot, why } => self.ends(slot, &why),
             Report::Closed { slot } => self.contending[slot].is_closed = true,

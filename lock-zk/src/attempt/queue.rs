@@ -1,6 +1,7 @@
 //! A contender's way through the line, from its node to its grant.
 
-use lock_core::{Error, Mode, Wait};
+use futures::FutureExt;
+use lock_core::{Error, Mode, Wait, safeguard};
 
 use super::{Attempt, AttemptError, LOOKS_PER_TICK};
 use crate::{
@@ -95,6 +96,9 @@ impl Attempt<'_> {
     /// contender as the first blocked one, and is the first blocked one itself now.
     fn tell(&self, entered: &ContenderNode, children: &[String]) {
         if matches!(self.request.mode, Mode::Permit { .. }) && queue::is_followed(children, &entered.name) {
+            if !safeguard("gate-tells") {
+                return;
+            }
             announce(&self.session, self.path.of(&entered.name), self.request.payload.clone());
         }
     }
@@ -114,8 +118,13 @@ impl Attempt<'_> {
         heard: &mut (String, i32),
     ) -> Result<NextStep, AttemptError> {
         let own_path = self.path.of(&entered.name);
-        let (watched, mine) =
-            self.session.watch_both(&self.path.of(ahead), own.is_none().then_some(own_path.as_str())).await;
+        let (watched, mine) = self
+            .session
+            .watch_both(
+                &self.path.of(ahead),
+                (own.is_none() && safeguard("own-node-watch")).then_some(own_path.as_str()),
+            )
+            .await;
         match mine {
             Some(Ok((stat, watch))) if stat.ephemeral_owner == self.session.id() => {
                 *own = Some(watch);
@@ -132,8 +141,11 @@ impl Attempt<'_> {
         let now = (ahead.to_owned(), stat.version);
         let news = queue::is_news(&now, heard);
         *heard = now;
-        if news {
+        if news && safeguard("gate-versions") {
             return Ok(NextStep::Look);
+        }
+        if !safeguard("own-node-watch") {
+            *own = Some(std::future::pending().boxed());
         }
         let Some(watch) = own.as_mut() else { return Ok(NextStep::Look) };
         // The own node first: events come in the order of their transactions, so if it was deleted before the
@@ -150,6 +162,7 @@ impl Attempt<'_> {
             event = watched => match event {
                 // Of a reader, or of a permit, a change of its data says nothing.
                 WatchEvent::DataChanged if queue::marks(ahead) => Ok(NextStep::HandedOn),
+                WatchEvent::Deleted if !safeguard("look-after-deletion") => Ok(NextStep::HandedOn),
                 _ => look(event),
             },
         }

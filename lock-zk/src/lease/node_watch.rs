@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Loss, Validity};
+use lock_core::{Loss, Validity, safeguard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -79,7 +79,9 @@ pub(super) fn watch_node(
             // everybody else from the lock, for as long as the program does not let go of its guard.
             () = lapsed.cancelled() => {
                 watched.send_replace(Watched::NoMore);
-                held.withdraw();
+                if safeguard("lapsed-withdraws") {
+                    held.withdraw();
+                }
             }
         }
     }));

@@ -4,7 +4,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use lock_core::BootInstant;
+use lock_core::{BootInstant, safeguard};
 
 use super::Session;
 use crate::{
@@ -118,6 +118,9 @@ impl Session {
     /// The directory's children when all is settled that this session asked for: what is not in the list by now, of
     /// that, never comes. See [`Session::settled`].
     pub(crate) async fn list_settled(&self, directory: &str) -> Result<Vec<String>, RequestError> {
+        if !safeguard("write-before-search") {
+            return self.list_synced(directory).await;
+        }
         let client = self.client()?;
         let (own, sent) = (self.own_node(), self.clock().now());
         let (written, listed) = (client.set_data(&own, b""), client.list_children(directory));
@@ -164,6 +167,9 @@ impl Session {
 
     /// What a node holds and who owns it, when all is settled that this session asked for: see [`Session::settled`].
     pub(crate) async fn read_settled(&self, path: &str) -> Result<(Vec<u8>, Stat), RequestError> {
+        if !safeguard("write-before-search") {
+            return self.read_synced(path).await;
+        }
         let client = self.client()?;
         let (own, sent) = (self.own_node(), self.clock().now());
         let (written, read) = (client.set_data(&own, b""), client.get_data(path));
@@ -238,6 +244,12 @@ impl Session {
     /// comes in between.
     pub(crate) async fn replace(&self, writer: &str, reader: &str, payload: &[u8]) -> Result<(), RequestError> {
         let client = self.client()?;
+        if !safeguard("one-exchange") {
+            self.delete_present(writer).await?;
+            let sent = self.clock().now();
+            let created = client.create(reader, payload, CreateMode::Ephemeral);
+            return self.timed(Request::Write, sent, created).await.map(drop);
+        }
         let sent = self.clock().now();
         self.timed(Request::Write, sent, client.create_and_delete(reader, payload, writer)).await
     }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, fmt, num::NonZeroU32};
 
-use lock_core::Mode;
+use lock_core::{Mode, safeguard};
 
 /// What a contender is after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,7 +92,7 @@ pub fn downgraded(name: &str, number: u64) -> Option<String> {
 /// to tell that it has got one.
 #[must_use]
 pub fn marks(name: &str) -> bool {
-    NodeName::parse(name).is_some_and(|node| node.kind == ContenderKind::Exclusive)
+    NodeName::parse(name).is_some_and(|node| node.kind == ContenderKind::Exclusive) || !safeguard("only-writers-mark")
 }
 
 /// The first number of a directory that no contender stands by.
@@ -105,7 +105,7 @@ pub const NUMBERS_END: i32 = i32::MAX - (1 << 20) + 1;
 /// name whose number cannot be read, such as one of more than 32 bits, is beyond them, too.
 #[must_use]
 pub fn is_out_of_numbers(name: &str) -> bool {
-    NodeName::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
+    safeguard("counter-end") && NodeName::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
 }
 
 /// A contender's node, read from its name.

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use lock_core::safeguard;
+
 use super::{ContenderKind, NodeName};
 
 /// Where a contender stands.
@@ -48,6 +50,7 @@ fn in_line<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> 
         if node.name == own.name {
             there = true;
         } else if (own.is_exclusive() || node.is_exclusive())
+            && (node.is_exclusive() || safeguard("writer-behind-readers"))
             && node.arrival(own).is_lt()
             && in_the_way.is_none_or(|nearest| nearest.arrival(&node).is_lt())
         {
@@ -56,6 +59,7 @@ fn in_line<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> 
     }
     match in_the_way {
         _ if !there => QueuePosition::Gone,
+        Some(_) if !safeguard("predecessor") => QueuePosition::Holds,
         Some(node) => QueuePosition::Behind(node.name),
         None => QueuePosition::Holds,
     }
@@ -92,7 +96,7 @@ fn among_permits<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePositio
             QueuePosition::Disagrees { there: named }
         }
         (_, Some(nearest)) if ahead > permits => QueuePosition::Behind(nearest.name),
-        _ if ahead == permits || !agreed => QueuePosition::FirstBlocked,
+        _ if ahead == permits || (!agreed && safeguard("all-agree")) => QueuePosition::FirstBlocked,
         _ => QueuePosition::Holds,
     }
 }
@@ -160,7 +164,7 @@ pub fn made_by<'a>(children: &'a [String], unique: &str, session: i64) -> Vec<&'
     let mut nodes: Vec<_> = children
         .iter()
         .filter_map(|name| NodeName::parse(name))
-        .filter(|node| node.unique == unique && node.session == session)
+        .filter(|node| node.unique == unique && (node.session == session || !safeguard("own-session")))
         .collect();
     nodes.sort_by(NodeName::arrival);
     nodes.into_iter().map(|node| node.name).collect()
