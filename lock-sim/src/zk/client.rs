@@ -150,6 +150,11 @@ impl Schedule<'_> {
         if this.is_over {
             return reply(waiter, Err(Refusal::SessionEnded));
         }
+        if let Op::Delete(path) = &op {
+            let (session, told) = (this.session, this.told);
+            self.invariants.asks_to_delete(session, path, told);
+        }
+        let this = &mut self.clients[client];
         this.numbers += 1;
         let creates = match &op {
             Op::Create { path, made: super::message::Made::Sequential, .. } => Some(path.clone()),
@@ -296,7 +301,10 @@ impl Schedule<'_> {
         let states = this.states.subscribe();
         self.note(
             format_args!("host {host}"),
-            format_args!("client {client} is connected to server {server}, session {session}, for {} ms", timeout / MS),
+            format_args!(
+                "client {client} is connected to server {server}, connection {conn}, session {session}, for {} ms",
+                timeout / MS
+            ),
         );
         if let Some(opening) = opening {
             if opening.answer.send(Ok(Opened { client, session, timeout, states })).is_err() {

@@ -32,6 +32,8 @@ pub(super) struct Origin {
     pub(super) server: usize,
     pub(super) conn: u32,
     pub(super) number: u32,
+    /// Who asks; 0 for who has no session yet.
+    pub(super) session: SessionId,
 }
 
 /// The leader, as it knows itself.
@@ -90,7 +92,7 @@ impl Schedule<'_> {
                 self.timeouts.push(timeout);
                 let id = SessionId::try_from(self.timeouts.len()).unwrap_or(SessionId::MAX);
                 self.track(id, Some(from));
-                let origin = Some(Origin { server: from, conn, number: 0 });
+                let origin = Some(Origin { server: from, conn, number: 0, session: 0 });
                 self.append(Vec::new(), origin, Ok(Answer::Done), id, false);
             }
             Forward::Revalidate { conn, session, timeout } => {
@@ -108,7 +110,7 @@ impl Schedule<'_> {
                 }
             }
             Forward::Write { conn, number, session, op } => {
-                let origin = Some(Origin { server: from, conn, number });
+                let origin = Some(Origin { server: from, conn, number, session });
                 let (changes, reply) = match self.session(session) {
                     Some(tracked) if tracked.closing => (Vec::new(), Err(Refusal::SessionEnded)),
                     None => (Vec::new(), Err(Refusal::SessionEnded)),

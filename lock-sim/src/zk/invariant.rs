@@ -78,6 +78,8 @@ pub(super) struct Invariants {
     closed: Vec<(SessionId, Time)>,
     /// Nodes that somebody else deleted, with the transaction.
     removed: Vec<(Rc<str>, u64)>,
+    /// The one node that all want: who asked last that it be deleted, and the newest transaction it knew of then.
+    deletes: Vec<(SessionId, u64)>,
     /// All contenders' nodes that there ever were.
     made: Vec<Made>,
     /// The highest token of a writer, and of anybody after the lock.
@@ -86,6 +88,27 @@ pub(super) struct Invariants {
     /// How many transactions have changed anything about the lock.
     pub(super) changes: u64,
     pub(super) violation: Option<Violation>,
+}
+
+impl Invariants {
+    /// A client asks that a node be deleted.
+    pub(super) fn asks_to_delete(&mut self, session: SessionId, path: &str, told: u64) {
+        if path == lock_path() {
+            self.deletes.retain(|(other, _)| *other != session);
+            self.deletes.push((session, told));
+        }
+    }
+
+    /// Somebody deletes the node that took the place of its own, because somebody else had deleted the own one when it asked
+    /// for that: it could not know. That is the limit of the strategy in which all want one node.
+    fn is_misled(&self, entry: &Entry, path: &Rc<str>) -> bool {
+        let Some(origin) = entry.origin else { return false };
+        let of_another = self.made.iter().rev().find(|made| made.path == *path);
+        let told = self.deletes.iter().find(|(session, _)| *session == origin.session).map(|(_, told)| *told);
+        path.as_ref() == lock_path()
+            && of_another.is_some_and(|made| made.session != origin.session)
+            && self.removed.iter().any(|(other, zxid)| other == path && told.is_some_and(|told| *zxid > told))
+    }
 }
 
 /// Whose a node is, as its data say: contender and attempt.
@@ -130,9 +153,13 @@ impl Schedule<'_> {
             if is_change {
                 self.invariants.changes += 1;
                 let (at, zxid) = (self.now(), entry.zxid);
-                self.trace.note(at, "ensemble", format_args!("{zxid:x}: {}", Shown(change)));
+                let by = entry.origin.map_or(0, |origin| origin.conn);
+                let whose = if entry.foreign { " (somebody else)" } else { "" };
+                self.trace.note(at, "ensemble", format_args!("{zxid:x}: {}, by connection {by}{whose}", Shown(change)));
             }
-            if let (true, Change::Delete { .. }, Some(path)) = (entry.foreign, change, path) {
+            if let (Change::Delete { .. }, Some(path)) = (change, path)
+                && (entry.foreign || self.invariants.is_misled(entry, path))
+            {
                 self.invariants.removed.push((Rc::clone(path), entry.zxid));
             }
         }
