@@ -56,7 +56,7 @@ use self::{
 pub use self::{
     host::{HOSTS, HostClock, HostClocks, HostExecutor},
     network::{ConnectionId, ServerId, SimEnding, SimStream, Way, Wires},
-    shared::HostId,
+    shared::{HostId, call_machine},
 };
 use crate::{Agenda, Chance, LocalClock, MS, SECOND, Time};
 
@@ -97,6 +97,8 @@ pub enum Happening<E> {
     },
     /// What the machine has put on the agenda itself.
     Own(E),
+    /// A task has left something for the machine: see [`call_machine`].
+    Called,
     /// Something has happened to clients only, and they have acted on it. Told only where the machine
     /// [asks for everything](World::tell_everything).
     Passed,
@@ -342,9 +344,10 @@ impl<E> World<E> {
     fn carry_out(&mut self, request: Request) {
         match request {
             Request::Spawn(host, task) => self.tasks.spawn(host, task),
+            Request::Call => self.happened.push_back(Happening::Called),
             Request::Wake { at, sleep } => {
                 let late = self.chance.below(LATE_TIMER);
-                self.agenda.at(at + late, Event::Wake(sleep));
+                self.agenda.at(at.saturating_add(late), Event::Wake(sleep));
             }
             Request::Dial { connection } => self.dial(connection),
             Request::Write { connection, bytes } => self.send(connection, Way::Up, bytes),

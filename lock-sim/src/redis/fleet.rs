@@ -53,7 +53,7 @@ impl Fleet {
     pub fn see_to<E>(&mut self, world: &mut World<E>, happening: Happening<E>) -> Option<E> {
         match happening {
             Happening::Own(event) => return Some(event),
-            Happening::Passed => {}
+            Happening::Called | Happening::Passed => {}
             Happening::Connected { server, connection } => self.server(server).connected(connection.number()),
             Happening::Ended { server, connection } => self.server(server).ended(connection.number()),
             Happening::Arrived { server, connection, bytes } => {

@@ -178,7 +178,7 @@ impl<E> Happening<E> {
     pub const fn server(&self) -> Option<ServerId> {
         match self {
             Self::Connected { server, .. } | Self::Arrived { server, .. } | Self::Ended { server, .. } => Some(*server),
-            Self::Own(_) | Self::Passed => None,
+            Self::Own(_) | Self::Called | Self::Passed => None,
         }
     }
 }

@@ -40,6 +40,7 @@ pub(super) struct Shared {
 /// What a task wants of the world.
 pub(super) enum Request {
     Spawn(HostId, LocalTask),
+    Call,
     Wake { at: Time, sleep: SleepKey },
     Dial { connection: ConnectionId },
     Write { connection: ConnectionId, bytes: Vec<u8> },
@@ -148,6 +149,16 @@ thread_local! {
 /// Gives the shared part of the present schedule of this thread. `work` calls nothing that comes back here.
 pub(super) fn shared<T>(work: impl FnOnce(&mut Shared) -> T) -> T {
     SHARED.with_borrow_mut(work)
+}
+
+/// Lets the machine of this schedule see to what a task has left for it, in a place of their own, before anything else
+/// happens.
+pub fn call_machine() {
+    shared(|shared| {
+        if shared.is_live && !matches!(shared.requests.back(), Some(Request::Call)) {
+            shared.requests.push_back(Request::Call);
+        }
+    });
 }
 
 pub(super) fn woken(task: TaskId) {

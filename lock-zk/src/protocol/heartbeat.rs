@@ -15,7 +15,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use lock_core::{BootInstant, validity};
+use lock_core::{BootInstant, safeguard, validity};
 
 /// What an answered request proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +107,7 @@ impl Heartbeat {
     /// `sent` may be earlier than the real moment (a request that waited in the client), never later, and `received` later
     /// than that, never earlier: both only make the deadline earlier.
     pub fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
+        let received = if safeguard("answered-before") { received } else { sent };
         let answered = Answered { sent, received };
         self.answered.note(answered, self.timeout);
         if request != Request::Touch {
@@ -122,7 +123,8 @@ impl Heartbeat {
         let Some(ran) = self.led.newest_by(sent.saturating_sub(self.tick / 4)) else { return false };
         // The follower knew of it a tick before that, so a ping has asked for it since.
         let heard = ran.saturating_sub(self.tick);
-        let Some(proven) = self.answered.newest_by(heard) else { return false };
+        let proven = self.answered.newest_by(heard);
+        let Some(proven) = (if safeguard("tick-before") { proven } else { Some(sent) }) else { return false };
         let deadline = validity::deadline(proven, self.timeout);
         let moved = deadline > self.deadline;
         self.deadline = self.deadline.max(deadline);

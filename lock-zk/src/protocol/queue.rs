@@ -7,10 +7,10 @@
 //! Children that are called otherwise take no part.
 
 mod name;
-mod standing;
+mod position;
 
-pub(crate) use self::{name::Node, standing::places};
+pub(crate) use self::{name::NodeName, position::occupants};
 pub use self::{
-    name::{Kind, NUMBERS_END, downgraded, is_out_of_numbers, marks, prefix},
-    standing::{Standing, is_followed, is_news, made_by, standing},
+    name::{ContenderKind, NUMBERS_END, downgraded, is_out_of_numbers, marks, prefix},
+    position::{QueuePosition, is_followed, is_news, made_by, position},
 };

@@ -2,17 +2,19 @@
 
 use std::num::NonZeroU32;
 
-use super::{Kind, Node};
+use lock_core::safeguard;
+
+use super::{ContenderKind, NodeName};
 
 /// Where a contender stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing<'a> {
+pub enum QueuePosition<'a> {
     /// It holds what it is after: nobody is in its way.
     Holds,
     /// Behind that node, whose going it waits for.
     Behind(&'a str),
     /// The first without a permit: it waits for the going of anybody ahead of it.
-    Gate,
+    FirstBlocked,
     /// The oldest contender of the semaphore has named another number of permits.
     Disagrees {
         /// That number.
@@ -24,30 +26,31 @@ pub enum Standing<'a> {
 
 /// Where the contender called `own` stands among `children`.
 #[must_use]
-pub fn standing<'a>(children: &'a [String], own: &str) -> Standing<'a> {
-    match Node::parse(own) {
-        None => Standing::Gone,
+pub fn position<'a>(children: &'a [String], own: &str) -> QueuePosition<'a> {
+    match NodeName::parse(own) {
+        None => QueuePosition::Gone,
         Some(own) if own.permits().is_some() => among_permits(children, &own),
         Some(own) => in_line(children, &own),
     }
 }
 
 /// The children that are in the same line as `own`.
-fn line<'a>(children: &'a [String], own: &Node<'_>) -> impl Iterator<Item = Node<'a>> {
+fn line<'a>(children: &'a [String], own: &NodeName<'_>) -> impl Iterator<Item = NodeName<'a>> {
     let permit = own.permits().is_some();
-    children.iter().filter_map(|name| Node::parse(name)).filter(move |node| node.permits().is_some() == permit)
+    children.iter().filter_map(|name| NodeName::parse(name)).filter(move |node| node.permits().is_some() == permit)
 }
 
 /// A writer waits for the nearest one ahead, whoever that is, and a reader for the nearest writer ahead. So whoever waits
 /// waits for somebody who came before: there is no circle. And with the nearest one gone it looks again, so that it
 /// holds only when nobody is left that it could be in conflict with.
-fn in_line<'a>(children: &'a [String], own: &Node<'_>) -> Standing<'a> {
+fn in_line<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> {
     let mut there = false;
-    let mut in_the_way: Option<Node<'a>> = None;
+    let mut in_the_way: Option<NodeName<'a>> = None;
     for node in line(children, own) {
         if node.name == own.name {
             there = true;
         } else if (own.is_exclusive() || node.is_exclusive())
+            && (node.is_exclusive() || safeguard("writer-behind-readers"))
             && node.arrival(own).is_lt()
             && in_the_way.is_none_or(|nearest| nearest.arrival(&node).is_lt())
         {
@@ -55,9 +58,10 @@ fn in_line<'a>(children: &'a [String], own: &Node<'_>) -> Standing<'a> {
         }
     }
     match in_the_way {
-        _ if !there => Standing::Gone,
-        Some(node) => Standing::Behind(node.name),
-        None => Standing::Holds,
+        _ if !there => QueuePosition::Gone,
+        Some(_) if !safeguard("predecessor") => QueuePosition::Holds,
+        Some(node) => QueuePosition::Behind(node.name),
+        None => QueuePosition::Holds,
     }
 }
 
@@ -68,9 +72,9 @@ fn in_line<'a>(children: &'a [String], own: &Node<'_>) -> Standing<'a> {
 /// so there were fewer of them than its number; and each of them, as each ahead of each, believes in that same number. It is
 /// not enough to compare with the oldest: one in between that believes in another number is on its way out, but when the
 /// oldest goes first it is the oldest itself, and newcomers go by its number.
-fn among_permits<'a>(children: &'a [String], own: &Node<'_>) -> Standing<'a> {
+fn among_permits<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> {
     let (mut there, mut agreed, mut ahead) = (false, true, 0_u64);
-    let (mut oldest, mut nearest): (Option<Node<'a>>, Option<Node<'a>>) = (None, None);
+    let (mut oldest, mut nearest): (Option<NodeName<'a>>, Option<NodeName<'a>>) = (None, None);
     for node in line(children, own) {
         if node.name == own.name {
             there = true;
@@ -87,11 +91,13 @@ fn among_permits<'a>(children: &'a [String], own: &Node<'_>) -> Standing<'a> {
     }
     let permits = u64::from(own.permits().map_or(0, NonZeroU32::get));
     match (oldest.and_then(|oldest| oldest.permits()), nearest) {
-        _ if !there => Standing::Gone,
-        (Some(named), _) if own.kind != (Kind::Permit { of: named }) => Standing::Disagrees { there: named },
-        (_, Some(nearest)) if ahead > permits => Standing::Behind(nearest.name),
-        _ if ahead == permits || !agreed => Standing::Gate,
-        _ => Standing::Holds,
+        _ if !there => QueuePosition::Gone,
+        (Some(named), _) if own.kind != (ContenderKind::Permit { of: named }) => {
+            QueuePosition::Disagrees { there: named }
+        }
+        (_, Some(nearest)) if ahead > permits => QueuePosition::Behind(nearest.name),
+        _ if ahead == permits || (!agreed && safeguard("all-agree")) => QueuePosition::FirstBlocked,
+        _ => QueuePosition::Holds,
     }
 }
 
@@ -102,7 +108,7 @@ fn among_permits<'a>(children: &'a [String], own: &Node<'_>) -> Standing<'a> {
 /// was a holder from the start.
 #[must_use]
 pub fn is_followed(children: &[String], own: &str) -> bool {
-    Node::parse(own).is_some_and(|own| line(children, &own).any(|node| own.arrival(&node).is_lt()))
+    NodeName::parse(own).is_some_and(|own| line(children, &own).any(|node| own.arrival(&node).is_lt()))
 }
 
 /// Whether what the node ahead says of itself has to be looked into before waiting for it: it was written to, and not all
@@ -118,37 +124,37 @@ pub fn is_news(now: &(String, i32), heard: &(String, i32)) -> bool {
 
 /// Who holds and who waits, in the order of arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places<'a> {
-    pub(crate) holders: Vec<Node<'a>>,
-    pub(crate) queue: Vec<Node<'a>>,
+pub(crate) struct Occupants<'a> {
+    pub(crate) holders: Vec<NodeName<'a>>,
+    pub(crate) queue: Vec<NodeName<'a>>,
 }
 
 /// Who holds and who waits among `children`, for the lock and for the semaphore of that name.
-pub(crate) fn places(children: &[String]) -> Places<'_> {
-    let mut nodes: Vec<_> = children.iter().filter_map(|name| Node::parse(name)).collect();
-    nodes.sort_by(Node::arrival);
-    let mut places = Places::default();
+pub(crate) fn occupants(children: &[String]) -> Occupants<'_> {
+    let mut nodes: Vec<_> = children.iter().filter_map(|name| NodeName::parse(name)).collect();
+    nodes.sort_by(NodeName::arrival);
+    let mut occupants = Occupants::default();
     let (mut anybody, mut writer) = (false, false);
     let (mut permits, mut taken, mut agreed): (Option<NonZeroU32>, u32, bool) = (None, 0, true);
     for node in nodes {
         let holds = match node.kind {
-            Kind::Exclusive => !anybody,
-            Kind::Read { .. } => !writer,
-            Kind::Permit { of } => {
+            ContenderKind::Exclusive => !anybody,
+            ContenderKind::Read { .. } => !writer,
+            ContenderKind::Permit { of } => {
                 agreed &= *permits.get_or_insert(of) == of;
                 agreed && taken < of.get()
             }
         };
         match node.kind {
-            Kind::Permit { .. } => taken = taken.saturating_add(1),
-            Kind::Exclusive | Kind::Read { .. } => {
+            ContenderKind::Permit { .. } => taken = taken.saturating_add(1),
+            ContenderKind::Exclusive | ContenderKind::Read { .. } => {
                 anybody = true;
                 writer |= node.is_exclusive();
             }
         }
-        if holds { &mut places.holders } else { &mut places.queue }.push(node);
+        if holds { &mut occupants.holders } else { &mut occupants.queue }.push(node);
     }
-    places
+    occupants
 }
 
 /// The nodes among `children` that the attempt called `unique` made in `session`, oldest first. More than one can only
@@ -157,10 +163,10 @@ pub(crate) fn places(children: &[String]) -> Places<'_> {
 pub fn made_by<'a>(children: &'a [String], unique: &str, session: i64) -> Vec<&'a str> {
     let mut nodes: Vec<_> = children
         .iter()
-        .filter_map(|name| Node::parse(name))
-        .filter(|node| node.unique == unique && node.session == session)
+        .filter_map(|name| NodeName::parse(name))
+        .filter(|node| node.unique == unique && (node.session == session || !safeguard("own-session")))
         .collect();
-    nodes.sort_by(Node::arrival);
+    nodes.sort_by(NodeName::arrival);
     nodes.into_iter().map(|node| node.name).collect()
 }
 
@@ -171,16 +177,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::queue::{NUMBERS_END, downgraded, prefix};
+    use crate::protocol::queue::{NUMBERS_END, downgraded, prefix};
 
-    const READ: Kind = Kind::Read { was: None };
+    const READ: ContenderKind = ContenderKind::Read { was: None };
 
-    fn name(unique: &str, session: i64, kind: Kind, sequence: i32) -> String {
+    fn name(unique: &str, session: i64, kind: ContenderKind, sequence: i32) -> String {
         format!("{}{sequence:010}", prefix(unique, session, kind))
     }
 
     fn writer(sequence: i32) -> String {
-        name(&format!("w{sequence}"), 1, Kind::Exclusive, sequence)
+        name(&format!("w{sequence}"), 1, ContenderKind::Exclusive, sequence)
     }
 
     fn reader(sequence: i32) -> String {
@@ -188,32 +194,32 @@ mod tests {
     }
 
     fn permit(of: u32, sequence: i32) -> String {
-        name(&format!("p{sequence}"), 1, Kind::Permit { of: NonZeroU32::new(of).unwrap() }, sequence)
+        name(&format!("p{sequence}"), 1, ContenderKind::Permit { of: NonZeroU32::new(of).unwrap() }, sequence)
     }
 
     #[test]
     fn children_that_are_called_otherwise_take_no_part() {
         let mut children: Vec<String> =
             ["", "lock-0000000001", "a-0000000000000001-w-0000000001"].map(str::to_owned).into();
-        let own = name("me", 1, Kind::Exclusive, 9);
+        let own = name("me", 1, ContenderKind::Exclusive, 9);
         children.push(own.clone());
-        assert_eq!(standing(&children, &own), Standing::Holds);
-        assert_eq!(places(&children).holders, [Node::parse(&own).unwrap()]);
+        assert_eq!(position(&children, &own), QueuePosition::Holds);
+        assert_eq!(occupants(&children).holders, [NodeName::parse(&own).unwrap()]);
     }
 
     #[test]
     fn the_order_is_that_of_the_numbers_and_not_of_the_names() {
-        let kind = Kind::Exclusive;
+        let kind = ContenderKind::Exclusive;
         let children = [name("zzz", 1, kind, 1), name("aaa", 2, kind, 3), name("mmm", 3, kind, 2)];
-        assert_eq!(standing(&children, &children[1]), Standing::Behind(&children[2]));
-        assert_eq!(standing(&children, &children[2]), Standing::Behind(&children[0]));
+        assert_eq!(position(&children, &children[1]), QueuePosition::Behind(&children[2]));
+        assert_eq!(position(&children, &children[2]), QueuePosition::Behind(&children[0]));
     }
 
     #[test]
     fn a_contender_whose_node_is_missing_is_gone_even_with_nobody_ahead() {
         for (own, other) in [(writer(1), writer(2)), (reader(1), reader(2)), (permit(2, 1), permit(2, 2))] {
-            assert_eq!(standing(&[other], &own), Standing::Gone);
-            assert_eq!(standing(&[], &own), Standing::Gone);
+            assert_eq!(position(&[other], &own), QueuePosition::Gone);
+            assert_eq!(position(&[], &own), QueuePosition::Gone);
         }
     }
 
@@ -221,13 +227,13 @@ mod tests {
     fn a_reader_waits_for_the_nearest_writer_ahead_and_a_writer_for_whoever_is_ahead() {
         let children = [reader(1), writer(2), reader(3), reader(4), writer(5), reader(6)];
         let [first, second, third, fourth, fifth, sixth] = &children;
-        assert_eq!(standing(&children, first), Standing::Holds);
-        assert_eq!(standing(&children, second), Standing::Behind(first));
-        assert_eq!(standing(&children, third), Standing::Behind(second));
-        assert_eq!(standing(&children, fourth), Standing::Behind(second));
-        assert_eq!(standing(&children, fifth), Standing::Behind(fourth));
-        assert_eq!(standing(&children, sixth), Standing::Behind(fifth));
-        assert_eq!(standing(&children[2..], fourth), Standing::Holds);
+        assert_eq!(position(&children, first), QueuePosition::Holds);
+        assert_eq!(position(&children, second), QueuePosition::Behind(first));
+        assert_eq!(position(&children, third), QueuePosition::Behind(second));
+        assert_eq!(position(&children, fourth), QueuePosition::Behind(second));
+        assert_eq!(position(&children, fifth), QueuePosition::Behind(fourth));
+        assert_eq!(position(&children, sixth), QueuePosition::Behind(fifth));
+        assert_eq!(position(&children[2..], fourth), QueuePosition::Holds);
     }
 
     #[test]
@@ -235,42 +241,45 @@ mod tests {
         let old = writer(1);
         let own = downgraded(&old, 7).unwrap();
         let children = [own.clone(), reader(2), writer(3)];
-        assert_eq!(standing(&children, &own), Standing::Holds);
-        assert_eq!(standing(&children, &children[1]), Standing::Holds);
-        assert_eq!(standing(&children[..1], &own), Standing::Holds);
+        assert_eq!(position(&children, &own), QueuePosition::Holds);
+        assert_eq!(position(&children, &children[1]), QueuePosition::Holds);
+        assert_eq!(position(&children[..1], &own), QueuePosition::Holds);
         // A look that showed both would not make it wait for its former self.
-        assert_eq!(standing(&[own.clone(), old.clone()], &own), Standing::Holds);
+        assert_eq!(position(&[own.clone(), old.clone()], &own), QueuePosition::Holds);
         assert_eq!(made_by(&children, "w1", 1), [own.as_str()]);
     }
 
     #[test]
     fn a_lock_and_a_semaphore_of_one_name_have_nothing_to_do_with_each_other() {
         let children = [permit(1, 1), writer(2), permit(1, 3), reader(4)];
-        assert_eq!(standing(&children, &children[1]), Standing::Holds);
-        assert_eq!(standing(&children, &children[3]), Standing::Behind(&children[1]));
-        assert_eq!(standing(&children, &children[0]), Standing::Holds);
-        assert_eq!(standing(&children, &children[2]), Standing::Gate);
+        assert_eq!(position(&children, &children[1]), QueuePosition::Holds);
+        assert_eq!(position(&children, &children[3]), QueuePosition::Behind(&children[1]));
+        assert_eq!(position(&children, &children[0]), QueuePosition::Holds);
+        assert_eq!(position(&children, &children[2]), QueuePosition::FirstBlocked);
         assert!(is_followed(&children, &children[0]) && !is_followed(&children, &children[2]));
         assert!(is_followed(&children, &children[1]) && !is_followed(&children, &children[3]));
     }
 
     #[test]
-    fn the_first_without_a_permit_is_the_gate_and_the_others_wait_for_the_one_before_them() {
+    fn the_first_without_a_permit_is_the_first_blocked_and_the_others_wait_for_the_one_before_them() {
         let children = [permit(2, 1), permit(2, 2), permit(2, 3), permit(2, 4), permit(2, 5)];
-        let stands = children.each_ref().map(|own| standing(&children, own));
-        let behind = |at: usize| Standing::Behind(&children[at]);
-        assert_eq!(stands, [Standing::Holds, Standing::Holds, Standing::Gate, behind(2), behind(3)]);
+        let stands = children.each_ref().map(|own| position(&children, own));
+        let behind = |at: usize| QueuePosition::Behind(&children[at]);
+        assert_eq!(
+            stands,
+            [QueuePosition::Holds, QueuePosition::Holds, QueuePosition::FirstBlocked, behind(2), behind(3)]
+        );
     }
 
     #[test]
     fn the_number_of_the_oldest_counts_and_who_disagrees_in_between_is_waited_out() {
         let children = [permit(2, 1), permit(3, 2), permit(2, 3)];
         let [_, second, third] = &children;
-        assert_eq!(standing(&children, second), Standing::Disagrees { there: NonZeroU32::new(2).unwrap() });
+        assert_eq!(position(&children, second), QueuePosition::Disagrees { there: NonZeroU32::new(2).unwrap() });
         let four = [permit(4, 1), permit(3, 2), permit(4, 3)];
-        assert_eq!(standing(&four, &four[2]), Standing::Gate, "it could hold but for the one in between");
-        assert_eq!(standing(&children[1..], second), Standing::Holds);
-        assert_eq!(standing(&children[1..], third), Standing::Disagrees { there: NonZeroU32::new(3).unwrap() });
+        assert_eq!(position(&four, &four[2]), QueuePosition::FirstBlocked, "it could hold but for the one in between");
+        assert_eq!(position(&children[1..], second), QueuePosition::Holds);
+        assert_eq!(position(&children[1..], third), QueuePosition::Disagrees { there: NonZeroU32::new(3).unwrap() });
     }
 
     #[test]
@@ -285,7 +294,7 @@ mod tests {
 
     #[test]
     fn only_the_own_unique_id_and_session_together_find_a_node() {
-        let kind = Kind::Exclusive;
+        let kind = ContenderKind::Exclusive;
         let children = [name("a", 2, kind, 4), name("a", 1, READ, 3), name("b", 1, kind, 2), name("a", 1, kind, 1)];
         assert_eq!(made_by(&children, "a", 1), [&*children[3], &*children[1]]);
     }
@@ -293,9 +302,9 @@ mod tests {
     /// A line of any kinds, in the order of arrival, and the same in the order in which a server may give it.
     fn lines() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
         let kind = prop_oneof![
-            2 => Just(Kind::Exclusive),
+            2 => Just(ContenderKind::Exclusive),
             3 => Just(READ),
-            2 => (1..4_u32).prop_map(|of| Kind::Permit { of: NonZeroU32::new(of).unwrap() }),
+            2 => (1..4_u32).prop_map(|of| ContenderKind::Permit { of: NonZeroU32::new(of).unwrap() }),
         ];
         let contenders = proptest::collection::vec((kind, 1..1000_i32, any::<u32>()), 1..30);
         let first = prop_oneof![Just(0), Just(i32::MIN), Just(i32::MAX - 30_000), 0..NUMBERS_END];
@@ -313,8 +322,8 @@ mod tests {
         })
     }
 
-    fn kind(name: &str) -> Kind {
-        Node::parse(name).unwrap().kind
+    fn kind(name: &str) -> ContenderKind {
+        NodeName::parse(name).unwrap().kind
     }
 
     proptest! {
@@ -322,25 +331,25 @@ mod tests {
         fn in_any_line_everybody_stands_where_the_order_of_arrival_puts_it((arrived, children) in lines()) {
             for (place, own) in arrived.iter().enumerate() {
                 let expected = match kind(own) {
-                    Kind::Exclusive => arrived[..place].iter().rfind(|other| !matches!(kind(other), Kind::Permit { .. })),
-                    Kind::Read { .. } => arrived[..place].iter().rfind(|other| kind(other) == Kind::Exclusive),
-                    Kind::Permit { .. } => continue,
+                    ContenderKind::Exclusive => arrived[..place].iter().rfind(|other| !matches!(kind(other), ContenderKind::Permit { .. })),
+                    ContenderKind::Read { .. } => arrived[..place].iter().rfind(|other| kind(other) == ContenderKind::Exclusive),
+                    ContenderKind::Permit { .. } => continue,
                 };
-                let expected = expected.map_or(Standing::Holds, |name| Standing::Behind(name));
-                prop_assert_eq!(standing(&children, own), expected);
+                let expected = expected.map_or(QueuePosition::Holds, |name| QueuePosition::Behind(name));
+                prop_assert_eq!(position(&children, own), expected);
             }
         }
 
         #[test]
         fn no_writer_holds_beside_anybody_and_no_more_permits_are_held_than_each_holder_believes_in((_, children) in lines()) {
-            let holders: Vec<_> = children.iter().filter(|own| standing(&children, own) == Standing::Holds).collect();
-            let of_lock = holders.iter().filter(|own| !matches!(kind(own), Kind::Permit { .. })).count();
+            let holders: Vec<_> = children.iter().filter(|own| position(&children, own) == QueuePosition::Holds).collect();
+            let of_lock = holders.iter().filter(|own| !matches!(kind(own), ContenderKind::Permit { .. })).count();
             let permits = holders.len() - of_lock;
             for holder in &holders {
                 match kind(holder) {
-                    Kind::Exclusive => prop_assert_eq!(of_lock, 1),
-                    Kind::Read { .. } => {}
-                    Kind::Permit { of } => prop_assert!(permits <= of.get() as usize, "{} of {}", permits, of),
+                    ContenderKind::Exclusive => prop_assert_eq!(of_lock, 1),
+                    ContenderKind::Read { .. } => {}
+                    ContenderKind::Permit { of } => prop_assert!(permits <= of.get() as usize, "{} of {}", permits, of),
                 }
             }
         }
@@ -349,21 +358,21 @@ mod tests {
         fn whoever_waits_waits_for_one_who_came_before_in_its_own_line((arrived, children) in lines()) {
             let place = |name: &str| arrived.iter().position(|other| other == name).unwrap();
             for own in &children {
-                if let Standing::Behind(ahead) = standing(&children, own) {
+                if let QueuePosition::Behind(ahead) = position(&children, own) {
                     prop_assert!(place(ahead) < place(own));
-                    prop_assert_eq!(Node::parse(ahead).unwrap().permits().is_some(), matches!(kind(own), Kind::Permit { .. }));
+                    prop_assert_eq!(NodeName::parse(ahead).unwrap().permits().is_some(), matches!(kind(own), ContenderKind::Permit { .. }));
                 }
             }
         }
 
         #[test]
         fn a_look_from_outside_shows_those_as_holders_who_know_that_they_hold((arrived, children) in lines()) {
-            let places = places(&children);
-            let names = |nodes: &[Node<'_>]| nodes.iter().map(|node| node.name.to_owned()).collect::<Vec<_>>();
+            let occupants = occupants(&children);
+            let names = |nodes: &[NodeName<'_>]| nodes.iter().map(|node| node.name.to_owned()).collect::<Vec<_>>();
             let (holding, waiting): (Vec<_>, Vec<_>) =
-                arrived.into_iter().partition(|own| standing(&children, own) == Standing::Holds);
-            prop_assert_eq!(names(&places.holders), holding);
-            prop_assert_eq!(names(&places.queue), waiting);
+                arrived.into_iter().partition(|own| position(&children, own) == QueuePosition::Holds);
+            prop_assert_eq!(names(&occupants.holders), holding);
+            prop_assert_eq!(names(&occupants.queue), waiting);
         }
     }
 }

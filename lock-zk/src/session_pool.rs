@@ -2,53 +2,59 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::{BootInstant, Clock, Error};
+use lock_core::{BootInstant, Context, Error};
 
 use crate::{
     Config,
-    session::{Room, Session, Unopened},
+    session::{OpenError, Session, WatchReservation},
 };
 
 /// The sessions of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct SessionPool {
     /// Those that are open, oldest first.
     open: Mutex<Vec<Arc<Session>>>,
     /// The last attempt to open one that failed, and when it did. Locked while one is opened, so that all who need one
     /// wait for one attempt.
-    opening: tokio::sync::Mutex<Option<(BootInstant, Unopened)>>,
+    opening: tokio::sync::Mutex<Option<(BootInstant, OpenError)>>,
 }
 
-impl Pool {
+impl SessionPool {
     fn open(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for watches of `bytes` in the oldest session that has it.
-    fn find(&self, bytes: usize) -> Option<Room> {
+    /// Watches of `bytes` in the oldest session that has room for them.
+    fn find(&self, bytes: usize) -> Option<WatchReservation> {
         let mut open = self.open();
         open.retain(|session| !session.is_ended());
-        open.iter().find_map(|session| session.room(bytes))
+        open.iter().find_map(|session| session.reserve(bytes))
     }
 
-    /// Room for watches of `bytes`, in a new session when no other has it. On the connection's thread only: a session
-    /// lives where it was opened.
-    pub(crate) async fn room(&self, config: &Arc<Config>, clock: Clock, bytes: usize) -> Result<Room, Error> {
+    /// Watches of `bytes`, in a new session when no other has room for them. Where the connection's tasks run only: a
+    /// session lives where it was opened.
+    pub(crate) async fn reserve(
+        &self,
+        config: &Arc<Config>,
+        context: &Context,
+        bytes: usize,
+    ) -> Result<WatchReservation, Error> {
+        let clock = context.clock();
         let arrived = clock.now();
         loop {
-            if let Some(room) = self.find(bytes) {
-                return Ok(room);
+            if let Some(reservation) = self.find(bytes) {
+                return Ok(reservation);
             }
             let mut opening = self.opening.lock().await;
-            if let Some(room) = self.find(bytes) {
-                return Ok(room);
+            if let Some(reservation) = self.find(bytes) {
+                return Ok(reservation);
             }
             // The attempt that this caller waited for was its own as well: it does not begin another one.
             if let Some((_, failure)) = opening.as_ref().filter(|(failed, _)| *failed >= arrived) {
                 return Err(failure.clone().into_error(config));
             }
             let is_only = self.open().is_empty();
-            match Session::open(Arc::clone(config), clock, is_only).await {
+            match Session::open(Arc::clone(config), context.clone(), is_only).await {
                 Ok(session) => {
                     *opening = None;
                     self.open().push(session);
@@ -68,7 +74,7 @@ impl Pool {
         std::mem::take(&mut *self.open())
     }
 
-    /// As [`Pool::take`], without those that are being opened.
+    /// As [`SessionPool::take`], without those that are being opened.
     pub(crate) fn take_now(&self) -> Vec<Arc<Session>> {
         std::mem::take(&mut *self.open())
     }

@@ -3,112 +3,122 @@
 //! It runs on the session's own thread and owns what it has on the server at each moment, so that however it ends, it
 //! leaves a lease or nothing.
 
-mod line;
+mod queue;
+mod sole;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Error, Request};
+use lock_core::{Error, Request, safeguard};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
-use zookeeper_client::Error as ClientError;
 
 use crate::{
     Strategy,
-    backend::NAME,
+    config::NAME,
     connection::Connection,
     lease::ZkLease,
-    queue::{self, Kind},
-    room,
-    session::{Active, Failure, Session},
-    sweep::{Entering, Keeping, ONE_TRY, Trace, withdraw},
-    wire::{Entered, Outcome, Spot, outcome, patience},
+    node_path::NodePath,
+    protocol::{
+        queue::{self as names, ContenderKind},
+        watch_budget::waiter_watches,
+    },
+    session::{ActiveSession, ContenderNode, Session, SessionFailure, retry_backoff},
+    wire::{Outcome, RequestError},
+    withdraw::{Leftover, ONE_TRY, PendingCreate, withdraw},
 };
 
 /// How often a contender starts over because its node or its directory vanished, before it reports that.
-pub(crate) const FRESH_STARTS: u32 = 16;
+const FRESH_STARTS: u32 = 16;
 
 /// How often a contender looks again because its session is not certain to live, at most, per tick.
-pub(crate) const LOOKS_PER_TICK: u32 = 4;
+const LOOKS_PER_TICK: u32 = 4;
 
 /// Why an attempt did not end in a grant.
-pub(crate) enum Setback {
-    /// Its place in the queue is gone for sure, or ended with its session: start over.
-    Again,
+enum AttemptError {
+    /// Its place in the queue is gone for sure, or ended with its session.
+    Restart,
+    /// The acquisition has failed.
     Failed(Error),
 }
 
 /// Acquires, for as long as it is not told to stop and the servers are not out of reach for too long.
-pub(crate) async fn contend(zk: &Connection, request: &Request, stop: &CancellationToken) -> Result<ZkLease, Error> {
-    let Some(kind) = Kind::of(request.mode) else {
+pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &CancellationToken) -> Result<ZkLease, Error> {
+    let Some(kind) = ContenderKind::of(request.mode) else {
         return Err(Error::Unsupported { feature: "this mode", backend: NAME });
     };
+    let unique = (!safeguard("own-session")).then(|| zk.context().unique_id());
     for _ in 0..FRESH_STARTS {
-        let room = tokio::select! {
+        let reservation = tokio::select! {
             biased;
             () = zk.closed().cancelled() => return Err(Error::Closed),
             () = stop.cancelled() => return Err(Error::Cancelled),
-            room = zk.room(room::of_two(&zk.directory(&request.name))) => room?,
+            reservation = zk.reserve(waiter_watches(&zk.directory(&request.name))) => reservation?,
         };
-        match Attempt::new(zk, room.activated(), request, kind, stop).run().await {
+        let unique = unique.clone().unwrap_or_else(|| zk.context().unique_id());
+        match Attempt::new(zk, reservation.activated(), request, kind, stop, unique).run().await {
             Ok(lease) => return Ok(lease),
-            Err(Setback::Again) => {}
-            Err(Setback::Failed(error)) => return Err(error),
+            Err(AttemptError::Restart) => {}
+            Err(AttemptError::Failed(error)) => return Err(error),
         }
     }
     Err(Error::no_answer(zk.config().url(), "the contender's node vanished again and again"))
 }
 
 /// One attempt, in one session.
-pub(crate) struct Attempt<'a> {
-    pub(crate) zk: &'a Connection,
-    pub(crate) keeping: Keeping,
-    pub(crate) session: Arc<Session>,
-    /// Keeps the session's heartbeat writing, and room in it.
-    pub(crate) active: Active,
-    pub(crate) request: &'a Request,
+struct Attempt<'a> {
+    zk: &'a Connection,
+    session: Arc<Session>,
+    /// Keeps the session alive by writes, and watches for the attempt in it.
+    active: ActiveSession,
+    request: &'a Request,
     stop: &'a CancellationToken,
-    pub(crate) spot: Spot,
+    path: NodePath,
 }
 
 impl<'a> Attempt<'a> {
-    fn new(zk: &'a Connection, active: Active, request: &'a Request, kind: Kind, stop: &'a CancellationToken) -> Self {
+    fn new(
+        zk: &'a Connection,
+        active: ActiveSession,
+        request: &'a Request,
+        kind: ContenderKind,
+        stop: &'a CancellationToken,
+        unique: String,
+    ) -> Self {
         let session = Arc::clone(active.session());
-        let unique = Uuid::new_v4().simple().to_string();
-        let spot = Spot {
+        let path = NodePath {
             directory: zk.directory(&request.name).into(),
-            prefix: queue::prefix(&unique, session.id(), kind).into(),
+            prefix: names::prefix(&unique, session.id(), kind).into(),
             unique: unique.into(),
             removed: Arc::default(),
         };
-        Self { zk, keeping: zk.keeping(&session), session, active, request, stop, spot }
+        Self { zk, session, active, request, stop, path }
     }
 
-    async fn run(&self) -> Result<ZkLease, Setback> {
+    async fn run(&self) -> Result<ZkLease, AttemptError> {
         if self.zk.config().strategy == Strategy::Herd {
             return self.take().await;
         }
         let (entered, children) = self.enter().await?;
-        if queue::is_out_of_numbers(&entered.name) {
+        if names::is_out_of_numbers(&entered.name) {
             return Err(self.leave_full_directory(&entered).await);
         }
         self.queue(&entered, children).await
     }
 
     /// Puts the contender's node into the queue. Returns it with the directory's children at a later moment.
-    async fn enter(&self) -> Result<(Entered, Vec<String>), Setback> {
-        let mut backoff = patience();
+    async fn enter(&self) -> Result<(ContenderNode, Vec<String>), AttemptError> {
+        let mut backoff = retry_backoff();
         for _ in 0..FRESH_STARTS {
-            if let Err(setback) = self.unless_interrupted(self.session.connected()).await {
-                return Err(self.give_up(setback, None).await);
+            if let Err(failure) = self.unless_interrupted(self.session.connected()).await {
+                return Err(self.give_up(failure, None).await);
             }
-            let entering = Arc::clone(&self.session).enter(self.spot.clone(), Arc::clone(&self.request.payload));
-            let mut entering: Entering = Box::pin(entering);
-            let (created, listed) = match self.unless_interrupted(&mut entering).await {
+            let creating = Arc::clone(&self.session).enter(self.path.clone(), Arc::clone(&self.request.payload));
+            let mut creating: PendingCreate = Box::pin(creating);
+            let (created, listed) = match self.unless_interrupted(&mut creating).await {
                 Ok(answers) => answers,
-                Err(setback) => return Err(self.give_up(setback, Some(Trace::UnderWay(entering))).await),
+                Err(failure) => return Err(self.give_up(failure, Some(Leftover::UnderWay(creating))).await),
             };
             match created {
-                Ok(entered) if entered.owner != self.session.id() => return Err(Setback::Again),
+                Ok(entered) if entered.owner != self.session.id() => return Err(AttemptError::Restart),
                 Ok(entered) => {
                     let children = match listed {
                         Ok(children) => children,
@@ -116,10 +126,10 @@ impl<'a> Attempt<'a> {
                     };
                     return Ok((entered, children));
                 }
-                Err(ClientError::NoNode) => {
-                    let making = self.unless_interrupted(self.session.make_directory(&self.spot.directory)).await;
+                Err(RequestError::NoNode) => {
+                    let making = self.unless_interrupted(self.session.make_directory(&self.path.directory)).await;
                     match making? {
-                        Err(error) if outcome(&error) == Outcome::Refused && error != ClientError::NoNode => {
+                        Err(error) if error.outcome() == Outcome::Refused && !matches!(error, RequestError::NoNode) => {
                             return Err(self.refused(error));
                         }
                         Ok(()) => continue,
@@ -127,10 +137,11 @@ impl<'a> Attempt<'a> {
                         _ => {}
                     }
                 }
-                Err(error) => match outcome(&error) {
+                Err(error) => match error.outcome() {
                     Outcome::Refused => return Err(self.refused(error)),
-                    Outcome::SessionEnded => return Err(Setback::Again),
+                    Outcome::SessionEnded => return Err(AttemptError::Restart),
                     Outcome::Throttled => {}
+                    Outcome::Unknown if !safeguard("unique-id") => {}
                     Outcome::Unknown => {
                         if let Some(found) = self.recover().await? {
                             return Ok(found);
@@ -140,117 +151,120 @@ impl<'a> Attempt<'a> {
             }
             self.unless_interrupted(self.zk.clock().sleep(backoff.pause())).await?;
         }
-        Err(Setback::Again)
+        Err(AttemptError::Restart)
     }
 
     /// Withdraws from a directory whose counter is near its end. Those who are there have good numbers and go on; once they
     /// have left, the directory is removed, and the next one counts from 0. Servers remove only containers, and some time
     /// later, so the directory is removed here when this contender was the last in it.
-    async fn leave_full_directory(&self, entered: &Entered) -> Setback {
-        let directory = &self.spot.directory;
+    async fn leave_full_directory(&self, entered: &ContenderNode) -> AttemptError {
+        let directory = &self.path.directory;
         let reason = format!(
             "the sequence numbers of {directory} are used up; the lock is available again when all who hold it or wait for it \
              have left"
         );
-        let refused = Setback::Failed(Error::no_answer(self.zk.config().url(), reason));
-        let refused = self.give_up(refused, Some(Trace::Node(self.spot.path(&entered.name)))).await;
+        let refused = AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason));
+        let refused = self.give_up(refused, Some(Leftover::Node(self.path.of(&entered.name)))).await;
         // Refused by the server unless nobody is in the directory.
         match self.unless_interrupted(self.session.delete(directory)).await {
-            Ok(Ok(())) => Setback::Again,
+            Ok(Ok(())) => AttemptError::Restart,
             Ok(Err(_)) => refused,
-            Err(setback) => setback,
+            Err(failure) => failure,
         }
     }
 
     /// After a create without an answer: whether it was done. Looks for the own unique id, once a later write of the
     /// session is committed. A create that is not there by then never comes: it went down a connection that is closed, and a
     /// server that still had it would find the session moved on.
-    async fn recover(&self) -> Result<Option<(Entered, Vec<String>)>, Setback> {
-        match self.unless_interrupted(self.repeated(|| find(&self.session, &self.spot))).await {
+    async fn recover(&self) -> Result<Option<(ContenderNode, Vec<String>)>, AttemptError> {
+        match self.unless_interrupted(self.repeated(|| find(&self.session, &self.path))).await {
             Ok(Ok(found)) => Ok(found),
-            Ok(Err(ClientError::NoNode)) => Ok(None),
-            Ok(Err(error)) if outcome(&error) == Outcome::SessionEnded => Err(Setback::Again),
+            Ok(Err(RequestError::NoNode)) => Ok(None),
+            Ok(Err(error)) if error.outcome() == Outcome::SessionEnded => Err(AttemptError::Restart),
             Ok(Err(error)) => {
                 let refused = self.refused(error);
-                Err(self.give_up(refused, Some(Trace::Unknown)).await)
+                Err(self.give_up(refused, Some(Leftover::Unknown)).await)
             }
-            Err(setback) => Err(self.give_up(setback, Some(Trace::Unknown)).await),
+            Err(failure) => Err(self.give_up(failure, Some(Leftover::Unknown)).await),
         }
     }
 
     /// The first definite answer to a request.
-    pub(crate) async fn repeated<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, ClientError>
+    async fn repeated<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, RequestError>
     where
-        F: Future<Output = Result<T, ClientError>>,
+        F: Future<Output = Result<T, RequestError>>,
     {
-        let mut backoff = patience();
+        let mut backoff = retry_backoff();
         loop {
             self.session.connected().await;
             match ask().await {
-                Err(error) if outcome(&error).may_pass() => self.zk.clock().sleep(backoff.pause()).await,
+                Err(error) if error.outcome().may_pass() => self.zk.clock().sleep(backoff.pause()).await,
                 other => return other,
             }
         }
     }
 
     /// Runs `future`, unless the caller stops, the connection is closed, or the session fails before it is ready.
-    pub(crate) async fn unless_interrupted<F: Future>(&self, future: F) -> Result<F::Output, Setback> {
+    async fn unless_interrupted<F: Future>(&self, future: F) -> Result<F::Output, AttemptError> {
         let limit = self.zk.config().connect_timeout;
         tokio::select! {
             biased;
             output = future => Ok(output),
-            () = self.zk.closed().cancelled() => Err(Setback::Failed(Error::Closed)),
-            () = self.stop.cancelled() => Err(Setback::Failed(Error::Cancelled)),
+            () = self.zk.closed().cancelled() => Err(AttemptError::Failed(Error::Closed)),
+            () = self.stop.cancelled() => Err(AttemptError::Failed(Error::Cancelled)),
             failure = self.session.failed(limit) => Err(match failure {
-                Failure::Ended => Setback::Again,
-                Failure::Outage => {
+                SessionFailure::Ended => AttemptError::Restart,
+                SessionFailure::Outage => {
                     let reason = format!("disconnected for {limit:?}");
-                    Setback::Failed(Error::no_answer(self.zk.config().url(), reason))
+                    AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason))
                 }
             }),
         }
     }
 
-    pub(crate) fn refused(&self, error: ClientError) -> Setback {
-        if error == ClientError::NoChildrenForEphemerals {
+    fn refused(&self, error: RequestError) -> AttemptError {
+        if matches!(error, RequestError::NoChildrenForEphemerals) {
             return self.wrong_strategy(Strategy::Herd);
         }
-        Setback::Failed(Error::unavailable(self.zk.config().url(), "the request was refused", error))
+        AttemptError::Failed(Error::unavailable(self.zk.config().url(), "the request was refused", error))
     }
 
     /// The other strategy is in use for this name. The server itself keeps the two apart: what is a directory for one
     /// is a node without children for the other, so they never grant the same lock side by side.
-    pub(crate) fn wrong_strategy(&self, there: Strategy) -> Setback {
+    fn wrong_strategy(&self, there: Strategy) -> AttemptError {
         let (asked, name) = (self.zk.config().strategy, &self.request.name);
         let allowed = format!("{there}, with which the lock {name:?} is in use now: one strategy for all who use it");
-        Setback::Failed(Error::config("strategy", asked.to_string(), allowed))
+        AttemptError::Failed(Error::config("strategy", asked.to_string(), allowed))
     }
 
     /// Withdraws what the attempt has on the server: waits for one try, and leaves the rest to the cleanup.
-    pub(crate) async fn give_up(&self, setback: Setback, trace: Option<Trace>) -> Setback {
-        let (Some(trace), Setback::Failed(_)) = (trace, &setback) else { return setback };
-        let gone = withdraw(&self.keeping, &self.spot, trace);
+    async fn give_up(&self, failure: AttemptError, leftover: Option<Leftover>) -> AttemptError {
+        let (Some(leftover), AttemptError::Failed(_)) = (leftover, &failure) else { return failure };
+        let gone = withdraw(&self.session, &self.path, leftover);
         tokio::select! {
             biased;
             () = gone.cancelled() => {}
             _ = self.session.failed(Duration::ZERO) => {}
             () = self.zk.clock().sleep(ONE_TRY) => {}
         }
-        setback
+        failure
     }
 }
 
 /// The own node by its unique id, and the children that it is among; only if it lives and dies with this session. One
 /// that was left by another session goes with that, and is not ours.
-async fn find(session: &Session, spot: &Spot) -> Result<Option<(Entered, Vec<String>)>, ClientError> {
-    let children = session.list_settled(&spot.directory).await?;
-    for name in queue::made_by(&children, &spot.unique, session.id()) {
-        match session.read(&spot.path(name)).await {
+async fn find(session: &Session, path: &NodePath) -> Result<Option<(ContenderNode, Vec<String>)>, RequestError> {
+    let children = session.list_settled(&path.directory).await?;
+    for name in names::made_by(&children, &path.unique, session.id()) {
+        match session.read(&path.of(name)).await {
             Ok((_, stat)) if stat.ephemeral_owner == session.id() => {
-                let entered = Entered::new(name.to_owned(), &stat);
+                let entered = ContenderNode::new(name.to_owned(), &stat);
                 return Ok(Some((entered, children)));
             }
-            Ok(_) | Err(ClientError::NoNode) => {}
+            Ok((_, stat)) if !safeguard("own-session") => {
+                return Ok(Some((ContenderNode::new(name.to_owned(), &stat), children)));
+            }
+            Ok(_) | Err(RequestError::NoNode) => {}
             Err(error) => return Err(error),
         }
     }
@@ -261,7 +275,7 @@ async fn find(session: &Session, spot: &Spot) -> Result<Option<(Entered, Vec<Str
 mod tests {
     use std::time::Duration;
 
-    use lock_core::Clock;
+    use lock_core::Context;
     use zookeeper_client::{Acls, Client, CreateMode};
 
     use super::*;
@@ -272,21 +286,21 @@ mod tests {
         let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
         let port = server.ports()[0];
         let config = Config::new([("127.0.0.1", port)]).with_tick_time(Duration::from_millis(100));
-        let session = Session::open(Arc::new(config), Clock::boot(), true).await.unwrap();
-        let spot = Spot {
+        let session = Session::open(Arc::new(config), Context::current(), true).await.unwrap();
+        let path = NodePath {
             directory: "/locks/own".into(),
             unique: "me".into(),
-            prefix: queue::prefix("me", session.id(), Kind::Exclusive).into(),
+            prefix: names::prefix("me", session.id(), ContenderKind::Exclusive).into(),
             removed: Arc::default(),
         };
-        session.make_directory(&spot.directory).await.unwrap();
+        session.make_directory(&path.directory).await.unwrap();
         let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        other.create(&spot.path(&spot.prefix), b"", &options).await.unwrap();
-        assert_eq!(find(&session, &spot).await.unwrap(), None);
+        other.create(&path.of(&path.prefix), b"", &options).await.unwrap();
+        assert_eq!(find(&session, &path).await.unwrap(), None);
 
-        let (created, listed) = Arc::clone(&session).enter(spot.clone(), Arc::new([])).await;
-        let found = find(&session, &spot).await.unwrap();
+        let (created, listed) = Arc::clone(&session).enter(path.clone(), Arc::new([])).await;
+        let found = find(&session, &path).await.unwrap();
         assert_eq!(found, Some((created.unwrap(), listed.unwrap())));
         session.close();
     }

@@ -2,11 +2,11 @@
 
 use std::{cmp::Ordering, fmt, num::NonZeroU32};
 
-use lock_core::Mode;
+use lock_core::{Mode, safeguard};
 
 /// What a contender is after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ContenderKind {
     /// To hold the lock alone.
     Exclusive,
     /// To hold the lock beside other readers.
@@ -21,7 +21,7 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl ContenderKind {
     /// The kind of a contender that asks for `mode`; `None` for a mode that has none.
     #[must_use]
     pub const fn of(mode: Mode) -> Option<Self> {
@@ -61,7 +61,7 @@ fn digits(text: &str) -> Option<&str> {
     (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())).then_some(text)
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ContenderKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exclusive => f.write_str("x"),
@@ -74,7 +74,7 @@ impl fmt::Display for Kind {
 
 /// What a contender's node is called, but for the digits that the server appends.
 #[must_use]
-pub fn prefix(unique: &str, session: i64, kind: Kind) -> String {
+pub fn prefix(unique: &str, session: i64, kind: ContenderKind) -> String {
     format!("{unique}-{session:016x}-{kind}-")
 }
 
@@ -82,9 +82,9 @@ pub fn prefix(unique: &str, session: i64, kind: Kind) -> String {
 /// place, and still found by its unique id. `None` when it is no writer's name.
 #[must_use]
 pub fn downgraded(name: &str, number: u64) -> Option<String> {
-    let node = Node::parse(name).filter(|node| node.kind == Kind::Exclusive)?;
+    let node = NodeName::parse(name).filter(|node| node.kind == ContenderKind::Exclusive)?;
     let (_, digits) = name.split_at(prefix(node.unique, node.session, node.kind).len());
-    Some(format!("{}{digits}", prefix(node.unique, node.session, Kind::Read { was: Some(number) })))
+    Some(format!("{}{digits}", prefix(node.unique, node.session, ContenderKind::Read { was: Some(number) })))
 }
 
 /// Whether a change of the data of the node called `name` says that its owner held the lock and gave it up. Only
@@ -92,7 +92,7 @@ pub fn downgraded(name: &str, number: u64) -> Option<String> {
 /// to tell that it has got one.
 #[must_use]
 pub fn marks(name: &str) -> bool {
-    Node::parse(name).is_some_and(|node| node.kind == Kind::Exclusive)
+    NodeName::parse(name).is_some_and(|node| node.kind == ContenderKind::Exclusive) || !safeguard("only-writers-mark")
 }
 
 /// The first number of a directory that no contender stands by.
@@ -105,20 +105,20 @@ pub const NUMBERS_END: i32 = i32::MAX - (1 << 20) + 1;
 /// name whose number cannot be read, such as one of more than 32 bits, is beyond them, too.
 #[must_use]
 pub fn is_out_of_numbers(name: &str) -> bool {
-    Node::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
+    safeguard("counter-end") && NodeName::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
 }
 
 /// A contender's node, read from its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Node<'a> {
+pub(crate) struct NodeName<'a> {
     pub(crate) name: &'a str,
     pub(super) unique: &'a str,
     pub(super) session: i64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ContenderKind,
     pub(super) sequence: i32,
 }
 
-impl<'a> Node<'a> {
+impl<'a> NodeName<'a> {
     /// Reads a name; `None` when it is no contender's.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
         // A negative number brings a separator of its own, so only the first three count.
@@ -128,7 +128,7 @@ impl<'a> Node<'a> {
             return None;
         }
         let session = u64::from_str_radix(session, 16).ok()?.cast_signed();
-        Some(Self { name, unique, session, kind: Kind::parse(kind)?, sequence: sequence.parse().ok()? })
+        Some(Self { name, unique, session, kind: ContenderKind::parse(kind)?, sequence: sequence.parse().ok()? })
     }
 
     /// The order of arrival: that of the server's numbers, which rise while the directory is there and begin at 0 in the
@@ -145,14 +145,14 @@ impl<'a> Node<'a> {
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
-        self.kind == Kind::Exclusive
+        self.kind == ContenderKind::Exclusive
     }
 
     /// The number of permits that it believes in; `None` for who is after the lock.
     pub(super) const fn permits(&self) -> Option<NonZeroU32> {
         match self.kind {
-            Kind::Permit { of } => Some(of),
-            Kind::Exclusive | Kind::Read { .. } => None,
+            ContenderKind::Permit { of } => Some(of),
+            ContenderKind::Exclusive | ContenderKind::Read { .. } => None,
         }
     }
 }
@@ -163,15 +163,15 @@ mod tests {
 
     use super::*;
 
-    const KINDS: [Kind; 5] = [
-        Kind::Exclusive,
-        Kind::Read { was: None },
-        Kind::Read { was: Some(u64::MAX) },
-        Kind::Permit { of: NonZeroU32::MIN },
-        Kind::Permit { of: NonZeroU32::MAX },
+    const KINDS: [ContenderKind; 5] = [
+        ContenderKind::Exclusive,
+        ContenderKind::Read { was: None },
+        ContenderKind::Read { was: Some(u64::MAX) },
+        ContenderKind::Permit { of: NonZeroU32::MIN },
+        ContenderKind::Permit { of: NonZeroU32::MAX },
     ];
 
-    fn name(unique: &str, session: i64, kind: Kind, sequence: i32) -> String {
+    fn name(unique: &str, session: i64, kind: ContenderKind, sequence: i32) -> String {
         format!("{}{sequence:010}", prefix(unique, session, kind))
     }
 
@@ -180,7 +180,7 @@ mod tests {
         for kind in KINDS {
             for (session, sequence) in [(0x1000_0000_0001, 7), (-2, i32::MAX), (1, i32::MIN), (1, -5)] {
                 let name = name("abc", session, kind, sequence);
-                let node = Node::parse(&name).unwrap();
+                let node = NodeName::parse(&name).unwrap();
                 assert_eq!((node.unique, node.session, node.kind, node.sequence), ("abc", session, kind, sequence));
             }
         }
@@ -190,29 +190,29 @@ mod tests {
     fn names_of_another_form_are_no_contenders() {
         let start = "a-0000000000000001";
         for kind in ["w", "", "X", "xx", "x1", "r0", "r+1", "r-1", "p", "p0", "p04", "p-4", "p4294967296", "é"] {
-            assert_eq!(Node::parse(&format!("{start}-{kind}-0000000001")), None, "{kind}");
+            assert_eq!(NodeName::parse(&format!("{start}-{kind}-0000000001")), None, "{kind}");
         }
         for name in ["", "lock-0000000001", "a-1-x-0000000001", "a-0000000000000001-x-12"] {
-            assert_eq!(Node::parse(name), None, "{name}");
+            assert_eq!(NodeName::parse(name), None, "{name}");
         }
     }
 
     #[test]
     fn a_writer_that_goes_on_as_a_reader_keeps_its_place_its_id_and_its_number() {
         for sequence in [7, -5, i32::MIN] {
-            let writer = name("abc", 9, Kind::Exclusive, sequence);
+            let writer = name("abc", 9, ContenderKind::Exclusive, sequence);
             let reader = downgraded(&writer, 42).unwrap();
-            let (writer, reader) = (Node::parse(&writer).unwrap(), Node::parse(&reader).unwrap());
+            let (writer, reader) = (NodeName::parse(&writer).unwrap(), NodeName::parse(&reader).unwrap());
             assert_eq!((reader.unique, reader.session, reader.sequence), (writer.unique, writer.session, sequence));
-            assert_eq!(reader.kind, Kind::Read { was: Some(42) });
+            assert_eq!(reader.kind, ContenderKind::Read { was: Some(42) });
             assert_eq!(reader.arrival(&writer), Ordering::Less);
         }
-        assert_eq!(downgraded(&name("abc", 9, Kind::Read { was: None }, 7), 42), None);
+        assert_eq!(downgraded(&name("abc", 9, ContenderKind::Read { was: None }, 7), 42), None);
     }
 
     #[test]
     fn a_number_near_the_end_of_the_counter_or_beyond_it_is_none() {
-        let name = |number: &str| format!("{}{number}", prefix("abc", 9, Kind::Exclusive));
+        let name = |number: &str| format!("{}{number}", prefix("abc", 9, ContenderKind::Exclusive));
         for number in ["0000000000", "0000000007", "2146435071"] {
             assert!(!is_out_of_numbers(&name(number)), "{number}");
         }
@@ -242,10 +242,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_read_from_a_name_stays_and_the_way_to_a_reader_keeps_its_place(name in nearly()) {
-            if let Some(node) = Node::parse(&name) {
+            if let Some(node) = NodeName::parse(&name) {
                 prop_assert_eq!(node.arrival(&node), Ordering::Equal);
                 if let Some(reader) = downgraded(&name, 42) {
-                    let reader = Node::parse(&reader).map(|reader| (reader.unique.to_owned(), reader.session, reader.sequence));
+                    let reader = NodeName::parse(&reader).map(|reader| (reader.unique.to_owned(), reader.session, reader.sequence));
                     prop_assert_eq!(reader, Some((node.unique.to_owned(), node.session, node.sequence)));
                 }
             }
@@ -253,7 +253,7 @@ mod tests {
 
         #[test]
         fn no_name_makes_it_panic(name in "\\PC*") {
-            let _ = Node::parse(&name);
+            let _ = NodeName::parse(&name);
             let _ = downgraded(&name, 1);
         }
     }

@@ -15,23 +15,23 @@ pub(crate) const CAPACITY: usize = 112 * 1024;
 const LONGEST_NAME: usize = 96;
 
 /// What somebody takes who watches nothing, so that the session stays.
-pub(crate) const OF_NONE: usize = 1;
+pub(crate) const NO_WATCH: usize = 1;
 
 /// The bytes of a watch on a contender's node in `directory`.
-pub(crate) const fn of_one(directory: &str) -> usize {
+pub(crate) const fn one_watch(directory: &str) -> usize {
     directory.len() + 1 + LONGEST_NAME
 }
 
 /// The bytes of the watches of one who waits: on its own node and on the one ahead, or on the directory.
-pub(crate) const fn of_two(directory: &str) -> usize {
-    2 * of_one(directory)
+pub(crate) const fn waiter_watches(directory: &str) -> usize {
+    2 * one_watch(directory)
 }
 
 /// The bytes that are taken in a session.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(AtomicUsize);
+pub(crate) struct WatchBudget(AtomicUsize);
 
-impl Taken {
+impl WatchBudget {
     /// The value of a session that takes nobody any more.
     const RETIRED: usize = usize::MAX;
 
@@ -39,7 +39,7 @@ impl Taken {
     /// for one who watches nothing.
     pub(crate) fn take(&self, bytes: usize) -> bool {
         let fits = |taken: usize| {
-            let fits = taken == 0 || bytes <= OF_NONE || taken.saturating_add(bytes) <= CAPACITY;
+            let fits = taken == 0 || bytes <= NO_WATCH || taken.saturating_add(bytes) <= CAPACITY;
             (fits && taken != Self::RETIRED).then(|| taken + bytes)
         };
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
@@ -54,7 +54,7 @@ impl Taken {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
@@ -70,16 +70,16 @@ mod tests {
 
     #[test]
     fn no_more_is_taken_than_there_is_room_for_unless_nobody_is_there() {
-        let taken = Taken::default();
-        assert!(taken.is_nothing() && taken.take(CAPACITY + 1));
-        assert!(!taken.take(2) && !taken.is_nothing() && !taken.retire());
+        let taken = WatchBudget::default();
+        assert!(taken.is_unused() && taken.take(CAPACITY + 1));
+        assert!(!taken.take(2) && !taken.is_unused() && !taken.retire());
         taken.0.store(CAPACITY - 2, Ordering::Relaxed);
-        assert!(taken.take(2) && !taken.take(2) && taken.take(OF_NONE));
+        assert!(taken.take(2) && !taken.take(2) && taken.take(NO_WATCH));
     }
 
     #[test]
     fn a_session_that_is_retired_takes_nobody() {
-        let taken = Taken::default();
-        assert!(taken.retire() && !taken.take(OF_NONE) && !taken.take(2) && !taken.retire());
+        let taken = WatchBudget::default();
+        assert!(taken.retire() && !taken.take(NO_WATCH) && !taken.take(2) && !taken.retire());
     }
 }
