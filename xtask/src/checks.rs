@@ -40,7 +40,7 @@ pub(crate) fn tests(rest: &[String]) -> Result<()> {
 /// Has the test of docs/capabilities.md write it instead.
 pub(crate) fn write_capabilities() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--quiet", "--package", "lock", "--all-features", "--test", "capabilities"]);
+    test.args(["test", "--package", "lock", "--all-features", "--test", "capabilities"]);
     run(test.env("LOCK_WRITE_CAPABILITIES", "1"))
 }
 

@@ -34,15 +34,15 @@ pub struct Options {
     pub topologies: Vec<Topology>,
     /// How much of the full run is done: 1.0 takes about three minutes, 0.1 a tenth of the operations.
     pub scale: f64,
-    /// The `lock` program, which is the holder that is killed.
-    pub lock_program: PathBuf,
+    /// The program `lock-lab`, of which the holder that is killed is a process.
+    pub program: PathBuf,
 }
 
 impl Options {
     /// A full run on every backend.
     #[must_use]
-    pub fn new(out: impl Into<PathBuf>, lock_program: impl Into<PathBuf>) -> Self {
-        Self { out: out.into(), topologies: Topology::ALL.to_vec(), scale: 1.0, lock_program: lock_program.into() }
+    pub fn new(out: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
+        Self { out: out.into(), topologies: Topology::ALL.to_vec(), scale: 1.0, program: program.into() }
     }
 }
 
@@ -117,7 +117,7 @@ async fn backend(topology: Topology, settings: &Settings, options: &Options, pro
     progress.doing(format!("{title}: holder killed, {} times", settings.kills));
     result.holder_killed = match topology {
         Topology::Memory => Outcome::Missing("has no other process: its locks live and end with this one".into()),
-        _ => holder_killed::run(&deployment, settings, &options.lock_program).await.into(),
+        _ => holder_killed::run(&deployment, settings, &options.program).await.into(),
     };
     progress.done(1);
 

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use crate::{
     LabError,
     latency::{Latency, Recorder},
+    report::terminal,
     residue::RedisKeys,
     servers::{Redis, RedisNodes},
 };
@@ -205,6 +206,14 @@ pub async fn run(options: &Options) -> Result<Frozen, LabError> {
 }
 
 const NODES: usize = 3;
+
+/// The figures as tables, for a terminal.
+#[must_use]
+pub fn text(measured: &Frozen) -> String {
+    let tables = super::report::frozen_tables(measured);
+    let shown = tables.iter().map(|table| format!("{}\n{}\n", table.title, terminal::render(table)));
+    shown.collect::<Vec<_>>().join("\n")
+}
 
 /// What one client saw in both times.
 #[derive(Default)]

@@ -33,15 +33,15 @@ pub struct Options {
     pub out: PathBuf,
     /// Which faults on which arrangements, and how often.
     pub wanted: Wanted,
-    /// The `lock` program, which is what the processes of a run are.
-    pub lock_program: PathBuf,
+    /// The program `lock-lab`, of which the workers of a run are processes.
+    pub program: PathBuf,
 }
 
 impl Options {
     /// The quick matrix.
     #[must_use]
-    pub fn new(out: impl Into<PathBuf>, lock_program: impl Into<PathBuf>) -> Self {
-        Self { out: out.into(), wanted: Wanted::default(), lock_program: lock_program.into() }
+    pub fn new(out: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
+        Self { out: out.into(), wanted: Wanted::default(), program: program.into() }
     }
 }
 
@@ -124,7 +124,7 @@ async fn tried(pair: Pair, repetition: usize, options: &Options) -> Run {
         command: format!("cargo xtask failover --backend {} --fault {}", pair.on, pair.fault),
         ..Run::default()
     };
-    match one::run(pair, &options.lock_program).await {
+    match one::run(pair, &options.program).await {
         Ok(one::Seen { version, figures, verdict }) => {
             Run { version, outcome: Outcome::Measured(figures), verdict, ..run }
         }

@@ -1,4 +1,4 @@
-//! A process of clients that take locks, and write to the store while they hold them: what `lock lab-worker` runs.
+//! A process of clients that take locks, and write to the store while they hold them: what `lock-lab worker` runs.
 //!
 //! Client 0 is the keeper: on the order to keep it takes the lock [`Lock::Kept`] and holds it until it is lost or the order
 //! is withdrawn, writing on and on. All others take [`Lock::Busy`] again and again, and update a value under it: they read
@@ -27,6 +27,7 @@ use std::{
 
 use lock::Locks;
 use lock_core::{Clock, Error, clock::wall_micros};
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -41,7 +42,7 @@ use super::{
 use crate::LabError;
 
 /// What a worker process does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Worker {
     /// The lock service.
     pub url: String,
@@ -129,7 +130,7 @@ impl Worker {
     ///
     /// # Cancel safety
     /// None: it owns standard input and output.
-    pub async fn run(self) -> Result<(), LabError> {
+    pub async fn run(&self) -> Result<(), LabError> {
         let reports = Reports::to_standard_output(self.process)?;
         let looks = Looks::start(Arc::clone(&reports))?;
         let mut orders = orders()?;
@@ -154,7 +155,7 @@ impl Worker {
                 let store = Store::connect(&self.store).await?;
                 let is_careless = number < self.careless;
                 let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
-                clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
+                clients.push(Client::new(self, number, is_careless, locks, store, reports, looks, wanted));
             }
             reports.event(of_process(self.process), What::Ready { wall_micros: wall_micros() });
             for client in clients {

@@ -130,23 +130,9 @@ impl<T> From<Result<T, LabError>> for Outcome<T> {
         match result {
             Ok(value) => Self::Measured(value),
             Err(error @ LabError::Missing { .. }) => Self::Missing(error.to_string()),
-            Err(error) => Self::Failed(with_sources(&error)),
+            Err(error) => Self::Failed(error.with_causes()),
         }
     }
-}
-
-/// An error and what caused it, in one line.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 #[allow(clippy::cast_precision_loss)] // Durations of a run, to the microsecond.

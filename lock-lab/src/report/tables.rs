@@ -201,7 +201,7 @@ fn holder_killed(report: &Report) -> Table {
     Table {
         title: "Holder killed",
         how: format!(
-            "A second process, `lock run`, holds the lock and another client waits for it; the process is killed with \
+            "A second process holds the lock and another client waits for it; the process is killed with \
              SIGKILL at a random moment of its renewals, {} times. The time runs from just before the kill to the \
              waiter's grant. The lease (ttl, or session time-out) is {} ms: the server keeps the lock for what is left \
              of it since the last renewal. *Promised at most* is the lease and 250 ms, with ZooKeeper two ticks more.",

@@ -43,7 +43,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts `program` as `lock lab-worker`, with `dir` as its working directory.
+    /// Starts `program` as `lock-lab worker`, with `dir` as its working directory.
     pub(super) fn start(
         program: &Path,
         worker: &Worker,
@@ -54,6 +54,8 @@ impl Member {
         clock.as_ref().map_or(Ok(()), |clock| clock.set_ahead(options.clock_ahead))?;
         let complaints = dir.join(format!("worker-{}", worker.process));
         let errors = File::create(&complaints).map_err(|error| LabError::io("opening a log", error))?;
+        let invalid = |error: serde_json::Error| LabError::io("writing the worker's options", error.into());
+        let options_json = serde_json::to_string(worker).map_err(invalid)?;
         let mut command = match &options.namespace {
             // It enters and becomes the worker, so the process is the worker's.
             Some(namespace) => {
@@ -64,11 +66,8 @@ impl Member {
             None => Command::new(program),
         };
         let mut child = command
-            .args(["--url", &worker.url, "lab-worker"])
-            .args(arguments(worker))
-            .args(worker.insists.then_some("--insists"))
-            .arg("--store")
-            .arg(&worker.store)
+            .arg("worker")
+            .arg(options_json)
             .envs(clock.as_ref().map(WallClock::environment).unwrap_or_default())
             .current_dir(dir)
             .stdin(Stdio::piped())
@@ -155,24 +154,6 @@ impl Member {
         let reason = if said.is_empty() { reason } else { format!("{reason}: {}", said.trim()) };
         LabError::Worker { process: self.process, reason }
     }
-}
-
-fn arguments(worker: &Worker) -> [String; 12] {
-    let millis = |time: Duration| format!("{}ms", time.as_millis());
-    [
-        "--process".into(),
-        worker.process.to_string(),
-        "--clients".into(),
-        worker.clients.to_string(),
-        "--careless".into(),
-        worker.careless.to_string(),
-        "--hold".into(),
-        millis(worker.hold),
-        "--write-every".into(),
-        millis(worker.write_every),
-        "--wait".into(),
-        millis(worker.wait),
-    ]
 }
 
 /// Reads what a process reports, to the end.

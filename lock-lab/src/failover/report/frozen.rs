@@ -8,7 +8,7 @@ use crate::{
 /// A table for a frozen minority and one for a majority; if they were not measured, one that says why.
 pub(super) fn sections(outcome: &Outcome<Frozen>) -> Vec<Table> {
     match outcome {
-        Outcome::Measured(frozen) => vec![minority(frozen), most(frozen)],
+        Outcome::Measured(frozen) => tables(frozen),
         other => vec![Table {
             title: "Redlock with frozen nodes",
             how: String::new(),
@@ -16,6 +16,11 @@ pub(super) fn sections(outcome: &Outcome<Frozen>) -> Vec<Table> {
             rows: vec![vec!["acquisitions with frozen nodes".into(), other.problem().unwrap_or_default()]],
         }],
     }
+}
+
+/// A table for a frozen minority and one for a majority.
+pub(crate) fn tables(frozen: &Frozen) -> Vec<Table> {
+    vec![minority(frozen), most(frozen)]
 }
 
 fn minority(frozen: &Frozen) -> Table {

@@ -13,11 +13,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::seen::Scenery;
 pub use self::{
     figures::{Figures, Run, Turned, Verdict},
     timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline},
 };
+pub(crate) use self::{frozen::tables as frozen_tables, seen::Scenery};
 use crate::{
     LabError,
     failover::frozen::Frozen,

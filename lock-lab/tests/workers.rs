@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const QUIT: Duration = Duration::from_secs(20);
 
 fn crew_of(url: &str, processes: usize, clients: usize) -> CrewOptions {
-    CrewOptions::new(env!("CARGO_BIN_EXE_lock"), url, processes, clients)
+    CrewOptions::new(env!("CARGO_BIN_EXE_lock-lab"), url, processes, clients)
 }
 
 /// The first grant of the kept lock to a process, and a write under it.
