@@ -4,10 +4,11 @@ use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use lock::{Clock, Locks};
 use lock_lab::{
-    compare, demo,
+    compare::{self, Report},
+    demo,
     holder::Holder,
     readwrite,
-    report::{Outcome, Report},
+    report::Outcome,
     servers::Redis,
     topology::Topology,
 };

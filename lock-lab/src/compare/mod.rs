@@ -1,8 +1,12 @@
 //! The comparison of the backends: the same load and the same faults on each, in one run on one machine.
 
 mod contended;
+mod figures;
 mod holder_killed;
+mod pictures;
+mod report;
 mod server_killed;
+mod tables;
 mod uncontended;
 
 use std::{path::PathBuf, time::Duration};
@@ -10,10 +14,14 @@ use std::{path::PathBuf, time::Duration};
 use lock::Locks;
 use lock_core::Clock;
 
+pub use self::{
+    figures::{Contended, HolderKilled, OldHolder, ServerKilled, Uncontended},
+    report::{Backend, Report, Settings},
+};
 use crate::{
     LabError,
     progress::Progress,
-    report::{self, Backend, Machine, Outcome, Report, Settings},
+    report::{Machine, Outcome, date},
     topology::{Deployment, Topology},
 };
 
@@ -56,7 +64,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     let begin = clock.now();
     let settings = settings(options.scale);
     let progress = Progress::new(options.topologies.len() * MEASUREMENTS);
-    let mut report = Report { date: report::date(), machine: Machine::this(), settings, ..Report::default() };
+    let mut report = Report { date: date(), machine: Machine::this(), settings, ..Report::default() };
     for topology in &options.topologies {
         let backend = backend(*topology, &report.settings, options, &progress).await;
         report.backends.push(backend);
@@ -64,7 +72,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     progress.finish();
     report.seconds = clock.now().saturating_since(begin).as_secs_f64();
     report.write(&options.out)?;
-    println!("{}\n", report::terminal::render(&report::summary(&report)));
+    println!("{}\n", tables::summary(&report).text());
     println!("{}: index.html, report.md, report.json", options.out.display());
     Ok(report)
 }

@@ -4,7 +4,8 @@ use lock::Locks;
 use lock_core::{Clock, Error, Mutex};
 use tokio::{runtime::Builder, sync::oneshot};
 
-use crate::{LabError, latency::Recorder, report::Uncontended, topology::Deployment};
+use super::figures::Uncontended;
+use crate::{LabError, latency::Recorder, topology::Deployment};
 
 /// Pairs before the measurement: connections are open, scripts are loaded, the server's code is warm.
 const WARM_UP: usize = 200;

@@ -8,7 +8,7 @@ pub use self::contest::Turn;
 use crate::{
     LabError,
     progress::Progress,
-    report::{Outcome, Table, terminal},
+    report::{Outcome, Row, Table, in_millis, millis, yes},
     topology::Topology,
 };
 
@@ -110,24 +110,17 @@ async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabErro
 /// The table of the backends, for a terminal.
 #[must_use]
 pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
-    let row = |(name, outcome): &(String, Outcome<Summary>)| match outcome {
-        Outcome::Measured(summary) => {
-            let [min, mean, max] = summary.waits.map(contest::millis);
-            let (fifo, rise) = (yes(summary.fifo), yes(summary.tokens_rise));
-            vec![name.clone(), summary.grants.to_string(), fifo, rise, min, mean, max]
-        }
-        other => vec![name.clone(), other.problem().unwrap_or_default()],
+    let cells = |summary: &Summary| {
+        let [min, mean, max] = summary.waits.map(|wait| millis(in_millis(wait)));
+        vec![summary.grants.to_string(), yes(summary.fifo), yes(summary.tokens_rise), min, mean, max]
     };
-    terminal::render(&Table {
+    let table = Table {
         title: "The contests",
-        how: String::new(),
         columns: vec!["backend", "grants", "FIFO order", "tokens rise", "min wait", "mean wait", "max wait"],
-        rows: results.iter().map(row).collect(),
-    })
-}
-
-fn yes(yes: bool) -> String {
-    if yes { "yes" } else { "no" }.into()
+        rows: results.iter().map(|(name, outcome)| Row::new(name, outcome.cells(cells))).collect(),
+        ..Table::default()
+    };
+    table.text()
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! says that nobody will answer. All figures count from the moment of the freeze on, so those acquisitions are among them
 //! that come before anybody can know of it.
 
+pub(in crate::failover) mod tables;
+
 use std::{
     sync::{
         Arc,
@@ -21,7 +23,6 @@ use tokio::task::JoinSet;
 use crate::{
     LabError,
     latency::{Latency, Recorder},
-    report::terminal,
     residue::RedisKeys,
     servers::{Redis, RedisNodes},
 };
@@ -210,8 +211,8 @@ const NODES: usize = 3;
 /// The figures as tables, for a terminal.
 #[must_use]
 pub fn text(measured: &Frozen) -> String {
-    let tables = super::report::frozen_tables(measured);
-    let shown = tables.iter().map(|table| format!("{}\n{}\n", table.title, terminal::render(table)));
+    let tables = tables::all(measured);
+    let shown = tables.iter().map(|table| format!("{}\n{}\n", table.title, table.text()));
     shown.collect::<Vec<_>>().join("\n")
 }
 

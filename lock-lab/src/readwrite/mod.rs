@@ -13,7 +13,7 @@ use crate::{
     LabError,
     latency::Recorder,
     progress::Progress,
-    report::{Outcome, Table, terminal},
+    report::{Outcome, Row, Table},
     topology::Topology,
 };
 
@@ -147,26 +147,21 @@ async fn on(topology: Topology, options: &Options) -> Result<Summary, LabError> 
 #[must_use]
 pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
     let waits = |waits: [f64; 3]| waits.map(|millis| format!("{millis:.1}")).join(" / ");
-    let row = |(name, outcome): &(String, Outcome<Summary>)| match outcome {
-        Outcome::Measured(summary) => {
-            let Verdict { overlaps, readers_at_once, behind, overtakes } = summary.verdict;
-            vec![
-                name.clone(),
-                summary.reads.to_string(),
-                waits(summary.read_waits),
-                readers_at_once.to_string(),
-                summary.writes.to_string(),
-                waits(summary.write_waits),
-                overlaps.to_string(),
-                behind.to_string(),
-                overtakes.to_string(),
-            ]
-        }
-        other => vec![name.clone(), other.problem().unwrap_or_default()],
+    let cells = |summary: &Summary| {
+        let Verdict { overlaps, readers_at_once, behind, overtakes } = summary.verdict;
+        vec![
+            summary.reads.to_string(),
+            waits(summary.read_waits),
+            readers_at_once.to_string(),
+            summary.writes.to_string(),
+            waits(summary.write_waits),
+            overlaps.to_string(),
+            behind.to_string(),
+            overtakes.to_string(),
+        ]
     };
-    terminal::render(&Table {
+    let table = Table {
         title: "Readers and writers",
-        how: String::new(),
         columns: vec![
             "backend",
             "reads",
@@ -178,6 +173,8 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
             "came behind",
             "overtook",
         ],
-        rows: results.iter().map(row).collect(),
-    })
+        rows: results.iter().map(|(name, outcome)| Row::new(name, outcome.cells(cells))).collect(),
+        ..Table::default()
+    };
+    table.text()
 }

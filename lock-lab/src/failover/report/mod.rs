@@ -1,7 +1,6 @@
 //! The report of the matrix: as data, as text, and as a page with pictures.
 
 mod figures;
-mod frozen;
 mod lost;
 mod page;
 mod picture;
@@ -13,15 +12,15 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::seen::Scenery;
 pub use self::{
     figures::{Figures, Run, Turned, Verdict},
     timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline},
 };
-pub(crate) use self::{frozen::tables as frozen_tables, seen::Scenery};
 use crate::{
     LabError,
     failover::frozen::Frozen,
-    report::{Machine, Outcome, Table, json, put},
+    report::{Machine, Outcome, json},
 };
 
 /// What a run of the matrix found.
@@ -83,9 +82,7 @@ impl Report {
     /// # Errors
     /// [`LabError::Io`] when a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        put(dir, "report.json", &self.json()?)?;
-        put(dir, "report.md", &self.markdown())?;
-        put(dir, "index.html", &self.html())
+        self.document().write(dir, &self.json()?)
     }
 
     /// As data: each run on one line, since its timeline is long.
@@ -106,12 +103,6 @@ impl Report {
     pub fn is_good(&self) -> bool {
         let frozen = self.frozen.as_ref().is_none_or(|frozen| frozen.measured().is_some_and(Frozen::is_within_bounds));
         !self.interrupted && frozen && self.runs.iter().all(|run| run.verdict.is_good())
-    }
-
-    /// The tables beside that of the matrix.
-    fn sections(&self) -> Vec<Table> {
-        let frozen = self.frozen.as_ref().map(frozen::sections).unwrap_or_default();
-        lost::section(&self.runs).into_iter().chain(frozen).collect()
     }
 
     /// The whole report in a sentence.
@@ -165,5 +156,7 @@ impl Report {
     }
 }
 
+#[cfg(test)]
+mod fixtures;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::timeline::{Hold, Lane, LateWrite, Span, Timeline, joined};
+use crate::report::{Axis, millis, px};
 
 const WIDTH: f64 = 1120.0;
 /// Where time begins, right of the lanes' names.
@@ -19,23 +20,23 @@ const THINNEST: f64 = 0.8;
 /// One panel: a span of time across the width.
 struct Panel {
     span: Span,
+    axis: Axis,
     top: f64,
     bottom: f64,
 }
 
 impl Panel {
+    fn new(span: Span, top: f64, bottom: f64) -> Self {
+        Self { span, axis: Axis { values: span.into(), pixels: (LEFT, WIDTH - RIGHT) }, top, bottom }
+    }
+
     fn x(&self, at: f64) -> f64 {
-        let share = (at - self.span.from) / self.span.length().max(f64::MIN_POSITIVE);
-        LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+        self.axis.at(at)
     }
 
     /// The left edge and the width of a span, if any of it is to be seen.
     fn bar(&self, span: Span) -> Option<(f64, f64)> {
         span.meets(self.span).then(|| (self.x(span.from), (self.x(span.until) - self.x(span.from)).max(THINNEST)))
-    }
-
-    fn pixel(&self) -> f64 {
-        self.span.length() / (WIDTH - LEFT - RIGHT)
     }
 }
 
@@ -44,7 +45,7 @@ pub(super) fn draw(timeline: &Timeline, title: &str) -> Markup {
     #[allow(clippy::cast_precision_loss)] // A few dozen.
     let lanes = timeline.lanes.len() as f64 * LANE;
     let height = HEAD + lanes + FOOT;
-    let panel = |span, number: f64| Panel { span, top: height * number + HEAD, bottom: height * number + HEAD + lanes };
+    let panel = |span, number: f64| Panel::new(span, height * number + HEAD, height * number + HEAD + lanes);
     let view = format!("0 0 {WIDTH} {}", height * 2.0);
     html! {
         svg.run xmlns="http://www.w3.org/2000/svg" viewBox=(view) role="img" aria-label=(title) {
@@ -92,7 +93,7 @@ fn draw_gap(timeline: &Timeline, panel: &Panel) -> Markup {
 #[allow(clippy::cast_precision_loss)] // A few dozen lanes.
 fn draw_lane(lane: &Lane, panel: &Panel, number: usize, first_of_lock: bool) -> Markup {
     let top = panel.top + number as f64 * LANE;
-    let drawn = joined(&lane.holds, panel.pixel(), |_| true);
+    let drawn = joined(&lane.holds, panel.axis.pixel(), |_| true);
     html! {
         @if first_of_lock { line.lock x1="0" x2=(WIDTH) y1=(px(top)) y2=(px(top)) {} }
         text.lane x=(LEFT - 8.0) y=(px(top + 12.5)) { (lane.lock) " · " (lane.client) }
@@ -104,7 +105,7 @@ fn draw_lane(lane: &Lane, panel: &Panel, number: usize, first_of_lock: bool) -> 
 
 /// Whether it is released in time and too short for anybody to point at.
 fn is_short(hold: &Hold, panel: &Panel) -> bool {
-    hold.valid_until.is_none() && hold.knew.is_none() && hold.held.length() < panel.pixel() * 12.0
+    hold.valid_until.is_none() && hold.knew.is_none() && hold.held.length() < panel.axis.pixel() * 12.0
 }
 
 /// All short holds of a lane as one path: there are thousands.
@@ -173,28 +174,12 @@ fn moments(timeline: &Timeline, panel: &Panel) -> Markup {
 fn axis(panel: &Panel) -> Markup {
     html! {
         rect.frame x=(LEFT) y=(px(panel.top)) width=(px(WIDTH - LEFT - RIGHT)) height=(px(panel.bottom - panel.top)) {}
-        @for at in ticks(panel.span) {
+        @for at in panel.axis.ticks(11.0) {
             line.tick x1=(px(panel.x(at))) x2=(px(panel.x(at))) y1=(px(panel.bottom)) y2=(px(panel.bottom + 4.0)) {}
             @let anchor = if panel.x(at) > WIDTH - RIGHT - 24.0 { "end" } else { "middle" };
             text.tick x=(px(panel.x(at))) y=(px(panel.bottom + 15.0)) text-anchor=(anchor) { (millis(at)) }
         }
     }
-}
-
-/// At most a dozen round moments.
-fn ticks(span: Span) -> Vec<f64> {
-    let rough = span.length() / 11.0;
-    let power = 10_f64.powf(rough.max(0.01).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough);
-    let step = step.unwrap_or(power * 10.0);
-    let mut ticks = Vec::new();
-    let mut at = (span.from / step).ceil() * step;
-    while at <= span.until {
-        // No "-0 ms".
-        ticks.push(if at.abs() < step / 2.0 { 0.0 } else { at });
-        at += step;
-    }
-    ticks
 }
 
 fn cross(x: f64, y: f64) -> String {
@@ -204,25 +189,6 @@ fn cross(x: f64, y: f64) -> String {
 
 fn triangle(x: f64, y: f64) -> String {
     format!("M{} {}h6l-3 6z", px(x - 3.0), px(y))
-}
-
-/// A coordinate: a tenth of a pixel is all that can be seen.
-fn px(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), ToOwned::to_owned)
-}
-
-/// A time for people.
-pub(super) fn millis(value: f64) -> String {
-    if value == 0.0 {
-        "0".into()
-    } else if value.abs() < 10.0 {
-        format!("{value:.1} ms")
-    } else if value.abs() < 10_000.0 {
-        format!("{value:.0} ms")
-    } else {
-        format!("{:.1} s", value / 1e3)
-    }
 }
 
 /// What each sign means, once for all pictures.
@@ -270,16 +236,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_few() {
-        let of = |from, until| ticks(Span { from, until });
-        assert_eq!(of(-500.0, 500.0), [-500.0, -400.0, -300.0, -200.0, -100.0, 0.0, 100.0, 200.0, 300.0, 400.0, 500.0]);
-        assert!(of(-2033.0, 5120.0).len() <= 12);
-        assert!(of(1.0, 1.0).len() <= 2);
-    }
-
-    #[test]
     fn what_is_outside_of_a_panel_is_not_drawn() {
-        let panel = Panel { span: Span { from: 0.0, until: 10.0 }, top: 0.0, bottom: 1.0 };
+        let panel = Panel::new(Span { from: 0.0, until: 10.0 }, 0.0, 1.0);
         assert!(panel.bar(Span { from: 20.0, until: 30.0 }).is_none());
         let (x, width) = panel.bar(Span { from: -5.0, until: 5.0 }).unwrap();
         assert!((x - LEFT).abs() < 1e-9 && width < WIDTH / 2.0);

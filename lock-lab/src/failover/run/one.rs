@@ -22,7 +22,7 @@ use crate::{
         report::{Figures, Scenery, Timeline, Verdict},
         scene::{Scene, Side},
     },
-    report::millis,
+    report::in_millis,
 };
 
 /// The ttl, or session time-out: short, so that a run sees it end.
@@ -108,7 +108,7 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     let findings = check(&history, &seen.truths, moments, &expected);
     let scenery = Scenery { moments, healed: struck.healed, marks: struck.marks };
     let timeline = Timeline::of(&findings, &history.writes, &scenery);
-    let re_election_ms = struck.served_again.map(millis);
+    let re_election_ms = struck.served_again.map(in_millis);
     let retransmitted = history.retransmitted;
     let figures = Figures { re_election_ms, retransmitted, ..Figures::of(&findings, timeline) };
     Ok(Seen { version, figures, verdict: Verdict::of(&findings, pair.fault.expects(pair.on).reason()) })
