@@ -35,7 +35,7 @@ pub(super) fn summary(report: &Report) -> Table {
         columns: vec![
             "backend",
             "acquire + release",
-            "hand-offs/s",
+            "hand-offs per second",
             "utilisation",
             "overtakes per hand-off",
             "holder killed: next grant",
@@ -126,7 +126,7 @@ fn contended(report: &Report) -> Table {
         title: "Contended",
         how: format!(
             "{} clients, each with a connection of its own, hold one lock {} times each for {} ms (a sleep of the \
-             operating system; *held* is what it really took). *Hand-offs/s* counts grants to another client than the \
+             operating system; *held* is what it really took). *Hand-offs* counts grants to another client than the \
              one before; *hand-off* is the time from such a release to the grant. *Utilisation* is the time held over \
              the time from the first grant to the last release. *Overtakes* counts, for each hand-off, the waiters that had asked earlier than the one that was granted, \
              by the clients' own clock: requests that are sent in the same instant can change places on the way. \
@@ -135,7 +135,7 @@ fn contended(report: &Report) -> Table {
         ),
         columns: vec![
             "backend",
-            "hand-offs/s",
+            "hand-offs per second",
             "hand-off p50",
             "hand-off p99",
             "utilisation",

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 use super::picture::{Axis, px};
 
 const WIDTH: f64 = 860.0;
-const LEFT: f64 = 120.0;
-const RIGHT: f64 = 16.0;
+const LEFT: f64 = 136.0;
+const RIGHT: f64 = 24.0;
 /// Above the chart: the title, then the legend.
 const TOP: f64 = 62.0;
 /// Below it: the numbers of the axis and what they count.
@@ -55,7 +55,7 @@ impl Bars {
                 (across(&axis, bottom, &ticks, label, self.counts))
                 @for (row, (name, values)) in self.rows.iter().enumerate() {
                     @let top = TOP + row as f64 * ROW;
-                    text x=(LEFT - 8.0) y=(px(top + ROW / 2.0 + 5.0)) text-anchor="end" font-size="14" { (name) }
+                    text x=(LEFT - 8.0) y=(px(top + ROW / 2.0 + 5.0)) text-anchor="end" font-size="13" { (name) }
                     @for (index, value) in values.iter().enumerate() {
                         @let height = ROW * 0.35;
                         @let y = top + ROW * 0.15 + index as f64 * height;
@@ -131,7 +131,7 @@ fn legend(names: &[&str]) -> Markup {
     let mut next = (12.0, 44.0);
     let places = names.iter().map(|name| {
         // Some seven pixels for each letter; the mark and the gaps besides.
-        let width = name.chars().count() as f64 * 6.6 + 32.0;
+        let width = name.chars().count() as f64 * 7.2 + 32.0;
         let (x, y) = if next.0 + width > WIDTH { (12.0, next.1 + 14.0) } else { next };
         next = (x + width, y);
         (x, y)
@@ -181,7 +181,7 @@ fn power(at: f64) -> String {
 
 fn number(value: f64) -> String {
     match value {
-        0.0 => "0".into(),
+        _ if value.fract() == 0.0 => format!("{value:.0}"),
         ..1.0 => format!("{value:.2}"),
         ..10.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
