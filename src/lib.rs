@@ -87,7 +87,7 @@
 //! * **A lock is no queue of work**: which waiter is next is told only where
 //!   [`Feature::Fifo`](crate::Feature) is promised.
 //! * **Two names are two locks**: nothing here finds a deadlock between programs that take them in different orders. Take
-//!   them together, with [`Locks::all`](lock_core::Locks::all).
+//!   them together, with [`Locks::multi`](lock_core::Locks::multi).
 //! * **An error is not a release**: after [`Error::Unavailable`] from [`Guard::release`] the lock may stand on the server
 //!   until its ttl ends. The program does not hold it any more.
 //! * **Returning from `main` is not closing**: call [`Locks::close`](lock_core::Locks::close), or dropped guards leave

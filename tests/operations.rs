@@ -47,7 +47,7 @@ impl World {
     }
 
     async fn hold(&self) -> Guard {
-        self.locks.mutex("examples/deposit").wait(LIMIT).lock().await.unwrap()
+        self.locks.mutex("examples/deposit").timeout(LIMIT).lock().await.unwrap()
     }
 
     async fn write(&self, guard: &Guard, balance: i64) -> Result<(), FenceError> {

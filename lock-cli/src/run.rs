@@ -115,7 +115,7 @@ macro_rules! with_options {
             asking = asking.ttl(ttl);
         }
         if let Some(limit) = options.wait {
-            asking = asking.wait(limit);
+            asking = asking.timeout(limit);
         }
         // Not the maximum time: that would give the lock back by the clock, while the command may still live.
         asking

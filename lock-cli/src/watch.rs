@@ -23,7 +23,7 @@ pub(crate) async fn watch(config: Config, options: &Watch) -> Result<u8, Failure
         last = Some(snapshot);
         Some(shown)
     };
-    follow(config, |locks| locks.changes(name), changed).await
+    follow(config, |locks| locks.watch(name), changed).await
 }
 
 fn text(locks: &Locks, name: &str, snapshot: &Snapshot) -> String {

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use futures_util::future::BoxFuture;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A point on the boot-time clock of this machine (`CLOCK_BOOTTIME`, see `clock_gettime(2)`), which never jumps and runs on
@@ -56,16 +57,30 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Which clock a backend counts on: the machine's, or in tests the runtime's own, which can be paused and advanced.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Which clock a backend counts on: the machine's, or in tests the runtime's own, which can be paused and advanced, or any
+/// other.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Clock(Source);
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 enum Source {
     #[default]
     Boot,
     Runtime,
+    Custom(&'static dyn TimeSource),
     Simulated,
+}
+
+/// A clock of one's own, as a simulator has it.
+pub trait TimeSource: fmt::Debug + Send + Sync {
+    /// The present moment. It never runs backwards.
+    fn now(&self) -> BootInstant;
+
+    /// The wall clock in microseconds since 1970, which may jump.
+    fn wall_micros(&self) -> u64;
+
+    /// Resolves when [`TimeSource::now`] is `deadline` or later.
+    fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()>;
 }
 
 thread_local! {
@@ -93,6 +108,12 @@ impl Clock {
         Self(Source::Runtime)
     }
 
+    /// A clock that shows the time of `source`.
+    #[must_use]
+    pub const fn custom(source: &'static dyn TimeSource) -> Self {
+        Self(Source::Custom(source))
+    }
+
     /// A clock that shows what this thread was told last by [`Clock::simulate`]: for simulators, which have no runtime.
     /// Nothing can sleep on it.
     #[doc(hidden)]
@@ -117,7 +138,18 @@ impl Clock {
                 BootInstant(nanos)
             }
             Source::Runtime => runtime_now(),
+            Source::Custom(source) => source.now(),
             Source::Simulated => BootInstant(SIMULATED.get()),
+        }
+    }
+
+    /// The wall clock in microseconds since 1970. It may jump: it proposes fencing tokens and tells people when something
+    /// was, and never decides validity.
+    #[must_use]
+    pub fn wall_micros(self) -> u64 {
+        match self.0 {
+            Source::Custom(source) => source.wall_micros(),
+            Source::Boot | Source::Runtime | Source::Simulated => wall_micros(),
         }
     }
 
@@ -134,6 +166,10 @@ impl Clock {
             let slice = match self.0 {
                 Source::Boot => left.min(SLICE),
                 Source::Runtime => left,
+                Source::Custom(source) => {
+                    source.sleep_until(deadline).await;
+                    continue;
+                }
                 Source::Simulated => return std::future::pending().await,
             };
             sleep_on_runtime(slice).await;

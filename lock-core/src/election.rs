@@ -12,7 +12,7 @@ use futures_core::{Stream, stream::BoxStream};
 
 use crate::{
     Error, FencingToken, Guard, LockName, Locks, Mode, Snapshot,
-    asking::{Asking, options},
+    acquire_options::{AcquireOptions, options},
 };
 
 /// An election: members campaign, one at a time leads. It is the exclusive lock of its name, whose holder's payload says
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "it only describes the election; call campaign or observe"]
 pub struct Election {
-    asking: Asking,
+    options: AcquireOptions,
 }
 
 /// A term of leadership: a [`Guard`] that ends when the leadership is lost. Dropping it resigns in the background.
@@ -53,7 +53,7 @@ pub struct Leaders {
 
 impl Election {
     pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        Self { asking: Asking::new(locks, name) }
+        Self { options: AcquireOptions::new(locks, name) }
     }
 
     options!();
@@ -69,8 +69,8 @@ impl Election {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Term, Error> {
-        let asking = Asking { payload: payload.into(), ..self.asking.clone() };
-        asking.acquire(Mode::Exclusive).await.map(Term)
+        let options = AcquireOptions { payload: payload.into(), ..self.options.clone() };
+        options.acquire(Mode::Exclusive).await.map(Term)
     }
 
     /// Leads if nobody else does, and does not wait: `None` when somebody leads.
@@ -84,8 +84,8 @@ impl Election {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Option<Term>, Error> {
-        let asking = Asking { payload: payload.into(), ..self.asking.clone() };
-        Ok(asking.try_acquire(Mode::Exclusive).await?.map(Term))
+        let options = AcquireOptions { payload: payload.into(), ..self.options.clone() };
+        Ok(options.try_acquire(Mode::Exclusive).await?.map(Term))
     }
 
     /// The present leader, then each later one, in the order of their fencing tokens. A term that is shorter than a
@@ -98,9 +98,9 @@ impl Election {
     /// # Errors
     /// [`Error::InvalidName`], [`Error::Closed`].
     pub fn observe(&self) -> Result<Leaders, Error> {
-        let name = self.asking.name()?;
-        let locks = self.asking.locks.clone();
-        Ok(Leaders { changes: locks.changes(name.as_str())?, locks, newest: None })
+        let name = self.options.name()?;
+        let locks = self.options.locks.clone();
+        Ok(Leaders { changes: locks.watch(name.as_str())?, locks, newest: None })
     }
 }
 

@@ -12,7 +12,7 @@ pub type Source = Box<dyn std::error::Error + Send + Sync + 'static>;
 #[non_exhaustive]
 pub enum Error {
     /// Somebody else holds the lock, and the wait limit passed. Nothing of this attempt is left on the server, or the
-    /// janitor is removing it.
+    /// cleanup is removing it.
     #[error("lock {name:?} was not acquired in time")]
     NotAcquired {
         /// What was to be locked.
@@ -20,7 +20,7 @@ pub enum Error {
     },
 
     /// The backend cannot be reached or does not answer: try again later. What an interrupted operation may have left
-    /// on the server is removed by the janitor as soon as it answers, or ends with its ttl.
+    /// on the server is removed by the cleanup as soon as it answers, or ends with its ttl.
     #[error("{backend} is unavailable: {reason}")]
     Unavailable {
         /// Which backend, in the form of its URL without secrets.
@@ -131,7 +131,7 @@ pub enum Loss {
     /// The deadline passed while the backend could not be reached.
     Unreachable,
     /// The server does not have this lease any more: its key or node was deleted, ended there, or is another holder's.
-    TakenAway,
+    Revoked,
     /// The session that the lock shares with others of its connection has ended (ZooKeeper).
     SessionEnded,
     /// The program closed the connection.
@@ -139,7 +139,7 @@ pub enum Loss {
     /// The guard was released.
     Released,
     /// It was held for as long as its program had allowed at most.
-    HeldTooLong,
+    MaxHoldExceeded,
 }
 
 impl fmt::Display for Loss {
@@ -147,11 +147,11 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "its lease ended before a renewal was acknowledged",
             Self::Unreachable => "its lease ended while the backend could not be reached",
-            Self::TakenAway => "the server does not have it any more",
+            Self::Revoked => "the server does not have it any more",
             Self::SessionEnded => "the session has ended",
             Self::Closed => "the connection was closed by this program",
             Self::Released => "it was released",
-            Self::HeldTooLong => "it was held for its maximum time",
+            Self::MaxHoldExceeded => "it was held for its maximum time",
         })
     }
 }

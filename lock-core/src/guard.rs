@@ -1,16 +1,13 @@
 //! The guard: what a program has while it holds a lock.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::OnceLock, time::Duration};
 
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, FencingToken, Lease, LockName, Locks, Loss, Operation, Validity,
-    operation::{self, Tenure},
+    Abandoned, BootInstant, Committed, Error, FencingToken, LockName, Locks, Loss, Operation, Validity,
+    held::{Ended, HeldLease},
+    operation::{self, HeldSet},
 };
 
 /// A held lock. Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports.
@@ -23,50 +20,31 @@ pub struct Guard {
     locks: Locks,
     name: LockName,
     token: FencingToken,
-    validity: Validity,
     /// `None` once released.
-    lease: Option<Slot>,
+    held: Option<HeldLease>,
+    validity: Validity,
     /// Operations that began under this guard; its release waits for them. Made by the first of them.
     operations: OnceLock<TaskTracker>,
 }
 
-/// Where the lease of a guard is, for whoever takes it first: the guard itself, or the end of its maximum time.
-#[derive(Debug, Clone)]
-struct Slot(Arc<Mutex<Option<Box<dyn Lease>>>>);
-
-impl Slot {
-    fn new(lease: Box<dyn Lease>) -> Self {
-        Self(Arc::new(Mutex::new(Some(lease))))
-    }
-
-    fn take(&self) -> Option<Box<dyn Lease>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn put(&self, lease: Box<dyn Lease>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(lease);
-    }
-}
-
 impl Guard {
-    pub(crate) fn new(locks: Locks, name: LockName, lease: Box<dyn Lease>) -> Self {
-        let token = locks.fencing_token(lease.token());
-        let validity = lease.validity().clone();
+    pub(crate) fn new(locks: Locks, name: LockName, token: FencingToken, held: HeldLease) -> Self {
         tracing::debug!(%name, %token, "granted");
-        Self { locks, name, token, validity, lease: Some(Slot::new(lease)), operations: OnceLock::new() }
+        let validity = held.validity().clone();
+        Self { locks, name, token, held: Some(held), validity, operations: OnceLock::new() }
     }
 
     /// Ends the hold after `limit`: the deadline by the clock alone, the release in the background.
     pub(crate) fn limit(&self, limit: Duration) {
-        let Some(slot) = self.lease.clone() else { return };
+        let Some(held) = self.held.clone() else { return };
         self.validity.limit(self.validity.clock().now().saturating_add(limit));
         let (locks, name, validity) = (self.locks.clone(), self.name.clone(), self.validity.clone());
         self.locks.spawn_until_closed(async move {
-            if validity.lost().await == Loss::HeldTooLong
-                && let Some(lease) = slot.take()
+            if validity.lost().await == Loss::MaxHoldExceeded
+                && let Some(ended) = held.end(Loss::MaxHoldExceeded)
             {
                 tracing::warn!(%name, ?limit, "held for its maximum time; released");
-                drop(locks.release(lease));
+                drop(locks.give_back(name, ended));
             }
         });
     }
@@ -80,10 +58,15 @@ impl Guard {
         self.check()?;
         let locks = self.locks.clone();
         // The guard goes with it: should the caller go away, it is released there.
+        let ending = locks.keep_open();
         let downgrade = async move {
-            let Some(slot) = self.lease.as_ref() else { return Ok(self) };
-            if let Some(lease) = slot.take() {
-                slot.put(lease.downgrade().await?);
+            let _ending = ending;
+            if let Some(held) = &self.held
+                && let Some(writer) = held.take()
+                && let Err(reader) = held.put(writer.downgrade().await?)
+            {
+                // Its maximum time or the connection ended meanwhile.
+                let _ = Ended::new(reader, Loss::Closed).lease.release().await;
             }
             self.check().map(|()| self)
         };
@@ -177,12 +160,12 @@ impl Guard {
     /// None, where its `commit` leaves none. When the process ends in the middle, or the runtime is shut down, nothing is
     /// restored: what has to survive that is the business of the store's own transactions.
     pub async fn transact<O: Operation>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>> {
-        let tenure = Tenure::new([self.tenure()]);
-        operation::transact(&self.locks, tenure, self.token, operation).await
+        let held = HeldSet::new([self.as_held()]);
+        operation::transact(&self.locks, held, self.token, operation).await
     }
 
     /// What an operation under this guard needs of it. The lock is not released before it is dropped.
-    pub(crate) fn tenure(&self) -> (LockName, Validity, TaskTrackerToken) {
+    pub(crate) fn as_held(&self) -> (LockName, Validity, TaskTrackerToken) {
         let using = self.operations.get_or_init(TaskTracker::new).token();
         (self.name.clone(), self.validity.clone(), using)
     }
@@ -201,32 +184,33 @@ impl Guard {
     /// After [`Error::Unavailable`] the lock may still stand on the server, until the background release or the ttl ends
     /// it. This program does not hold it in either case.
     pub async fn release(mut self) -> Result<(), Error> {
-        if let Some(operations) = self.operations.take() {
+        let operations = self.operations.take();
+        let locks = self.locks.clone();
+        match operations {
             // The guard goes with it: should the caller go away, it is released there.
-            let locks = self.locks.clone();
-            return locks.in_order(async move { self.release_after(operations).await }).await;
-        }
-        let lost = self.validity.loss();
-        let released = match self.lease.take().and_then(|slot| slot.take()) {
-            Some(lease) => self.locks.release(lease).await,
-            None => Ok(()),
-        };
-        match lost {
-            Some(loss) => Err(self.lost_error(loss)),
-            None => released,
+            Some(operations) => locks.in_order(async move { self.end_after(operations).await }).await,
+            None => self.end().await,
         }
     }
 
-    /// Releases it when the operations under it have come to their end.
-    async fn release_after(mut self, operations: TaskTracker) -> Result<(), Error> {
+    /// Gives it back when the operations under it have come to their end.
+    async fn end_after(mut self, operations: TaskTracker) -> Result<(), Error> {
         operations.close();
         operations.wait().await;
-        let lost = self.validity.loss();
-        let released = match self.lease.take().and_then(|slot| slot.take()) {
-            Some(lease) => lease.release().await,
-            None => Ok(()),
-        };
-        lost.map_or(released, |loss| Err(self.lost_error(loss)))
+        self.end().await
+    }
+
+    /// Gives it back. What somebody else has ended, as the end of its maximum time, is lost.
+    fn end(&mut self) -> impl Future<Output = Result<(), Error>> + use<> {
+        let lost = self.validity.loss().map(|loss| self.lost_error(loss));
+        let ended = self.held.take().and_then(|held| held.end(Loss::Released));
+        let given_back = ended.map(|ended| self.locks.give_back(self.name.clone(), ended));
+        async move {
+            match given_back {
+                Some(given_back) => given_back.await,
+                None => lost.map_or(Ok(()), Err),
+            }
+        }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -240,20 +224,16 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(slot) = self.lease.take() else { return };
+        let Some(held) = self.held.take() else { return };
+        let (locks, name) = (self.locks.clone(), self.name.clone());
+        let end = move || held.end(Loss::Released).map(|ended| locks.give_back(name, ended));
         match self.operations.take().filter(|operations| !operations.is_empty()) {
-            None => {
-                if let Some(lease) = slot.take() {
-                    drop(self.locks.release(lease));
-                }
-            }
+            None => drop(end()),
             Some(operations) => drop(self.locks.in_order(async move {
                 operations.close();
                 operations.wait().await;
-                // It stays in its place until then, for the end of its maximum time.
-                if let Some(lease) = slot.take() {
-                    let _ = lease.release().await;
-                }
+                // It stays in the table until then, for the end of its maximum time or of the connection.
+                drop(end());
             })),
         }
     }

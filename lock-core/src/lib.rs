@@ -3,27 +3,28 @@
 //! Programs use the facade crate `lock`, which re-exports this one and connects to a backend by URL. A backend implements
 //! [`Backend`] and [`Lease`].
 
-mod asking;
+mod acquire_options;
 mod backoff;
 mod capabilities;
-pub mod changes;
+mod cleanup;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod context;
 mod election;
 mod error;
 pub mod fence;
 mod guard;
-mod janitor;
-mod keeper;
+mod held;
 mod locks;
 pub mod memory;
 mod multi;
 mod mutex;
 mod name;
 mod operation;
-mod orderly;
 mod owner;
+mod renewer;
+mod run_to_completion;
 mod rwlock;
 mod semaphore;
 pub mod settings;
@@ -31,28 +32,30 @@ mod snapshot;
 mod spi;
 mod token;
 pub mod validity;
+pub mod watch;
 
 pub use crate::{
     backoff::Backoff,
     capabilities::{Capabilities, Feature},
-    clock::{BootInstant, Clock},
+    cleanup::Cleanup,
+    clock::{BootInstant, Clock, TimeSource},
+    context::{Context, Executor, Task},
     election::{Election, Leader, Leaders, Term},
     error::{Error, Loss, Source},
     fence::{Fence, StaleToken},
     guard::Guard,
-    janitor::Janitor,
-    keeper::{Keeper, Kept, Renewer},
     locks::{Locks, LocksOptions},
     multi::{MultiGuard, MultiLock, Tokens},
     mutex::Mutex,
     name::LockName,
     operation::{Abandoned, Cause, Committed, Operation, StateAfter},
     owner::{Owner, Reentrant, ReentrantGuard},
+    renewer::{Renew, RenewalHandle, Renewer},
     rwlock::{DowngradeFailed, RwLock, WriteGuard},
     semaphore::{Permit, Semaphore},
     settings::Settings,
     snapshot::{Contender, Snapshot},
-    spi::{Backend, Lease, Mode, Request, Wait},
+    spi::{Backend, Lease, Mode, ReleaseOutcome, Request, Wait},
     token::FencingToken,
     validity::Validity,
 };

@@ -2,15 +2,19 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tokio::runtime::Handle;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use futures_core::stream::BoxStream;
 use futures_util::StreamExt;
 
 use crate::{
-    Backend, Capabilities, Clock, Election, Error, Feature, FencingToken, Guard, Lease, LockName, Mutex, Request,
-    RwLock, Semaphore, Snapshot, orderly::Orderly,
+    Backend, Capabilities, Clock, Context, Election, Error, Feature, FencingToken, Guard, LockName, Loss, Mutex,
+    ReleaseOutcome, Request, RwLock, Semaphore, Snapshot,
+    held::{Ended, HeldLeases},
+    run_to_completion::RunToCompletion,
 };
 
 /// A connection to a lock service, whichever it is. Clones share it.
@@ -31,25 +35,19 @@ struct Shared {
     tasks: TaskTracker,
     /// Acquisitions whose callers still wait for them, and drive them.
     attempts: TaskTracker,
-    runtime: Handle,
+    held: HeldLeases,
+    /// The backend's.
+    context: Context,
 }
 
 /// Settings of [`Locks`] that do not depend on the backend.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct LocksOptions {
     /// The era of the fencing tokens; 0 if not set.
     pub era: u32,
     /// Who this program is, shown to those who look at a lock; at most [`Request::MAX_PAYLOAD`] bytes.
     pub payload: Arc<[u8]>,
-    /// The clock for time limits; another one only in tests.
-    pub clock: Clock,
-}
-
-impl Default for LocksOptions {
-    fn default() -> Self {
-        Self { era: 0, payload: Arc::new([]), clock: Clock::boot() }
-    }
 }
 
 impl LocksOptions {
@@ -66,13 +64,6 @@ impl LocksOptions {
         self.payload = payload.into();
         self
     }
-
-    /// Sets the clock for time limits.
-    #[must_use]
-    pub const fn with_clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
 }
 
 /// The lock delays that a request may ask for.
@@ -83,27 +74,22 @@ pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
 
 impl Locks {
     /// Locks of `backend`.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self::with_options(backend, LocksOptions::default())
     }
 
     /// Locks of `backend`, with settings.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
     #[must_use]
     pub fn with_options(backend: Arc<dyn Backend>, options: LocksOptions) -> Self {
         let shared = Shared {
+            context: backend.context().clone(),
             backend,
             options,
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
             attempts: TaskTracker::new(),
-            runtime: Handle::current(),
+            held: HeldLeases::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -163,13 +149,13 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::Closed`].
-    pub fn changes(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<Snapshot, Error>>, Error> {
+    pub fn watch(&self, name: impl AsRef<str>) -> Result<BoxStream<'static, Result<Snapshot, Error>>, Error> {
         let name = LockName::new(name)?;
         let closed = self.shared.closed.clone();
         if closed.is_cancelled() {
             return Err(Error::Closed);
         }
-        Ok(Arc::clone(&self.shared.backend).changes(name).take_until(closed.cancelled_owned()).boxed())
+        Ok(Arc::clone(&self.shared.backend).watch(name).take_until(closed.cancelled_owned()).boxed())
     }
 
     /// Ends the connection within `limit`: stops acquisitions that still wait (they get [`Error::Closed`]), finishes the
@@ -183,18 +169,29 @@ impl Locks {
     /// When the future is dropped, the connection is closed for new acquisitions, and what was left goes on in the
     /// background; call it again to wait for it.
     pub async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let clock = self.shared.options.clock;
+        let Shared { closed, attempts, tasks, held, context, backend, .. } = self.shared.as_ref();
+        let clock = self.clock();
         let deadline = clock.now().saturating_add(limit);
-        self.shared.closed.cancel();
+        let left = || deadline.saturating_since(clock.now());
+        closed.cancel();
         // A caller that still has its future but does not poll it must not hold this up for the whole limit.
-        self.shared.attempts.close();
-        let _ = clock.timeout(limit.min(WITHDRAWAL), self.shared.attempts.wait()).await;
-        self.shared.tasks.close();
-        let _ = clock.timeout(deadline.saturating_since(clock.now()), self.shared.tasks.wait()).await;
-        self.shared.backend.close(deadline.saturating_since(clock.now())).await
+        attempts.close();
+        let _ = clock.timeout(limit.min(WITHDRAWAL), attempts.wait()).await;
+        for ended in held.close() {
+            drop(self.in_order(ended.lease.release()));
+        }
+        tasks.close();
+        let released = clock.timeout(left(), tasks.wait()).await.is_some();
+        let clean = context.cleanup().close(left()).await;
+        backend.close(left()).await;
+        if released && clean {
+            return Ok(());
+        }
+        let backend = self.capabilities().backend;
+        Err(Error::no_answer(backend, "closed before everything was given back; the rest ends by itself"))
     }
 
-    /// Acquires within `limit` (no limit: until it is granted), in an orderly way.
+    /// Acquires within `limit` (no limit: until it is granted); never dropped half-way.
     pub(crate) async fn acquire(
         &self,
         request: Request,
@@ -205,11 +202,11 @@ impl Locks {
         if max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::config("max_hold", "0s", "more than zero"));
         }
-        let clock = self.shared.options.clock;
+        let clock = self.clock();
         let deadline = limit.map(|limit| clock.now().saturating_add(limit));
         let name = request.name.clone();
         let stop = self.shared.closed.child_token();
-        let mut acquisition = self.orderly(stop.clone(), {
+        let mut acquisition = self.run_to_completion(stop.clone(), {
             let locks = self.clone();
             let stop = stop.clone();
             let attempt = self.shared.attempts.token();
@@ -217,7 +214,14 @@ impl Locks {
                 let _attempt = attempt;
                 let name = request.name.clone();
                 let lease = Arc::clone(&locks.shared.backend).acquire(request, stop).await?;
-                Ok(Guard::new(locks, name, lease))
+                let token = locks.fencing_token(lease.token());
+                match locks.shared.held.insert(lease) {
+                    Ok(held) => Ok(Guard::new(locks, name, token, held)),
+                    Err(lease) => {
+                        let _ = Ended::new(lease, Loss::Closed).lease.release().await;
+                        Err(Error::Closed)
+                    }
+                }
             }
         });
         let result = match deadline {
@@ -248,10 +252,20 @@ impl Locks {
         }
     }
 
-    /// Gives a lease back, in the background unless the returned future is awaited.
-    pub(crate) fn release(&self, lease: Box<dyn Lease>) -> impl Future<Output = Result<(), Error>> + use<> {
-        // A release is never told to stop: it ends by itself, and the janitor takes what it could not do.
-        self.in_order(async move { lease.release().await })
+    /// Gives an ended lease back and says whether it was held until then; in the background unless the returned future is
+    /// awaited.
+    pub(crate) fn give_back(&self, name: LockName, ended: Ended) -> impl Future<Output = Result<(), Error>> + use<> {
+        // A release is never told to stop: it ends by itself, and the cleanup takes what it could not do.
+        self.in_order(async move {
+            let released = ended.lease.release().await;
+            let loss = match (ended.lost, released) {
+                (None, Ok(ReleaseOutcome::Released)) => return Ok(()),
+                (None, Err(error)) => return Err(error),
+                (None, Ok(ReleaseOutcome::Gone)) => Loss::Revoked,
+                (Some(loss), _) => loss,
+            };
+            Err(Error::Lost { name, loss })
+        })
     }
 
     /// Runs `future` to its end: in the background when its caller goes away.
@@ -260,7 +274,7 @@ impl Locks {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        self.orderly(CancellationToken::new(), future)
+        self.run_to_completion(CancellationToken::new(), future)
     }
 
     /// Runs `future` in the background until it ends or the connection is closed.
@@ -269,7 +283,12 @@ impl Locks {
         let work = async move {
             closed.run_until_cancelled(future).await;
         };
-        self.shared.tasks.spawn_on(work, &self.shared.runtime);
+        drop(self.shared.context.spawn(self.shared.tasks.track_future(work)));
+    }
+
+    /// Has the end of the connection wait until the returned token is dropped.
+    pub(crate) fn keep_open(&self) -> TaskTrackerToken {
+        self.shared.tasks.token()
     }
 
     /// The fencing token whose number a look has shown: with this connection's era.
@@ -280,7 +299,7 @@ impl Locks {
 
     /// The clock for time limits.
     pub(crate) fn clock(&self) -> Clock {
-        self.shared.options.clock
+        self.shared.context.clock()
     }
 
     /// What tells this connection from all others that live.
@@ -304,12 +323,12 @@ impl Locks {
     }
 
     /// Runs `future` to its end, soon after `stop` is cancelled when its caller goes away.
-    pub(crate) fn orderly<T, F>(&self, stop: CancellationToken, future: F) -> Orderly<T>
+    pub(crate) fn run_to_completion<T, F>(&self, stop: CancellationToken, future: F) -> RunToCompletion<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        Orderly::new(stop, self.shared.tasks.clone(), self.shared.runtime.clone(), future)
+        RunToCompletion::new(stop, self.shared.tasks.clone(), self.shared.context.clone(), future)
     }
 
     fn check(&self, request: &Request) -> Result<(), Error> {

@@ -18,7 +18,6 @@
 //! # }
 //! ```
 
-mod changes;
 mod config;
 mod connection;
 mod contender;
@@ -30,6 +29,7 @@ mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use self::{config::Config, connection::Memory, server::MemoryServer};
 

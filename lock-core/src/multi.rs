@@ -6,9 +6,9 @@ use futures_util::future::{join_all, select_all};
 
 use crate::{
     Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Locks, Loss, Mode, Operation,
-    asking::{Asking, options},
+    acquire_options::{AcquireOptions, options},
     locks::WITHDRAWAL,
-    operation::{self, Tenure},
+    operation::{self, HeldSet},
 };
 
 /// Several exclusive locks of one connection, taken together: all of them or none.
@@ -28,7 +28,7 @@ use crate::{
 /// # let locks = Locks::new(Memory::connect(Config::new(MemoryServer::new()))?);
 /// use std::time::Duration;
 ///
-/// let both = locks.all(["account/7", "account/4"]).wait(Duration::from_secs(5)).lock().await?;
+/// let both = locks.multi(["account/7", "account/4"]).timeout(Duration::from_secs(5)).lock().await?;
 /// assert!(both.is_valid());
 /// let token = both.token("account/4").expect("it is one of them");
 /// println!("account/4 is held with fencing token {token}");
@@ -40,7 +40,7 @@ use crate::{
 #[must_use = "it only describes the locks; call lock or try_lock"]
 pub struct MultiLock {
     /// With the first name, or with what is wrong with one of them.
-    asking: Asking,
+    options: AcquireOptions,
     /// The names after the first one.
     others: Vec<LockName>,
 }
@@ -64,7 +64,7 @@ pub struct Tokens(Arc<[(LockName, FencingToken)]>);
 impl Locks {
     /// All the locks of those names at once. An empty list, or a name that is not allowed, is reported by the first
     /// operation.
-    pub fn all(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         let names: Result<Vec<_>, _> = names.into_iter().map(LockName::new).collect();
         let (first, others) = match names {
             Err(error) => (Err(error), Vec::new()),
@@ -76,7 +76,7 @@ impl Locks {
                 (names.next().ok_or_else(none), names.collect())
             }
         };
-        MultiLock { asking: Asking::new(self.clone(), first), others }
+        MultiLock { options: AcquireOptions::new(self.clone(), first), others }
     }
 }
 
@@ -97,18 +97,18 @@ impl MultiLock {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock), for each of them.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
-        let clock = self.asking.locks.clock();
-        let deadline = self.asking.wait.map(|limit| clock.now().saturating_add(limit));
+        let clock = self.options.locks.clock();
+        let deadline = self.options.timeout.map(|limit| clock.now().saturating_add(limit));
         let mut taken = Vec::with_capacity(1 + self.others.len());
         for name in self.names()? {
-            let asking = Asking {
+            let options = AcquireOptions {
                 name: Arc::new(Ok(name)),
-                wait: deadline.map(|deadline| deadline.saturating_since(clock.now())),
-                ..self.asking.clone()
+                timeout: deadline.map(|deadline| deadline.saturating_since(clock.now())),
+                ..self.options.clone()
             };
             let next = tokio::select! {
                 biased;
-                next = asking.acquire(Mode::Exclusive) => next,
+                next = options.acquire(Mode::Exclusive) => next,
                 (name, loss) = first_lost(&taken) => Err(Error::Lost { name, loss }),
             };
             match next {
@@ -132,8 +132,8 @@ impl MultiLock {
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
         let mut taken = Vec::with_capacity(1 + self.others.len());
         for name in self.names()? {
-            let asking = Asking { name: Arc::new(Ok(name)), ..self.asking.clone() };
-            match asking.try_acquire(Mode::Exclusive).await {
+            let options = AcquireOptions { name: Arc::new(Ok(name)), ..self.options.clone() };
+            match options.try_acquire(Mode::Exclusive).await {
                 Ok(Some(guard)) => taken.push(guard),
                 Ok(None) => {
                     self.undo(taken).await;
@@ -146,7 +146,7 @@ impl MultiLock {
     }
 
     fn names(&self) -> Result<Vec<LockName>, Error> {
-        let first = self.asking.name()?;
+        let first = self.options.name()?;
         Ok(std::iter::once(first).chain(self.others.iter().cloned()).collect())
     }
 
@@ -154,7 +154,7 @@ impl MultiLock {
     async fn complete(&self, taken: Vec<Guard>) -> Result<MultiGuard, Error> {
         match taken.iter().find_map(lost) {
             Some((name, loss)) => Err(self.undone(taken, Error::Lost { name, loss }).await),
-            None => Ok(MultiGuard::new(self.asking.locks.clone(), taken)),
+            None => Ok(MultiGuard::new(self.options.locks.clone(), taken)),
         }
     }
 
@@ -166,7 +166,7 @@ impl MultiLock {
     /// Releases what was taken: in the background what takes too long.
     async fn undo(&self, taken: Vec<Guard>) {
         let released = join_all(taken.into_iter().map(Guard::release));
-        let _ = self.asking.locks.clock().timeout(WITHDRAWAL, released).await;
+        let _ = self.options.locks.clock().timeout(WITHDRAWAL, released).await;
     }
 }
 
@@ -261,8 +261,8 @@ impl MultiGuard {
     where
         O: Operation<Tokens>,
     {
-        let tenure = Tenure::new(self.guards.iter().map(Guard::tenure));
-        operation::transact(&self.locks, tenure, self.tokens.clone(), operation).await
+        let held_set = HeldSet::new(self.guards.iter().map(Guard::as_held));
+        operation::transact(&self.locks, held_set, self.tokens.clone(), operation).await
     }
 
     /// Releases all of them and reports.

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Guard, LockName, Locks, Mode,
-    asking::{Asking, options},
+    acquire_options::{AcquireOptions, options},
 };
 
 /// The exclusive lock of one name: at most one guard at a time, over all processes that use the same servers. It is the
@@ -14,12 +14,12 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "it only describes the lock; call lock or try_lock"]
 pub struct Mutex {
-    pub(crate) asking: Asking,
+    pub(crate) options: AcquireOptions,
 }
 
 impl Mutex {
     pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        Self { asking: Asking::new(locks, name) }
+        Self { options: AcquireOptions::new(locks, name) }
     }
 
     options!();
@@ -40,7 +40,7 @@ impl Mutex {
     /// None: after an error this attempt does not hold the lock, and what it may have left on the server is removed as
     /// soon as the server can be reached, or ends with its ttl.
     pub async fn lock(&self) -> Result<Guard, Error> {
-        self.asking.acquire(Mode::Exclusive).await
+        self.options.acquire(Mode::Exclusive).await
     }
 
     /// Takes the lock if it is free, and does not wait: `None` when somebody else holds it.
@@ -54,6 +54,6 @@ impl Mutex {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`].
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.asking.try_acquire(Mode::Exclusive).await
+        self.options.try_acquire(Mode::Exclusive).await
     }
 }

@@ -222,12 +222,12 @@ impl<E: std::error::Error + 'static> std::error::Error for Abandoned<E> {
 }
 
 /// The locks that an operation runs under. They are not released for as long as this lives.
-pub(crate) struct Tenure {
+pub(crate) struct HeldSet {
     held: Vec<(LockName, Validity)>,
     _uses: Vec<TaskTrackerToken>,
 }
 
-impl Tenure {
+impl HeldSet {
     pub(crate) fn new(parts: impl IntoIterator<Item = (LockName, Validity, TaskTrackerToken)>) -> Self {
         let (held, uses) = parts.into_iter().map(|(name, validity, using)| ((name, validity), using)).unzip();
         Self { held, _uses: uses }
@@ -257,10 +257,10 @@ impl Tenure {
     }
 }
 
-/// Runs `operation` under `tenure`. When the caller goes away, what is left of it is done in the background.
+/// Runs `operation` under `held_set`. When the caller goes away, what is left of it is done in the background.
 pub(crate) async fn transact<T, O>(
     locks: &Locks,
-    tenure: Tenure,
+    held_set: HeldSet,
     token: T,
     operation: O,
 ) -> Result<Committed<O::Output>, Abandoned<O::Error>>
@@ -269,12 +269,12 @@ where
     O: Operation<T>,
 {
     let stop = CancellationToken::new();
-    let steps = steps(tenure, stop.clone(), token, operation);
-    locks.orderly(stop, steps).await
+    let steps = steps(held_set, stop.clone(), token, operation);
+    locks.run_to_completion(stop, steps).await
 }
 
 async fn steps<T, O>(
-    tenure: Tenure,
+    held_set: HeldSet,
     stop: CancellationToken,
     token: T,
     mut operation: O,
@@ -283,12 +283,12 @@ where
     T: Clone + Send + Sync + 'static,
     O: Operation<T>,
 {
-    let snapshot = match tenure.under(&stop, operation.snapshot()).await {
+    let snapshot = match held_set.under(&stop, operation.snapshot()).await {
         Ok(Ok(snapshot)) => snapshot,
         Ok(Err(error)) => return Err(Abandoned::untouched(Cause::Snapshot(error))),
         Err(error) => return Err(Abandoned::untouched(Cause::Lock(error))),
     };
-    let applied = unless_panicked(tenure.under(&stop, operation.apply(token.clone()))).await;
+    let applied = unless_panicked(held_set.under(&stop, operation.apply(token.clone()))).await;
     let committed = match applied {
         // The look at the locks that ended `under` was the last one, and nothing can come between it and the commit's
         // first poll but a stop of the whole process.
@@ -300,7 +300,7 @@ where
         Err(panic) => Err(panic),
     };
     if let Ok(Ok(output)) = committed {
-        return Ok(Committed { output, late: tenure.check().err() });
+        return Ok(Committed { output, late: held_set.check().err() });
     }
     let state = match operation.restore(snapshot, token).await {
         Ok(()) => StateAfter::Restored,

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex as StdMutex, PoisonError, Weak},
 };
 
-use crate::{Error, Guard, LockName, Locks, Loss, Mode, Mutex, asking::Asking};
+use crate::{Error, Guard, LockName, Locks, Loss, Mode, Mutex, acquire_options::AcquireOptions};
 
 /// On whose behalf locks are taken: who holds one already takes it again at once, instead of waiting for itself.
 ///
@@ -195,7 +195,7 @@ impl fmt::Debug for Entry {
 #[derive(Debug, Clone)]
 #[must_use = "it only describes the lock; call lock or try_lock"]
 pub struct Reentrant {
-    asking: Asking,
+    options: AcquireOptions,
     owner: Owner,
 }
 
@@ -213,7 +213,7 @@ impl Mutex {
     /// This lock for `owner`, who may take it again while it holds it. Others wait, and so does the owner itself where it
     /// takes the plain [`Mutex`]. See [`Owner`] for an example.
     pub fn reentrant(&self, owner: &Owner) -> Reentrant {
-        Reentrant { asking: self.asking.clone(), owner: owner.clone() }
+        Reentrant { options: self.options.clone(), owner: owner.clone() }
     }
 
     /// This lock for the owner of the scope that the caller is in; see [`Owner::scope`] for an example.
@@ -245,25 +245,27 @@ impl Reentrant {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`].
     pub async fn lock(&self) -> Result<ReentrantGuard, Error> {
-        let Asking { locks, wait, .. } = &self.asking;
+        let AcquireOptions { locks, timeout, .. } = &self.options;
         let clock = locks.clock();
-        let name = self.asking.name()?;
+        let name = self.options.name()?;
         let entry = self.owner.entry(locks, name.clone());
         if let Some(guard) = entry.enter()? {
             return Ok(guard);
         }
-        let deadline = wait.map(|limit| clock.now().saturating_add(limit));
+        let deadline = timeout.map(|limit| clock.now().saturating_add(limit));
         let turn = locks.until_closed(entry.turn.lock());
-        let _turn = match wait {
+        let _turn = match timeout {
             None => turn.await?,
             Some(limit) => clock.timeout(*limit, turn).await.ok_or(Error::NotAcquired { name })??,
         };
         if let Some(guard) = entry.enter()? {
             return Ok(guard);
         }
-        let asking =
-            Asking { wait: deadline.map(|deadline| deadline.saturating_since(clock.now())), ..self.asking.clone() };
-        let guard = asking.acquire(Mode::Exclusive).await?;
+        let options = AcquireOptions {
+            timeout: deadline.map(|deadline| deadline.saturating_since(clock.now())),
+            ..self.options.clone()
+        };
+        let guard = options.acquire(Mode::Exclusive).await?;
         Ok(Arc::clone(&entry).hold(guard))
     }
 
@@ -279,7 +281,7 @@ impl Reentrant {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`].
     pub async fn try_lock(&self) -> Result<Option<ReentrantGuard>, Error> {
-        let entry = self.owner.entry(&self.asking.locks, self.asking.name()?);
+        let entry = self.owner.entry(&self.options.locks, self.options.name()?);
         if let Some(guard) = entry.enter()? {
             return Ok(Some(guard));
         }
@@ -287,7 +289,7 @@ impl Reentrant {
         if let Some(guard) = entry.enter()? {
             return Ok(Some(guard));
         }
-        let guard = self.asking.try_acquire(Mode::Exclusive).await?;
+        let guard = self.options.try_acquire(Mode::Exclusive).await?;
         Ok(guard.map(|guard| Arc::clone(&entry).hold(guard)))
     }
 }

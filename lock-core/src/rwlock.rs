@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crate::{
     Error, Feature, Guard, LockName, Locks, Mode,
-    asking::{Asking, options},
+    acquire_options::{AcquireOptions, options},
 };
 
 /// The read-write lock of one name: many readers, or one writer. The write side is the [`Mutex`](crate::Mutex) of that
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "it only describes the lock; call read or write"]
 pub struct RwLock {
-    asking: Asking,
+    options: AcquireOptions,
 }
 
 /// A lock that is held for writing. It is a [`Guard`] that can become a reader's.
@@ -48,7 +48,7 @@ impl From<DowngradeFailed> for Error {
 
 impl RwLock {
     pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        Self { asking: Asking::new(locks, name) }
+        Self { options: AcquireOptions::new(locks, name) }
     }
 
     options!();
@@ -64,7 +64,7 @@ impl RwLock {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<Guard, Error> {
-        self.asking.acquire(Mode::Read).await
+        self.options.acquire(Mode::Read).await
     }
 
     /// Reads if that is possible at once: `None` when a writer holds the lock, or waits for it.
@@ -78,7 +78,7 @@ impl RwLock {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_read(&self) -> Result<Option<Guard>, Error> {
-        self.asking.try_acquire(Mode::Read).await
+        self.options.try_acquire(Mode::Read).await
     }
 
     /// Waits until it may write, alone.
@@ -93,7 +93,7 @@ impl RwLock {
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.supported()?;
-        self.asking.acquire(Mode::Exclusive).await.map(WriteGuard)
+        self.options.acquire(Mode::Exclusive).await.map(WriteGuard)
     }
 
     /// Writes if that is possible at once: `None` when anybody else holds the lock.
@@ -108,12 +108,12 @@ impl RwLock {
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
         self.supported()?;
-        Ok(self.asking.try_acquire(Mode::Exclusive).await?.map(WriteGuard))
+        Ok(self.options.try_acquire(Mode::Exclusive).await?.map(WriteGuard))
     }
 
     /// A write lock without readers would be a mutex under a name that promises more.
     fn supported(&self) -> Result<(), Error> {
-        self.asking.locks.require(Feature::ReadWrite)
+        self.options.locks.require(Feature::ReadWrite)
     }
 }
 

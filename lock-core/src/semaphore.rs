@@ -4,8 +4,8 @@ use std::{future::Future, num::NonZeroU32, time::Duration};
 
 use crate::{
     Abandoned, BootInstant, Committed, Error, Guard, LockName, Locks, Loss, Mode, Operation, Validity,
-    asking::{Asking, options},
-    operation::{self, Tenure},
+    acquire_options::{AcquireOptions, options},
+    operation::{self, HeldSet},
 };
 
 /// A semaphore: at most so many permits of one name are held at a time. [`Error::Unsupported`] without
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Clone)]
 #[must_use = "it only describes the semaphore; call acquire or try_acquire"]
 pub struct Semaphore {
-    asking: Asking,
+    options: AcquireOptions,
     permits: u32,
 }
 
@@ -31,7 +31,7 @@ pub struct Permit(Guard);
 
 impl Semaphore {
     pub(crate) fn new(locks: Locks, name: Result<LockName, Error>, permits: u32) -> Self {
-        Self { asking: Asking::new(locks, name), permits }
+        Self { options: AcquireOptions::new(locks, name), permits }
     }
 
     options!();
@@ -48,7 +48,7 @@ impl Semaphore {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        self.asking.acquire(self.mode()?).await.map(Permit)
+        self.options.acquire(self.mode()?).await.map(Permit)
     }
 
     /// Takes a permit if one is free, and does not wait: `None` when all are held.
@@ -62,7 +62,7 @@ impl Semaphore {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_acquire(&self) -> Result<Option<Permit>, Error> {
-        Ok(self.asking.try_acquire(self.mode()?).await?.map(Permit))
+        Ok(self.options.try_acquire(self.mode()?).await?.map(Permit))
     }
 
     fn mode(&self) -> Result<Mode, Error> {
@@ -139,8 +139,8 @@ impl Permit {
     where
         O: Operation<()>,
     {
-        let tenure = Tenure::new([self.0.tenure()]);
-        operation::transact(self.0.locks(), tenure, (), operation).await
+        let held_set = HeldSet::new([self.0.as_held()]);
+        operation::transact(self.0.locks(), held_set, (), operation).await
     }
 
     /// Releases the permit and reports; see [`Guard::release`].

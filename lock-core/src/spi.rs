@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capabilities, Clock, Error, Feature, LockName, Snapshot, Validity, changes};
+use crate::{Capabilities, Context, Error, Feature, LockName, Snapshot, Validity, watch};
 
 /// What is asked of a backend.
 #[derive(Debug, Clone)]
@@ -121,12 +121,16 @@ pub enum Wait {
 /// One connection to a lock service. Object-safe: [`Locks`](crate::Locks) holds an `Arc<dyn Backend>`.
 ///
 /// # What `lock-core` does, so that a backend need not
-/// Checks names, payloads, modes, ttls and delays against [`Capabilities`]; ends a limited wait; keeps an acquisition whose caller went
-/// away running until it has ended in order (it cancels `stop` instead of dropping the future); calls
-/// [`Lease::release`] exactly once for each lease, whether the program released its guard or dropped it, and never
-/// drops that future half-way.
+/// It checks names, payloads, modes, ttls, delays and downgrades against [`Capabilities`]; ends a limited wait; keeps an
+/// acquisition whose caller went away running until it has ended in order (it cancels `stop` instead of dropping the
+/// future). It keeps the table of held leases: it ends the validity of each exactly once, calls [`Lease::release`] exactly
+/// once, whether the program released its guard, dropped it, held it for its maximum time or closed the connection, and
+/// never drops that future half-way. When a connection is closed, it waits for the background cleanup, too.
 #[async_trait]
 pub trait Backend: Debug + Send + Sync + 'static {
+    /// What this connection was given when it was made.
+    fn context(&self) -> &Context;
+
     /// What this backend can do.
     fn capabilities(&self) -> Capabilities;
 
@@ -134,7 +138,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// Never dropped half-way: when `stop` is cancelled it withdraws what it has on the server and returns
     /// [`Error::Cancelled`], or returns the lease that came in the same moment. A withdrawal that cannot be confirmed in
-    /// one try goes to the [`Janitor`](crate::Janitor): `stop` is answered within about one round trip (or the backend's
+    /// one try goes to the [`Cleanup`](crate::Cleanup): `stop` is answered within about one round trip (or the backend's
     /// time limit for one request), reachable or not.
     ///
     /// An outage during a wait is bridged for as long as the connect limit; then it is [`Error::Unavailable`].
@@ -149,14 +153,23 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// with pauses between them; a stream ends only when the connection is closed.
     ///
     /// Unless a backend has something better, it looks four times a second.
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        changes::looked_at(self, name, Clock::boot(), Duration::from_millis(250))
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        let clock = self.context().clock();
+        watch::by_looking(self, name, clock, Duration::from_millis(250))
     }
 
-    /// Ends the connection: releases what is still held (its guards end with [`Loss::Closed`](crate::Loss::Closed)) and
-    /// finishes the janitor's work within `limit`, then disconnects in any case. [`Error::Unavailable`] when something
-    /// had to be left to its ttl. Acquisitions have been stopped before.
-    async fn close(&self, limit: Duration) -> Result<(), Error>;
+    /// Disconnects, within `limit`. Acquisitions have been stopped before, every lease was released, and the cleanup has
+    /// ended or was given up.
+    async fn close(&self, limit: Duration);
+}
+
+/// What a server said of a lease that was given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReleaseOutcome {
+    /// It was held until now, and is not any more.
+    Released,
+    /// The server did not have it any more.
+    Gone,
 }
 
 /// A grant. Renewal is the backend's own business and shows only in [`Validity`].
@@ -169,22 +182,19 @@ pub trait Lease: Debug + Send + Sync + 'static {
     /// Until when it is held.
     fn validity(&self) -> &Validity;
 
-    /// Stops the renewal, gives the lock back and ends the validity with [`Loss::Released`](crate::Loss::Released)
-    /// (before the request is sent: a successor may hold the lock before the answer is here).
+    /// Stops the renewal and gives the lock back. Its validity has ended by then: a successor may hold the lock before
+    /// the answer is here.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the server did not have the lease any more. [`Error::Unavailable`] when no definite answer
-    /// came: then the janitor goes on until the server has confirmed it or the lease has certainly ended.
-    async fn release(self: Box<Self>) -> Result<(), Error>;
+    /// [`Error::Unavailable`] when no definite answer came: then the cleanup goes on until the server has confirmed it or
+    /// the lease has certainly ended.
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error>;
 
     /// Goes on as a reader, without a moment in which a writer could come between, and without waiting: for a lease that
     /// was asked for as [`Mode::Exclusive`] from a backend with [`Feature::Downgrade`]. Number and validity stay.
     /// Never dropped half-way, as a release.
     ///
     /// # Errors
-    /// Those of [`Lease::release`]. Then the lease is given back, as by a release.
-    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
-        self.release().await?;
-        Err(Error::unsupported(Feature::Downgrade, "this one"))
-    }
+    /// [`Error::Lost`] and [`Error::Unavailable`]. Then the validity has ended, and the lease is given back, as by a release.
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error>;
 }

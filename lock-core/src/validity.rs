@@ -46,22 +46,22 @@ struct Cell {
 const LOSSES: [Loss; 7] = [
     Loss::Expired,
     Loss::Unreachable,
-    Loss::TakenAway,
+    Loss::Revoked,
     Loss::SessionEnded,
     Loss::Closed,
     Loss::Released,
-    Loss::HeldTooLong,
+    Loss::MaxHoldExceeded,
 ];
 
 fn code(loss: Loss) -> u8 {
     match loss {
         Loss::Expired => 0,
         Loss::Unreachable => 1,
-        Loss::TakenAway => 2,
+        Loss::Revoked => 2,
         Loss::SessionEnded => 3,
         Loss::Closed => 4,
         Loss::Released => 5,
-        Loss::HeldTooLong => 6,
+        Loss::MaxHoldExceeded => 6,
     }
 }
 
@@ -132,6 +132,7 @@ impl Validity {
                 Err(loss) => return loss,
             };
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = self.clock.sleep_until(until) => {}
             }
@@ -191,7 +192,7 @@ impl Validity {
         }
     }
 
-    /// Lets it end at `limit` with [`Loss::HeldTooLong`], however often it is renewed. A later limit than one that is set
+    /// Lets it end at `limit` with [`Loss::MaxHoldExceeded`], however often it is renewed. A later limit than one that is set
     /// changes nothing.
     pub fn limit(&self, limit: BootInstant) {
         self.cell.limit.fetch_min(limit.as_nanos(), Ordering::AcqRel);
@@ -204,11 +205,11 @@ impl Validity {
     }
 
     fn reason_to_run_out(&self, until: BootInstant) -> Loss {
-        if self.limited(until) < until { Loss::HeldTooLong } else { self.suspicion() }
+        if self.limited(until) < until { Loss::MaxHoldExceeded } else { self.suspicion() }
     }
 
     /// Notes what will be the reason if the deadline passes; an advance clears it.
-    pub fn suspect(&self, loss: Loss) {
+    pub fn set_expiry_cause(&self, loss: Loss) {
         self.cell.suspicion.store(code(loss), Ordering::Relaxed);
     }
 

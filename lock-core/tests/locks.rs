@@ -18,7 +18,7 @@ struct World {
 fn world() -> World {
     let server = MemoryServer::with_clock(Clock::runtime());
     let memory = Memory::connect(Config::new(server.clone()).with_ttl(TTL)).unwrap();
-    let options = LocksOptions::default().with_clock(Clock::runtime()).with_era(3).with_payload(*b"tester");
+    let options = LocksOptions::default().with_era(3).with_payload(*b"tester");
     let locks = Locks::with_options(memory.clone(), options);
     World { server, memory, locks }
 }
@@ -34,7 +34,7 @@ async fn a_wait_limit_is_kept_and_leaves_nothing_in_the_queue() {
     let World { server, locks, .. } = world();
     let held = locks.mutex("a").lock().await.unwrap();
     let started = Clock::runtime().now();
-    let refused = locks.mutex("a").wait(Duration::from_secs(5)).lock().await;
+    let refused = locks.mutex("a").timeout(Duration::from_secs(5)).lock().await;
     assert!(matches!(refused, Err(Error::NotAcquired { .. })));
     assert_eq!(Clock::runtime().now().saturating_since(started).as_secs(), 5);
     assert!(server.snapshot(held.name()).queue.is_empty());
@@ -68,10 +68,7 @@ async fn tokens_carry_the_era_and_rise() {
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_is_cut_off_knows_it_before_the_next_one_is_granted() {
     let World { server, memory, locks } = world();
-    let other = Locks::with_options(
-        Memory::connect(Config::new(server)).unwrap(),
-        LocksOptions::default().with_clock(Clock::runtime()),
-    );
+    let other = Locks::with_options(Memory::connect(Config::new(server)).unwrap(), LocksOptions::default());
     let guard = locks.mutex("a").lock().await.unwrap();
     memory.set_connected(false);
     let next = other.mutex("a").lock().await.unwrap();
@@ -89,7 +86,7 @@ async fn an_operation_under_a_lost_lock_is_cut_off() {
     assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
     server.delete(guard.name());
     let cut = guard.run(std::future::pending::<()>()).await;
-    assert!(matches!(cut, Err(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert!(matches!(cut, Err(Error::Lost { loss: Loss::Revoked, .. })));
     let late = guard.run(async { panic!("it must not start") }).await;
     assert!(matches!(late, Err(Error::Lost { .. })));
 }
@@ -146,7 +143,7 @@ async fn a_guard_may_be_dropped_outside_of_the_runtime() {
     let guard = locks.mutex("a").lock().await.unwrap();
     let name = guard.name().clone();
     std::thread::spawn(move || drop(guard)).join().unwrap();
-    let again = locks.mutex("a").wait(Duration::from_secs(30)).lock().await.unwrap();
+    let again = locks.mutex("a").timeout(Duration::from_secs(30)).lock().await.unwrap();
     assert_eq!(server.snapshot(&name).holders.len(), 1);
     again.release().await.unwrap();
 }

@@ -20,7 +20,7 @@ async fn it_ends_by_the_clock_even_when_no_task_runs() {
     starve(TTL / 2).await;
     assert!(Clock::runtime().now() >= until);
     assert!(!guard.is_valid());
-    assert_eq!(guard.validity().loss(), Some(Loss::HeldTooLong));
+    assert_eq!(guard.validity().loss(), Some(Loss::MaxHoldExceeded));
     assert_eq!(world.holders("a"), 1, "no task has run that could have released it");
     world.until_free("a").await;
 }
@@ -32,7 +32,7 @@ async fn renewals_keep_it_until_the_limit_and_not_beyond() {
     let guard = world.locks.mutex("a").max_hold(LIMIT).lock().await.unwrap();
     Clock::runtime().sleep(LIMIT - Duration::from_millis(1)).await;
     assert!(guard.is_valid());
-    assert_eq!(guard.lost().await, Loss::HeldTooLong);
+    assert_eq!(guard.lost().await, Loss::MaxHoldExceeded);
     assert_eq!(Clock::runtime().now().saturating_since(granted), LIMIT);
 }
 
@@ -45,7 +45,7 @@ async fn it_is_released_on_the_server_while_the_guard_still_lives_and_the_releas
     assert_eq!(Clock::runtime().now().saturating_since(started), LIMIT, "not only when its lease has ended");
     assert!(next.token() > guard.token());
     let released = guard.release().await;
-    assert!(matches!(released, Err(Error::Lost { loss: Loss::HeldTooLong, .. })));
+    assert!(matches!(released, Err(Error::Lost { loss: Loss::MaxHoldExceeded, .. })));
     assert!(next.is_valid());
     assert_eq!(world.holders("a"), 1);
 }
@@ -54,7 +54,7 @@ async fn it_is_released_on_the_server_while_the_guard_still_lives_and_the_releas
 async fn a_guard_that_is_never_dropped_is_released_all_the_same() {
     let world = World::new();
     std::mem::forget(world.locks.mutex("a").max_hold(LIMIT).lock().await.unwrap());
-    drop(world.locks.mutex("a").wait(2 * LIMIT).lock().await.unwrap());
+    drop(world.locks.mutex("a").timeout(2 * LIMIT).lock().await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +84,9 @@ async fn a_lock_that_is_lost_before_is_lost_for_its_own_reason() {
     let world = World::new();
     let guard = world.locks.mutex("a").max_hold(LIMIT).lock().await.unwrap();
     world.delete("a");
-    assert_eq!(guard.lost().await, Loss::TakenAway);
+    assert_eq!(guard.lost().await, Loss::Revoked);
     Clock::runtime().sleep(2 * LIMIT).await;
-    assert_eq!(guard.validity().loss(), Some(Loss::TakenAway));
+    assert_eq!(guard.validity().loss(), Some(Loss::Revoked));
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ async fn closing_ends_it_at_once_and_does_not_wait_for_the_limit() {
     assert_eq!(world.holders("a"), 0);
     let late = world.other().mutex("a").max_hold(LIMIT).lock().await.unwrap();
     Clock::runtime().sleep(2 * LIMIT).await;
-    assert_eq!(late.validity().loss(), Some(Loss::HeldTooLong));
+    assert_eq!(late.validity().loss(), Some(Loss::MaxHoldExceeded));
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,13 +126,13 @@ async fn a_downgrade_keeps_the_limit() {
     let started = Clock::runtime().now();
     let next = world.locks.rwlock("a").write().await.unwrap();
     assert_eq!(Clock::runtime().now().saturating_since(started), LIMIT / 2);
-    assert_eq!(reader.validity().loss(), Some(Loss::HeldTooLong));
+    assert_eq!(reader.validity().loss(), Some(Loss::MaxHoldExceeded));
     drop(next);
     // And one that passed before is not carried over.
     let writer = world.locks.rwlock("a").max_hold(TTL / 2).write().await.unwrap();
     starve(TTL / 2).await;
     let failed = writer.downgrade().await.unwrap_err();
-    assert!(matches!(failed.error, Error::Lost { loss: Loss::HeldTooLong, .. }));
+    assert!(matches!(failed.error, Error::Lost { loss: Loss::MaxHoldExceeded, .. }));
     assert!(failed.guard.is_none());
     world.until_free("a").await;
 }
@@ -147,9 +147,9 @@ async fn permits_terms_and_owners_have_it_too() {
     Clock::runtime().sleep(LIMIT / 2).await;
     let inner = mutex.lock().await.unwrap();
     Clock::runtime().sleep(LIMIT / 2).await;
-    assert_eq!(permit.validity().loss(), Some(Loss::HeldTooLong));
-    assert_eq!(term.validity().loss(), Some(Loss::HeldTooLong));
-    assert_eq!(outer.validity().loss(), Some(Loss::HeldTooLong));
+    assert_eq!(permit.validity().loss(), Some(Loss::MaxHoldExceeded));
+    assert_eq!(term.validity().loss(), Some(Loss::MaxHoldExceeded));
+    assert_eq!(outer.validity().loss(), Some(Loss::MaxHoldExceeded));
     assert!(!inner.is_valid(), "a nested guard does not begin anew");
     for name in ["a", "b", "c"] {
         world.until_free(name).await;

@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use futures_core::stream::BoxStream;
 use futures_util::StreamExt;
 use lock_core::{
-    Backend, BootInstant, Clock, Error, Lease, LockName, Locks, LocksOptions, Loss, Mode, Request, Snapshot,
+    Backend, BootInstant, Clock, Error, Lease, LockName, Locks, Loss, Mode, Request, Snapshot,
     memory::{Config, Memory, MemoryServer},
 };
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ struct World {
 fn world() -> World {
     let server = MemoryServer::with_clock(Clock::runtime());
     let connect = || Memory::connect(Config::new(server.clone()).with_ttl(TTL)).unwrap();
-    let locks = |memory| Locks::with_options(memory, LocksOptions::default().with_clock(Clock::runtime()));
+    let locks = |memory| Locks::new(memory);
     let memory = connect();
     let (first, second) = (locks(memory.clone()), locks(connect()));
     World { server, memory, first, second }
@@ -107,7 +107,7 @@ async fn a_downgrade_out_of_reach_is_unavailable_and_the_lock_is_given_back() {
     let healed = now();
     memory.set_connected(true);
     second.rwlock("a").write().await.unwrap().release().await.unwrap();
-    assert!(since(healed) < TTL / 2, "by the janitor, not by its ttl");
+    assert!(since(healed) < TTL / 2, "by the cleanup, not by its ttl");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn a_lock_that_was_taken_away_is_not_downgraded() {
     let lease = leased(&memory, Mode::Exclusive).await;
     server.delete(&name());
     let refused = lease.downgrade().await.unwrap_err();
-    assert!(matches!(refused, Error::Lost { loss: Loss::TakenAway, .. }), "{refused}");
+    assert!(matches!(refused, Error::Lost { loss: Loss::Revoked, .. }), "{refused}");
     assert!(server.snapshot(&name()).holders.is_empty());
 }
 
@@ -173,7 +173,7 @@ fn tokens(snapshot: &Snapshot) -> Vec<u64> {
 async fn changes_are_announced_without_a_moments_wait() {
     let World { first, second, .. } = world();
     let began = now();
-    let mut changes = second.changes("a").unwrap();
+    let mut changes = second.watch("a").unwrap();
     assert_eq!(state(&mut changes).await, Snapshot::default());
     let guard = first.rwlock("a").write().await.unwrap();
     assert_eq!(tokens(&state(&mut changes).await), [guard.token().number]);
@@ -198,7 +198,7 @@ async fn changes_are_announced_without_a_moments_wait() {
 async fn the_end_of_a_lease_is_a_change_and_a_renewal_is_none() {
     let World { memory, first, second, .. } = world();
     let guard = first.mutex("a").lock().await.unwrap();
-    let mut changes = second.changes("a").unwrap();
+    let mut changes = second.watch("a").unwrap();
     assert_eq!(state(&mut changes).await.holders.len(), 1);
     assert!(Clock::runtime().timeout(5 * TTL, changes.next()).await.is_none(), "it was only renewed");
     memory.set_connected(false);
@@ -209,7 +209,7 @@ async fn the_end_of_a_lease_is_a_change_and_a_renewal_is_none() {
 #[tokio::test(start_paused = true)]
 async fn changes_out_of_reach_are_errors_with_pauses_and_go_on_afterwards() {
     let World { memory, first, second, .. } = world();
-    let mut changes = first.changes("a").unwrap();
+    let mut changes = first.watch("a").unwrap();
     assert!(state(&mut changes).await.holders.is_empty());
     memory.set_connected(false);
     let began = now();
@@ -227,7 +227,7 @@ async fn changes_out_of_reach_are_errors_with_pauses_and_go_on_afterwards() {
 #[tokio::test(start_paused = true)]
 async fn changes_end_when_the_connection_is_closed() {
     let World { memory, first, .. } = world();
-    let mut changes = Arc::clone(&memory).changes(name());
+    let mut changes = Arc::clone(&memory).watch(name());
     assert!(state(&mut changes).await.holders.is_empty());
     let ended = tokio::spawn(async move { changes.next().await.is_none() });
     first.close(TTL).await.unwrap();

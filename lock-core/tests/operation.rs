@@ -201,7 +201,7 @@ async fn its_work_is_cut_off_and_its_state_restored_when_the_lock_is_lost() {
         world.delete("a");
     })
     .0;
-    assert!(matches!(restored(&done), Cause::Lock(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert!(matches!(restored(&done), Cause::Lock(Error::Lost { loss: Loss::Revoked, .. })));
     assert_eq!(operation.number(), 0);
     let said = done.unwrap_err().to_string();
     assert!(said.contains("was lost") && said.contains("restored"), "{said}");
@@ -255,7 +255,7 @@ async fn a_commit_is_never_cut_off_and_says_that_the_lock_was_lost_meanwhile() {
     .0
     .unwrap();
     assert_eq!(done.output, 1);
-    assert!(matches!(done.late, Some(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert!(matches!(done.late, Some(Error::Lost { loss: Loss::Revoked, .. })));
     assert!(!operation.has("restore done"));
 }
 
@@ -351,7 +351,7 @@ async fn the_maximum_time_ends_an_operation_as_any_loss_does() {
     let guard = world.locks.mutex("a").max_hold(TTL).lock().await.unwrap();
     let operation = Scripted::new([("apply", Does::Hangs)]);
     let done = guard.transact(operation.clone()).await;
-    assert!(matches!(restored(&done), Cause::Lock(Error::Lost { loss: Loss::HeldTooLong, .. })));
+    assert!(matches!(restored(&done), Cause::Lock(Error::Lost { loss: Loss::MaxHoldExceeded, .. })));
     // Also when what is left of it runs in the background.
     let guard = world.locks.mutex("b").max_hold(TTL).lock().await.unwrap();
     let operation = Scripted::new([("commit", Does::Hangs)]);
@@ -388,7 +388,7 @@ async fn closing_waits_for_what_runs_in_the_background_and_cuts_off_what_does_no
 #[tokio::test(start_paused = true)]
 async fn several_locks_guard_an_operation_together() {
     let world = World::new();
-    let all = world.locks.all(["b", "a"]).lock().await.unwrap();
+    let all = world.locks.multi(["b", "a"]).lock().await.unwrap();
     let operation = Scripted::new([]);
     assert_eq!(all.transact(operation.clone()).await.unwrap().output, 1);
     let tokens = format!("commit a={} b={}", all.token("a").unwrap(), all.token("b").unwrap());

@@ -29,7 +29,7 @@ async fn the_owner_takes_it_again_at_once_and_the_guards_share_token_and_validit
     assert_eq!(tried.token(), outer.token());
     assert_eq!(world.holders("a"), 1);
     world.delete("a");
-    assert_eq!(outer.lost().await, Loss::TakenAway);
+    assert_eq!(outer.lost().await, Loss::Revoked);
     assert!(!inner.is_valid() && !tried.is_valid());
 }
 
@@ -59,7 +59,7 @@ async fn it_is_released_on_the_server_when_the_count_returns_to_zero_in_whatever
 #[tokio::test(start_paused = true)]
 async fn another_owner_waits_and_so_does_the_plain_mutex() {
     let world = World::new();
-    let mutex = world.locks.mutex("a").wait(LIMIT);
+    let mutex = world.locks.mutex("a").timeout(LIMIT);
     let (first, second) = (Owner::new(), Owner::new());
     assert_ne!(first, second);
     let outer = mutex.reentrant(&first).lock().await.unwrap();
@@ -119,7 +119,7 @@ async fn a_task_waits_for_another_one_of_its_owner_within_its_own_limit() {
     let held = world.locks.mutex("a").lock().await.unwrap();
     let first = start(&world.locks.mutex("a").reentrant(&owner)).await;
     let started = Clock::runtime().now();
-    let second = world.locks.mutex("a").wait(LIMIT).reentrant(&owner).lock().await;
+    let second = world.locks.mutex("a").timeout(LIMIT).reentrant(&owner).lock().await;
     assert!(matches!(second, Err(Error::NotAcquired { .. })));
     assert_eq!(Clock::runtime().now().saturating_since(started), LIMIT);
     held.release().await.unwrap();
@@ -132,9 +132,9 @@ async fn when_the_first_task_goes_away_or_fails_the_second_acquires_by_itself_wi
     for fails in [false, true] {
         let owner = Owner::new();
         let held = world.locks.mutex("a").lock().await.unwrap();
-        let first = start(&world.locks.mutex("a").wait(LIMIT).reentrant(&owner)).await;
+        let first = start(&world.locks.mutex("a").timeout(LIMIT).reentrant(&owner)).await;
         let started = Clock::runtime().now();
-        let second = start(&world.locks.mutex("a").wait(2 * LIMIT).reentrant(&owner)).await;
+        let second = start(&world.locks.mutex("a").timeout(2 * LIMIT).reentrant(&owner)).await;
         let third = start(&world.locks.mutex("a").reentrant(&owner)).await;
         if fails {
             assert!(matches!(first.await.unwrap(), Err(Error::NotAcquired { .. })));
@@ -159,8 +159,8 @@ async fn a_lost_hold_is_not_entered_again_until_all_its_guards_are_gone() {
     world.delete("a");
     outer.lost().await;
     for _ in 0..2 {
-        assert!(matches!(mutex.lock().await, Err(Error::Lost { loss: Loss::TakenAway, .. })));
-        assert!(matches!(mutex.try_lock().await, Err(Error::Lost { loss: Loss::TakenAway, .. })));
+        assert!(matches!(mutex.lock().await, Err(Error::Lost { loss: Loss::Revoked, .. })));
+        assert!(matches!(mutex.try_lock().await, Err(Error::Lost { loss: Loss::Revoked, .. })));
     }
     let lost = outer.token();
     assert!(matches!(inner.release().await, Err(Error::Lost { .. })));

@@ -82,20 +82,20 @@ async fn the_first_reason_stays_and_wakes_those_who_wait() {
         async move { validity.lost().await }
     });
     tokio::task::yield_now().await;
-    validity.end(Loss::TakenAway);
+    validity.end(Loss::Revoked);
     validity.end(Loss::Closed);
-    assert_eq!(waiting.await.unwrap(), Loss::TakenAway);
-    assert_eq!(validity.loss(), Some(Loss::TakenAway));
+    assert_eq!(waiting.await.unwrap(), Loss::Revoked);
+    assert_eq!(validity.loss(), Some(Loss::Revoked));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_suspicion_is_the_reason_when_the_deadline_passes_unless_a_renewal_clears_it() {
     let validity = Validity::new(Clock::runtime(), in_future(SECOND));
-    validity.suspect(Loss::Unreachable);
+    validity.set_expiry_cause(Loss::Unreachable);
     assert_eq!(validity.lost().await, Loss::Unreachable);
 
     let validity = Validity::new(Clock::runtime(), in_future(SECOND));
-    validity.suspect(Loss::Unreachable);
+    validity.set_expiry_cause(Loss::Unreachable);
     validity.advance(validity.observe().unwrap(), in_future(2 * SECOND));
     assert_eq!(validity.lost().await, Loss::Expired);
 }
@@ -115,7 +115,7 @@ async fn a_limit_ends_it_by_the_clock_alone_however_often_it_is_renewed() {
     let observed = validity.observe().unwrap();
     Clock::runtime().sleep(3 * SECOND / 2).await;
     assert!(!validity.advance(observed, in_future(2 * SECOND)), "renewed beyond its limit");
-    assert_eq!(validity.loss(), Some(Loss::HeldTooLong));
+    assert_eq!(validity.loss(), Some(Loss::MaxHoldExceeded));
 }
 
 /// Two renewals under way at once: the later answer counts, although the deadline that it was sent under has passed.
@@ -144,7 +144,7 @@ async fn a_limit_wakes_those_who_wait_for_a_later_end() {
     let limit = in_future(SECOND);
     validity.limit(limit);
     let (loss, at) = waiting.await.unwrap();
-    assert_eq!(loss, Loss::HeldTooLong);
+    assert_eq!(loss, Loss::MaxHoldExceeded);
     assert!(at < limit.saturating_add(SECOND));
 }
 
@@ -183,7 +183,7 @@ impl Model {
     fn look(&mut self, now: BootInstant) {
         let limit = self.limit.filter(|limit| *limit < self.until);
         if self.ended.is_none() && now >= limit.unwrap_or(self.until) {
-            self.ended = Some(limit.map_or(Loss::Expired, |_| Loss::HeldTooLong));
+            self.ended = Some(limit.map_or(Loss::Expired, |_| Loss::MaxHoldExceeded));
         }
     }
 
@@ -233,8 +233,8 @@ proptest! {
                     }
                     Step::Take => {
                         model.look(clock.now());
-                        model.ended.get_or_insert(Loss::TakenAway);
-                        validity.end(Loss::TakenAway);
+                        model.ended.get_or_insert(Loss::Revoked);
+                        validity.end(Loss::Revoked);
                         prop_assert_eq!(validity.loss(), model.ended);
                     }
                 }

@@ -5,10 +5,11 @@ use std::{io, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Backoff, Capabilities, Clock, Error, Feature, Lease, LockName, Loss, Request, Snapshot, Validity,
+    Backend, Backoff, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Loss, ReleaseOutcome, Request,
+    Snapshot, Validity,
 };
 use tokio::{sync::Notify, task::spawn_blocking};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
@@ -30,9 +31,7 @@ const NO_END: Duration = Duration::from_secs(100 * 365 * 86_400);
 #[derive(Debug)]
 pub struct Local {
     config: Config,
-    closed: CancellationToken,
-    /// One for each lock that is held.
-    guardians: TaskTracker,
+    context: Context,
 }
 
 /// A grant.
@@ -55,7 +54,7 @@ impl Local {
     /// file system; [`Error::Unavailable`] when it cannot be made.
     pub fn connect(config: Config) -> Result<Arc<Self>, Error> {
         let made = trust::open(&config.directory);
-        let local = Self { config, closed: CancellationToken::new(), guardians: TaskTracker::new() };
+        let local = Self { config, context: Context::current() };
         made.map_err(|error| local.failed("making the directory", error))?;
         Ok(Arc::new(local))
     }
@@ -141,6 +140,10 @@ impl Local {
 
 #[async_trait]
 impl Backend for Local {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
     fn capabilities(&self) -> Capabilities {
         [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore]
             .into_iter()
@@ -151,7 +154,7 @@ impl Backend for Local {
         let contender = self.contend(&request, &stop).await?;
         let validity = Validity::new(Clock::boot(), Clock::boot().now().saturating_add(NO_END));
         let held = Arc::new(Held { local: self, name: request.name, contender, validity });
-        held.local.guardians.spawn(Arc::clone(&held).guard());
+        drop(held.local.context.spawn(Arc::clone(&held).guard()));
         Ok(Box::new(LocalLease(held)))
     }
 
@@ -161,7 +164,7 @@ impl Backend for Local {
         self.with("looking at the queue", look).await
     }
 
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
         let news = Arc::new(Notify::new());
         // It begins with a look.
         news.notify_one();
@@ -174,12 +177,7 @@ impl Backend for Local {
         }))
     }
 
-    async fn close(&self, _limit: Duration) -> Result<(), Error> {
-        self.closed.cancel();
-        self.guardians.close();
-        self.guardians.wait().await;
-        Ok(())
-    }
+    async fn close(&self, _limit: Duration) {}
 }
 
 #[async_trait]
@@ -192,10 +190,8 @@ impl Lease for LocalLease {
         &self.0.validity
     }
 
-    async fn release(self: Box<Self>) -> Result<(), Error> {
-        self.0.check();
-        self.0.validity.end(Loss::Released);
-        if self.0.contender.leave() { Ok(()) } else { Err(self.0.lost()) }
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
+        Ok(if self.0.contender.leave() { ReleaseOutcome::Released } else { ReleaseOutcome::Gone })
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
@@ -206,7 +202,9 @@ impl Lease for LocalLease {
             Ok(()) => self.0.lost(),
             Err(error) => self.0.local.failed("becoming a reader", error),
         };
-        self.release().await.and(Err(failed))
+        self.0.validity.end(Loss::Released);
+        self.0.contender.leave();
+        Err(failed)
     }
 }
 
@@ -216,7 +214,6 @@ impl Held {
         while self.validity.is_valid() {
             tokio::select! {
                 _ = self.validity.lost() => {}
-                () = self.local.closed.cancelled() => self.end(Loss::Closed),
                 () = Clock::boot().sleep(LOOK) => self.check(),
             }
         }
@@ -225,16 +222,12 @@ impl Held {
     /// Notices that somebody deleted its file.
     fn check(&self) {
         if matches!(self.contender.is_there(), Ok(false)) {
-            self.end(Loss::TakenAway);
+            self.validity.end(Loss::Revoked);
+            self.contender.leave();
         }
     }
 
-    fn end(&self, loss: Loss) {
-        self.validity.end(loss);
-        self.contender.leave();
-    }
-
     fn lost(&self) -> Error {
-        Error::Lost { name: self.name.clone(), loss: self.validity.loss().unwrap_or(Loss::TakenAway) }
+        Error::Lost { name: self.name.clone(), loss: self.validity.loss().unwrap_or(Loss::Revoked) }
     }
 }

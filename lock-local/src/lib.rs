@@ -26,7 +26,7 @@
 //!   [`Error::Config`](lock_core::Error::Config). In a directory that everybody may write to, each name is its first user's.
 //!   The directories above it are yours to choose: who may rename one of them can lead programs to different places.
 //! - Whoever may write to the directory of a lock (this user, and root) can break that lock. A contender's file that is deleted
-//!   is reported as [`Loss::TakenAway`](lock_core::Loss::TakenAway) within a second, after the fact.
+//!   is reported as [`Loss::Revoked`](lock_core::Loss::Revoked) within a second, after the fact.
 //!
 //! # What it costs
 //! An uncontended acquisition makes one file and waits once for the disk, because of the token; a release deletes the file. A

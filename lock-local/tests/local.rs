@@ -84,7 +84,7 @@ async fn a_lock_whose_directory_is_deleted_is_lost() {
     let locks = connect(&directory);
     let guard = locks.mutex("a").lock().await.unwrap();
     fs::remove_dir_all(directory.path()).unwrap();
-    assert_eq!(within(guard.lost()).await, Loss::TakenAway);
+    assert_eq!(within(guard.lost()).await, Loss::Revoked);
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
     assert!(locks.mutex("a").try_lock().await.unwrap().is_some());
 }
@@ -182,7 +182,7 @@ async fn somebody_who_is_stopped_at_the_door_makes_the_lock_unavailable() {
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     let door = File::open(directory.path().join("a.lock/door")).unwrap();
     door.lock().unwrap();
-    let limited = within(locks.mutex("a").wait(Duration::from_millis(20)).lock()).await;
+    let limited = within(locks.mutex("a").timeout(Duration::from_millis(20)).lock()).await;
     assert!(matches!(limited, Err(Error::NotAcquired { .. })), "{limited:?}");
     let stuck = within(locks.mutex("a").lock()).await;
     assert!(matches!(stuck, Err(Error::Unavailable { .. })), "{stuck:?}");
@@ -235,5 +235,5 @@ async fn what_cannot_work_is_refused_by_key_and_value() {
 async fn the_directory_of_this_user_is_its_own() {
     let config = Config::of_this_user().unwrap();
     assert_eq!(config, Config::from_settings(Settings::new("local")).unwrap());
-    Local::connect(config).unwrap().close(LIMIT).await.unwrap();
+    Local::connect(config).unwrap().close(LIMIT).await;
 }

@@ -75,7 +75,7 @@ impl<'a> Wanted<'a> {
 
     /// An attempt at it, of its own.
     pub(crate) fn holding(&self, redis: &Redis) -> Holding {
-        self.holding_by(Attempt::new(redis.keys(&self.request.name)))
+        self.holding_by(redis.attempt(&self.request.name))
     }
 
     pub(crate) fn holding_by(&self, attempt: Attempt) -> Holding {
@@ -116,7 +116,7 @@ impl Redis {
         }
     }
 
-    /// Has the janitor undo an attempt: first down its own connection, where the undo comes after it for certain; else on
+    /// Has the cleanup undo an attempt: first down its own connection, where the undo comes after it for certain; else on
     /// another one, with a tombstone should it come later.
     pub(crate) fn undo(&self, holding: &Holding, own: Option<Connection>) {
         let (servers, holding, url) = (self.servers().clone(), holding.clone(), self.url());
@@ -124,7 +124,7 @@ impl Redis {
         let until = holding.ttl.saturating_add(self.servers().config().response_timeout);
         let until = self.clock().now().saturating_add(until);
         let mut own = own;
-        self.janitor().clean("an acquisition of unknown outcome", until, move || {
+        self.cleanup().clean("an acquisition of unknown outcome", until, move || {
             let (servers, holding, url, own) = (servers.clone(), holding.clone(), url.clone(), own.take());
             async move {
                 if let Some(own) = own {

@@ -1,10 +1,9 @@
 //! The SPI on Redis.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -13,16 +12,14 @@ use std::{
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use lock_core::{
-    Backend, Capabilities, Clock, Error, Feature, Janitor, Keeper, Lease, LockName, Loss, Request, Snapshot, Validity,
-    Wait, validity::deadline,
+    Backend, Capabilities, Cleanup, Clock, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot,
+    Validity, Wait, validity::deadline,
 };
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config, Queue,
     attempt::{Granted, Tried, Wanted},
-    changes,
     config::TTLS,
     fifo::Fifo,
     keys::Keys,
@@ -30,30 +27,25 @@ use crate::{
     lease::{Held, RedisLease, Watchdog, give_back},
     lines::Lines,
     node::{Node, NodeError},
-    scripts,
-    servers::{Servers, Weight},
+    scripts::Attempt,
+    servers::Servers,
     token::Proposals,
+    watch,
 };
 
 /// A renewal comes round this often in a ttl, so that two of them may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// How many releases go into one burst when the connection is closed.
-const BURST: usize = 256;
-
 /// A connection to Redis: one server, the primary that sentinels name, or a cluster.
 pub struct Redis {
     config: Config,
     servers: Servers,
-    clock: Clock,
+    context: Context,
     proposals: Proposals,
-    keeper: Keeper<Held>,
-    janitor: Janitor,
+    renewer: Renewer<Held>,
     lines: Lines,
     /// The other way to wait.
     fifo: Option<Fifo>,
-    /// What is held, by the value of its attempt.
-    held: Mutex<HashMap<String, Arc<Held>>>,
     closed: CancellationToken,
     /// What tells the waiters of this connection from those of others, and how many there were.
     id: String,
@@ -70,23 +62,31 @@ impl Redis {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
+        Self::connect_in(config, Context::current()).await
+    }
+
+    /// As [`Redis::connect`], in a world of one's own.
+    ///
+    /// # Errors
+    /// Those of [`Redis::connect`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         config.check()?;
-        let (clock, runtime) = (Clock::boot(), Handle::current());
-        let connected = Servers::connect(&config, clock, &runtime).await;
+        let connected = Servers::connect(&config, &context).await;
         let servers = connected.map_err(|error| error.into_error(&config.url()))?;
-        let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&servers, &config.prefix, clock, &runtime));
+        let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&servers, &config.prefix, &context));
         let redis = Self {
             fifo,
-            keeper: Keeper::new(clock, &runtime, Arc::new(Watchdog { servers: servers.clone() })),
-            janitor: Janitor::new(clock, runtime),
+            renewer: Renewer::new(&context, Arc::new(Watchdog { servers: servers.clone() })),
             config,
             servers,
-            clock,
-            proposals: Proposals::default(),
+            proposals: Proposals::new(context.clock()),
             lines: Lines::default(),
-            held: Mutex::default(),
             closed: CancellationToken::new(),
-            id: uuid::Uuid::new_v4().simple().to_string(),
+            id: context.unique_id(),
+            context,
             waiters: AtomicU64::new(0),
         };
         Ok(Arc::new(redis))
@@ -102,15 +102,15 @@ impl Redis {
     }
 
     pub(crate) const fn clock(&self) -> Clock {
-        self.clock
+        self.context.clock()
     }
 
     pub(crate) const fn proposals(&self) -> &Proposals {
         &self.proposals
     }
 
-    pub(crate) const fn janitor(&self) -> &Janitor {
-        &self.janitor
+    pub(crate) const fn cleanup(&self) -> &Cleanup {
+        self.context.cleanup()
     }
 
     pub(crate) const fn lines(&self) -> &Lines {
@@ -119,6 +119,11 @@ impl Redis {
 
     pub(crate) fn keys(&self, name: &LockName) -> Keys {
         Keys::new(&self.config.prefix, name)
+    }
+
+    /// A new attempt on that lock, told from all others by its value.
+    pub(crate) fn attempt(&self, name: &LockName) -> Attempt {
+        Attempt::known(self.keys(name), self.context.unique_id())
     }
 
     pub(crate) fn url(&self) -> String {
@@ -150,7 +155,7 @@ impl Redis {
     pub(crate) fn grant(self: &Arc<Self>, request: &Request, granted: Granted) -> Box<dyn Lease> {
         let Granted { holding, number, sent_at, .. } = granted;
         self.proposals.seen(number);
-        let validity = Validity::new(self.clock, deadline(sent_at, holding.ttl));
+        let validity = Validity::new(self.clock(), deadline(sent_at, holding.ttl));
         Box::new(self.hold(request.name.clone(), holding, number, validity))
     }
 
@@ -165,21 +170,16 @@ impl Redis {
         let every = holding.ttl / RENEWALS_PER_TTL;
         let is_passing_on = AtomicBool::new(false);
         let held = Arc::new(Held { name, holding, number, validity: validity.clone(), is_passing_on });
-        self.held(|all| all.insert(held.holding.attempt.value.clone(), Arc::clone(&held)));
-        let kept = self.keeper.keep(Arc::clone(&held), validity, every);
+        let kept = self.renewer.keep(Arc::clone(&held), validity, every);
         RedisLease { held, kept, redis: Arc::clone(self) }
     }
 
-    pub(crate) fn forget(&self, held: &Held) {
-        self.held(|all| all.remove(&held.holding.attempt.value));
-    }
-
-    /// Has the janitor release what could not be released, until it has ended by itself.
-    pub(crate) fn leave_to_janitor(&self, holdings: Vec<Holding>) {
+    /// Has the cleanup release what could not be released, until it has ended by itself.
+    pub(crate) fn leave_to_cleanup(&self, holdings: Vec<Holding>) {
         let ttl = holdings.iter().map(|holding| holding.ttl).max().unwrap_or_default();
-        let until = self.clock.now().saturating_add(ttl);
+        let until = self.clock().now().saturating_add(ttl);
         let (servers, url, holdings) = (self.servers.clone(), self.url(), Arc::new(holdings));
-        self.janitor.clean("a release without an answer", until, move || {
+        self.cleanup().clean("a release without an answer", until, move || {
             let (servers, url, holdings) = (servers.clone(), url.clone(), Arc::clone(&holdings));
             async move {
                 for holding in holdings.iter() {
@@ -189,28 +189,14 @@ impl Redis {
             }
         });
     }
-
-    fn held<T>(&self, work: impl FnOnce(&mut HashMap<String, Arc<Held>>) -> T) -> T {
-        work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Gives everything back in bursts; what got no answer is left to the janitor.
-    async fn release_all(&self) {
-        let all: Vec<_> = self.held(|all| all.drain().map(|(_, held)| held).collect());
-        all.iter().for_each(|held| held.validity.end(Loss::Closed));
-        for burst in all.chunks(BURST) {
-            let calls: Vec<_> = burst.iter().map(|held| held.holding.release()).collect();
-            for (held, sent) in burst.iter().zip(self.servers.run(&calls, Weight::Light).await) {
-                if sent.answer.and_then(|answer| scripts::held(&answer)).is_err() {
-                    self.leave_to_janitor(vec![held.holding.clone()]);
-                }
-            }
-        }
-    }
 }
 
 #[async_trait]
 impl Backend for Redis {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
     fn capabilities(&self) -> Capabilities {
         let capabilities = Capabilities::new(self.config.deployment.scheme()).with_ttl(TTLS).with(Feature::Expiry);
         match &self.fifo {
@@ -250,20 +236,13 @@ impl Backend for Redis {
         self.look(name).await
     }
 
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        changes::followed(self, name)
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        watch::followed(self, name)
     }
 
-    async fn close(&self, limit: Duration) -> Result<(), Error> {
+    async fn close(&self, _limit: Duration) {
         self.closed.cancel();
-        let until = self.clock.now().saturating_add(limit);
-        let released = self.clock.timeout(limit, self.release_all()).await.is_some();
-        let clean = self.janitor.close(until.saturating_since(self.clock.now())).await;
         self.servers.close();
-        if released && clean {
-            return Ok(());
-        }
-        Err(Error::no_answer(self.url(), "closed before everything was given back; the rest ends with its ttl"))
     }
 }
 

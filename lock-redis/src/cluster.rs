@@ -18,9 +18,8 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream, FuturesUnordered},
 };
-use lock_core::{BootInstant, Clock};
+use lock_core::{BootInstant, Context};
 use redis::Value;
-use tokio::runtime::Handle;
 
 use self::slots::Layout;
 use crate::node::{Address, AddressMap, FailureKind, Guide, Node, NodeConfig, NodeError, Redirect, accepted, ask_once};
@@ -40,8 +39,7 @@ struct Shared {
     /// Those that were given.
     seeds: Vec<Address>,
     addresses: AddressMap,
-    clock: Clock,
-    runtime: Handle,
+    context: Context,
     state: Mutex<State>,
     /// Held while asking who has what: when that succeeded the last time.
     asking: tokio::sync::Mutex<Option<BootInstant>>,
@@ -69,15 +67,13 @@ impl Cluster {
         config: NodeConfig,
         seeds: Vec<Address>,
         addresses: AddressMap,
-        clock: Clock,
-        runtime: Handle,
+        context: Context,
     ) -> Result<Self, NodeError> {
         let shared = Shared {
             config,
             seeds,
             addresses,
-            clock,
-            runtime,
+            context,
             state: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
             is_asking: AtomicBool::new(false),
@@ -113,7 +109,7 @@ impl Cluster {
         owner.or(any).unwrap_or_else(|| {
             // Nobody has the slot, as far as is known: any server says who has it by now, or why nobody does.
             self.shared.look_again();
-            Node::new(self.shared.config.clone(), self.shared.clock, self.shared.runtime.clone())
+            Node::new(self.shared.config.clone(), self.shared.context.clone())
         })
     }
 
@@ -170,7 +166,7 @@ impl Shared {
 
     /// Asks who has what, unless somebody has since this was called. Every server may be asked; the first answer counts.
     async fn refresh(self: &Arc<Self>) -> Result<(), NodeError> {
-        let since = self.clock.now();
+        let since = self.context.clock().now();
         let mut asked = self.asking.lock().await;
         if asked.is_some_and(|at| at >= since) {
             return Ok(());
@@ -181,7 +177,7 @@ impl Shared {
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(()) => {
-                    *asked = Some(self.clock.now());
+                    *asked = Some(self.context.clock().now());
                     return Ok(());
                 }
                 // What waiting does not help is the better one to report: it is a mistake in the settings.
@@ -198,7 +194,7 @@ impl Shared {
             return;
         }
         let shared = Arc::clone(self);
-        self.runtime.spawn(async move {
+        self.context.spawn(async move {
             if let Err(error) = shared.refresh().await {
                 tracing::debug!(%error, "nobody says who has which slot");
             }
@@ -227,7 +223,8 @@ impl Shared {
         });
         let (limit, at) = (self.config.connect_timeout, self.addresses.reached(&address));
         let asking = ask_once(at, self.config.user(), &questions);
-        let answered = self.clock.timeout(limit, asking).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
+        let answered =
+            self.context.clock().timeout(limit, asking).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
         let answers = answered.and_then(|answers| answers.into_iter().map(accepted).collect::<Result<Vec<_>, _>>());
         let answers = answers.map_err(NodeError::not_connected)?;
         let [Value::BulkString(info), slots] = answers.as_slice() else {
@@ -261,7 +258,7 @@ impl Shared {
 
     fn node(self: &Arc<Self>, shard: u64) -> Node {
         let guide = ShardGuide { shared: Arc::downgrade(self), shard, addresses: self.addresses.clone() };
-        Node::following(self.config.clone(), self.clock, self.runtime.clone(), Arc::new(guide))
+        Node::following(self.config.clone(), self.context.clone(), Arc::new(guide))
     }
 }
 

@@ -16,8 +16,7 @@ pub use self::{board::Seen, claim::claimed_until, rhythm::Rhythm};
 
 use std::{fmt, sync::Arc};
 
-use lock_core::{Clock, Keeper};
-use tokio::runtime::Handle;
+use lock_core::{Context, Renewer};
 
 use self::board::{Beats, Board, Place};
 use crate::{
@@ -31,13 +30,13 @@ pub(crate) struct Fifo {
     channel: String,
     board: Arc<Board>,
     /// The heartbeats of all its places, together.
-    places: Keeper<Place>,
+    places: Renewer<Place>,
 }
 
 impl Fifo {
-    pub(crate) fn new(servers: &Servers, prefix: &str, clock: Clock, runtime: &Handle) -> Self {
-        let channel = format!("{prefix}:grants:{}", uuid::Uuid::new_v4().simple());
-        let places = Keeper::new(clock, runtime, Arc::new(Beats { servers: servers.clone() }));
+    pub(crate) fn new(servers: &Servers, prefix: &str, context: &Context) -> Self {
+        let channel = format!("{prefix}:grants:{}", context.unique_id());
+        let places = Renewer::new(context, Arc::new(Beats { servers: servers.clone() }));
         Self { channel, board: Arc::default(), places }
     }
 

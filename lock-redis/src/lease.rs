@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
+use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, Renew, RenewalHandle, Validity, validity::deadline};
 
 use crate::{
     Redis,
@@ -36,7 +36,7 @@ pub(crate) struct Watchdog {
 }
 
 #[async_trait]
-impl Renewer for Watchdog {
+impl Renew for Watchdog {
     type Lease = Held;
 
     async fn renew(&self, batch: &[Arc<Held>]) {
@@ -51,11 +51,11 @@ impl Renewer for Watchdog {
                 }
                 // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
                 (Ok(false), _) if held.is_passing_on.load(Ordering::Acquire) => {}
-                (Ok(false), _) => held.validity.end(Loss::TakenAway),
+                (Ok(false), _) => held.validity.end(Loss::Revoked),
                 // A renewal that too few replicas have would be forgotten by one that takes over.
                 (Ok(true), Err(error)) | (Err(error), _) => {
                     tracing::debug!(name = %held.name, %error, "a renewal was not acknowledged");
-                    held.validity.suspect(Loss::Unreachable);
+                    held.validity.set_expiry_cause(Loss::Unreachable);
                 }
             }
         }
@@ -65,7 +65,7 @@ impl Renewer for Watchdog {
 /// A grant, as its guard has it.
 pub(crate) struct RedisLease {
     pub(crate) held: Arc<Held>,
-    pub(crate) kept: Kept<Held>,
+    pub(crate) kept: RenewalHandle<Held>,
     pub(crate) redis: Arc<Redis>,
 }
 
@@ -85,25 +85,21 @@ impl Lease for RedisLease {
         &self.held.validity
     }
 
-    async fn release(self: Box<Self>) -> Result<(), Error> {
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
         let Self { held, kept, redis } = *self;
         drop(kept);
-        let before = held.validity.loss();
-        // Before the sending: a successor may hold the lock before the answer is here.
-        held.validity.end(Loss::Released);
-        redis.forget(&held);
-        if let Some(loss @ (Loss::TakenAway | Loss::Closed)) = before {
-            return Err(held.lost(loss));
+        if held.validity.loss() == Some(Loss::Revoked) {
+            return Ok(ReleaseOutcome::Gone);
         }
         match give_back(redis.servers(), &held.holding).await {
             Ok(Some(listeners)) => {
                 redis.bury(&held.holding);
                 redis.released(held.holding.kind.family(), &held.name, listeners);
-                Ok(())
+                Ok(ReleaseOutcome::Released)
             }
-            Ok(None) => Err(held.lost(before.unwrap_or(Loss::TakenAway))),
+            Ok(None) => Ok(ReleaseOutcome::Gone),
             Err(error) => {
-                redis.leave_to_janitor(vec![held.holding.clone()]);
+                redis.leave_to_cleanup(vec![held.holding.clone()]);
                 Err(redis.unavailable(error))
             }
         }
@@ -132,15 +128,14 @@ impl Lease for RedisLease {
             }
             (None, _) => held.lost(held.validity.loss().unwrap_or(Loss::Expired)),
             (_, Ok(Passed::Gone)) => {
-                held.validity.end(Loss::TakenAway);
-                held.lost(Loss::TakenAway)
+                held.validity.end(Loss::Revoked);
+                held.lost(Loss::Revoked)
             }
             (_, Err(error)) => redis.unavailable(error),
         };
         held.validity.end(Loss::Released);
-        redis.forget(&held);
         // Whether it went on as a reader or not is not known, so both are given back.
-        redis.leave_to_janitor(vec![held.holding.clone(), reader]);
+        redis.leave_to_cleanup(vec![held.holding.clone(), reader]);
         Err(problem)
     }
 }

@@ -70,7 +70,6 @@
 
 mod attempt;
 mod backend;
-mod changes;
 mod cluster;
 mod config;
 pub mod fence;
@@ -85,6 +84,7 @@ pub mod scripts;
 mod servers;
 pub mod token;
 mod waiting;
+mod watch;
 mod writers;
 
 pub use crate::{

@@ -2,12 +2,12 @@
 //! published. What `lock-redis` does with one of these, a quorum does with several.
 //!
 //! ```no_run
-//! # use lock_core::Clock;
+//! # use lock_core::{Clock, Context};
 //! # use lock_redis::node::{Node, NodeConfig, Script, ScriptCall};
 //! static ECHO: Script = Script::new("return ARGV[1]");
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let node = Node::new(NodeConfig::new("127.0.0.1", 6379), Clock::boot(), tokio::runtime::Handle::current());
+//! let node = Node::new(NodeConfig::new("127.0.0.1", 6379), Context::current());
 //! let connection = node.connection().await?;
 //! let sent_at = Clock::boot().now(); // Validity counts from here: after connecting, before sending.
 //! let answers = connection.run(&[ScriptCall::new(&ECHO).arg("a"), ScriptCall::new(&ECHO).arg("b")]).await;
@@ -34,10 +34,9 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{BootInstant, Clock};
+use lock_core::{BootInstant, Clock, Context};
 use redis::RedisConnectionInfo;
 pub use redis::Value;
-use tokio::runtime::Handle;
 
 pub use self::{
     connection::Connection,
@@ -147,7 +146,7 @@ pub struct Node {
 
 struct Shared {
     reach: Arc<Reach>,
-    runtime: Handle,
+    context: Context,
     slot: Mutex<Slot>,
     /// Held while connecting, so that many callers make one connection.
     connecting: tokio::sync::Mutex<()>,
@@ -165,24 +164,24 @@ struct Slot {
 }
 
 impl Node {
-    /// The server of `config`. Connects when it is first needed; its tasks run on `runtime`.
+    /// The server of `config`. Connects when it is first needed; its tasks run in `context`.
     #[must_use]
-    pub fn new(config: NodeConfig, clock: Clock, runtime: Handle) -> Self {
-        Self::build(config, clock, runtime, Route::Fixed)
+    pub fn new(config: NodeConfig, context: Context) -> Self {
+        Self::build(config, context, Route::Fixed)
     }
 
     /// The primary of several servers, whichever that is: `guide` knows whom to ask. What `config` says beside the server
     /// holds for all of them.
-    pub(crate) fn following(config: NodeConfig, clock: Clock, runtime: Handle, guide: Arc<dyn Guide>) -> Self {
-        Self::build(config, clock, runtime, Route::Followed(guide))
+    pub(crate) fn following(config: NodeConfig, context: Context, guide: Arc<dyn Guide>) -> Self {
+        Self::build(config, context, Route::Followed(guide))
     }
 
-    fn build(config: NodeConfig, clock: Clock, runtime: Handle, route: Route) -> Self {
-        let reach = Arc::new(Reach::new(config, clock, route));
-        let channels = Channels::new(Arc::clone(&reach), &runtime);
+    fn build(config: NodeConfig, context: Context, route: Route) -> Self {
+        let reach = Arc::new(Reach::new(config, context.clone(), route));
+        let channels = Channels::new(Arc::clone(&reach));
         let shared = Shared {
             reach,
-            runtime,
+            context,
             slot: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             channels,
@@ -200,7 +199,7 @@ impl Node {
     /// The clock of its time limits.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        self.shared.reach.clock
+        self.shared.context.clock()
     }
 
     /// The present connection, or a new one. Answers at once while there is one; else within the connect limit.
@@ -218,8 +217,8 @@ impl Node {
         // A task of its own: whoever has the turn may have other things to wait for first, or be given up, and the others wait
         // for its end.
         let node = self.clone();
-        let connecting = self.shared.runtime.spawn(async move { node.connect_in_turn(seen).await });
-        connecting.await.unwrap_or_else(|_| Err(NodeError::closed()))
+        let connecting = self.shared.context.spawn(async move { node.connect_in_turn(seen).await });
+        connecting.await.unwrap_or_else(|| Err(NodeError::closed()))
     }
 
     /// Connects, unless somebody else did meanwhile. `seen` is how often connecting had ended before.
@@ -343,8 +342,8 @@ impl Node {
     async fn connect(&self) -> Result<Connection, NodeError> {
         let reach = Arc::clone(&self.shared.reach);
         // A task of its own, so that the connection lives on the node's runtime, whoever asked for it.
-        let opening = self.shared.runtime.spawn(Connection::open(reach));
-        opening.await.unwrap_or_else(|_| Err(NodeError::closed()))
+        let opening = self.shared.context.spawn(Connection::open(reach));
+        opening.await.unwrap_or_else(|| Err(NodeError::closed()))
     }
 
     fn slot<T>(&self, work: impl FnOnce(&mut Slot) -> T) -> T {

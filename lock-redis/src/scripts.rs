@@ -140,9 +140,9 @@ impl Attempt {
         Self::known(keys, uuid::Uuid::new_v4().simple().to_string())
     }
 
-    /// A new attempt on the lock of `keys` that stands in line for it.
-    pub(crate) fn in_line(keys: Keys) -> Self {
-        Self { in_line: true, ..Self::new(keys) }
+    /// The same attempt, standing in line for the lock.
+    pub(crate) fn in_line(self) -> Self {
+        Self { in_line: true, ..self }
     }
 
     /// The attempt with this value.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{BootInstant, Clock};
-use tokio::runtime::Handle;
+use lock_core::{BootInstant, Context};
 
 use crate::{
     Config,
@@ -49,19 +48,19 @@ pub(crate) enum Weight {
 
 impl Servers {
     /// Connects to the servers of `config`.
-    pub(crate) async fn connect(config: &Config, clock: Clock, runtime: &Handle) -> Result<Self, NodeError> {
+    pub(crate) async fn connect(config: &Config, context: &Context) -> Result<Self, NodeError> {
         let (at, addresses) = (config.node.clone(), config.address_map.clone());
         let servers = match &config.deployment {
-            Deployment::Standalone => Self::One { node: Node::new(at, clock, runtime.clone()), listening: None },
+            Deployment::Standalone => Self::One { node: Node::new(at, context.clone()), listening: None },
             Deployment::Sentinel(sentinel) => {
                 let sentinels = sentinel.sentinels.iter().map(|one| config.sentinel_at(sentinel, one)).collect();
-                let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, addresses, clock);
-                let node = Node::following(at, clock, runtime.clone(), Arc::new(sentinels.clone()));
-                let listening = Arc::new(sentinels.tell(&node, runtime));
+                let sentinels = Sentinels::new(sentinel.service.clone(), sentinels, addresses, context.clone());
+                let node = Node::following(at, context.clone(), Arc::new(sentinels.clone()));
+                let listening = Arc::new(sentinels.tell(&node));
                 Self::One { node, listening: Some(listening) }
             }
             Deployment::Cluster(nodes) => {
-                Self::Many(Cluster::connect(at, nodes.clone(), addresses, clock, runtime.clone()).await?)
+                Self::Many(Cluster::connect(at, nodes.clone(), addresses, context.clone()).await?)
             }
         };
         if let Self::One { node, .. } = &servers {

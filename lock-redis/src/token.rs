@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::clock::wall_micros;
+use lock_core::Clock;
 
 /// How far a client's clock may run ahead of the server's: one that is wrong by more cannot push the numbers away for
 /// good.
@@ -48,16 +48,23 @@ pub fn proposal(now: u64, last_seen: u64) -> u64 {
 }
 
 /// What a client proposes: above what it has seen, and never below its clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Proposals {
+    clock: Clock,
     last_seen: AtomicU64,
 }
 
 impl Proposals {
+    /// Proposals by the wall clock beside `clock`.
+    #[must_use]
+    pub const fn new(clock: Clock) -> Self {
+        Self { clock, last_seen: AtomicU64::new(0) }
+    }
+
     /// The proposal for the next acquisition.
     #[must_use]
     pub fn next(&self) -> u64 {
-        proposal(wall_micros(), self.last_seen.load(Ordering::Relaxed))
+        proposal(self.clock.wall_micros(), self.last_seen.load(Ordering::Relaxed))
     }
 
     /// Notes a number that was granted.
@@ -113,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_client_proposes_more_than_it_has_seen() {
-        let proposals = Proposals::default();
+        let proposals = Proposals::new(Clock::boot());
         proposals.seen(u64::MAX - 1);
         proposals.seen(7);
         assert_eq!(proposals.next(), u64::MAX);

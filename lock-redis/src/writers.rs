@@ -108,7 +108,7 @@ impl Redis {
         }
     }
 
-    /// Takes the note of this writer back, if there may be one. Without an answer the janitor goes on.
+    /// Takes the note of this writer back, if there may be one. Without an answer the cleanup goes on.
     pub(crate) async fn withdraw(&self, wanted: &Wanted<'_>, place: &Place<'_>) {
         // First: a grant to the one before it, at this moment, has it noted anew.
         place.leave();
@@ -129,7 +129,7 @@ impl Redis {
         let limit = self.servers().config().response_timeout;
         if !matches!(self.clock().timeout(limit, withdrawal()).await, Some(Ok(()))) {
             let until = self.clock().now().saturating_add(kept(wanted));
-            self.janitor().clean("the note of a writer that waited", until, withdrawal);
+            self.cleanup().clean("the note of a writer that waited", until, withdrawal);
         }
     }
 

@@ -140,7 +140,7 @@ async fn a_release_never_removes_the_lock_of_the_successor() {
     let successor = others.mutex("a").try_lock().await.unwrap().unwrap();
     assert!(successor.token() > stale.token());
     let error = stale.release().await.unwrap_err();
-    assert!(matches!(error, Error::Lost { loss: Loss::TakenAway, .. }), "{error}");
+    assert!(matches!(error, Error::Lost { loss: Loss::Revoked, .. }), "{error}");
     assert!(server.holder("a").await.is_some(), "the successor's lock is gone");
     assert_eq!(server.ask::<usize>(&["HLEN", "{lock:a}:token"]).await, 5);
     successor.release().await.unwrap();
@@ -154,9 +154,9 @@ async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
     let taken = locks.mutex("taken").lock().await.unwrap();
     server.ask::<()>(&["DEL", "{lock:deleted}"]).await;
     server.ask::<()>(&["SET", "{lock:taken}", "other"]).await;
-    assert_eq!(soon(deleted.lost()).await, Loss::TakenAway);
-    assert_eq!(soon(taken.lost()).await, Loss::TakenAway);
-    assert!(matches!(taken.release().await, Err(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert_eq!(soon(deleted.lost()).await, Loss::Revoked);
+    assert_eq!(soon(taken.lost()).await, Loss::Revoked);
+    assert!(matches!(taken.release().await, Err(Error::Lost { loss: Loss::Revoked, .. })));
     assert_eq!(server.holder("taken").await.as_deref(), Some("other"));
 }
 
@@ -281,7 +281,7 @@ async fn a_stop_withdraws_in_one_round_trip_what_was_under_way() {
     proxy.heal();
     assert!(matches!(soon(acquiring).await, Err(Error::Cancelled)));
     assert_eq!(proxy.requests().bursts - sent, 1);
-    redis.close(LIMIT).await.unwrap();
+    assert!(redis.context().cleanup().close(LIMIT).await);
     assert_eq!(server.left().await, Vec::<String>::new());
 }
 
@@ -290,7 +290,7 @@ async fn a_wait_limit_ends_in_time_and_leaves_nothing() {
     let mut server = server().await;
     let (locks, others) = (server.locks().await, server.locks().await);
     let guard = locks.mutex("a").lock().await.unwrap();
-    let error = soon(others.mutex("a").wait(Duration::from_millis(50)).lock()).await.unwrap_err();
+    let error = soon(others.mutex("a").timeout(Duration::from_millis(50)).lock()).await.unwrap_err();
     assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
     guard.release().await.unwrap();
     assert_eq!(server.left().await, Vec::<String>::new());

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use common::{LIMIT, connect, server, soon};
 use futures::FutureExt;
-use lock_core::{Clock, Error, Loss};
+use lock_core::{Clock, Context, Error, Loss};
 use lock_lab::servers;
 use lock_redis::{
     Redis,
     node::{Node, NodeConfig},
 };
-use tokio::runtime::Handle;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -40,7 +39,7 @@ async fn one_that_began_to_connect_and_has_other_things_to_do_keeps_nobody_waiti
     let server = server().await;
     let mut config = NodeConfig::new("127.0.0.1", server.redis.port());
     config.connect_timeout = LIMIT;
-    let node = Node::new(config, Clock::boot(), Handle::current());
+    let node = Node::new(config, Context::current());
     // Polled once, and then not until another is connected.
     let mut first = Box::pin(node.connection());
     assert!((&mut first).now_or_never().is_none());

@@ -128,7 +128,7 @@ async fn a_waiter_that_gives_up_leaves_the_line_at_once() {
     let [holder, waiter, other] = [server.fifo().await, server.fifo().await, server.fifo().await];
     let guard = holder.mutex("a").lock().await.unwrap();
     let giving_up = tokio::spawn({
-        let mutex = waiter.mutex("a").wait(Duration::from_millis(50));
+        let mutex = waiter.mutex("a").timeout(Duration::from_millis(50));
         async move { mutex.lock().await }
     });
     let patient = spawn_lock(&other, "a");

@@ -5,7 +5,7 @@ mod common;
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use common::{Server, keys, patient_node, server};
-use lock_core::Clock;
+use lock_core::Context;
 use lock_redis::{
     fifo,
     keys::Keys,
@@ -15,7 +15,6 @@ use lock_redis::{
         sharing::{Members, announce, withdraw},
     },
 };
-use tokio::runtime::Handle;
 
 const TTL: Duration = Duration::from_secs(600);
 const DELAY: Duration = Duration::from_secs(1);
@@ -99,7 +98,7 @@ fn all(keys: &Keys, value: &str) -> Vec<String> {
 impl Bench {
     async fn start() -> Self {
         let server = server().await;
-        let node = Node::new(patient_node(server.redis.port()), Clock::boot(), Handle::current());
+        let node = Node::new(patient_node(server.redis.port()), Context::current());
         Self { server, node, cases: 0 }
     }
 

@@ -8,7 +8,7 @@ use std::{io::ErrorKind, time::Duration};
 
 use apart::Apart;
 use common::{LIMIT, connect, keys, soon};
-use lock_core::{Clock, Error};
+use lock_core::{Clock, Context, Error};
 use lock_redis::{
     Config,
     node::{FailureKind, Node, NodeConfig, Script, ScriptCall},
@@ -18,7 +18,6 @@ use redis::aio::MultiplexedConnection;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    runtime::Handle,
 };
 
 /// When the kernel sends again what was lost: after the request was undone, and after its tombstone has ended.
@@ -36,7 +35,7 @@ async fn an_acquisition_that_was_lost_on_the_way_does_not_arrive_after_its_tombs
     let server = Apart::start(RETRANSMITTED).await;
     let mut control = server.connection().await;
     let locks = connect(Config::new(server.host(), Apart::PORT).with_ttl(ttl)).await;
-    let node = Node::new(NodeConfig::new(server.host(), Apart::PORT), clock, Handle::current());
+    let node = Node::new(NodeConfig::new(server.host(), Apart::PORT), Context::current());
     // The scripts are known, and both sides know how long a round trip takes.
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
     node.call(ScriptCall::new(&ONE)).await.unwrap();
@@ -85,7 +84,7 @@ async fn greeted(listener: &TcpListener) -> TcpStream {
 async fn a_connection_that_was_given_up_is_dead_before_the_next_one_is_used() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let config = NodeConfig::new("127.0.0.1", listener.local_addr().unwrap().port());
-    let node = Node::new(config, Clock::boot(), Handle::current());
+    let node = Node::new(config, Context::current());
     let (connection, mut first) = tokio::join!(node.connection(), greeted(&listener));
     let connection = connection.unwrap();
     let unanswered = connection.call(ScriptCall::new(&ONE)).await.unwrap_err();

@@ -5,19 +5,18 @@ mod common;
 use std::time::Duration;
 
 use common::{keys, patient_node, server};
-use lock_core::Clock;
+use lock_core::Context;
 use lock_redis::{
     node::{FailureKind, Node, NodeConfig, Script, ScriptCall, Value},
     scripts::{self, Acquired, Ask, Attempt},
     token,
 };
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
-use tokio::runtime::Handle;
 
 const TTL: Duration = Duration::from_secs(10);
 
 fn node(port: u16) -> Node {
-    Node::new(patient_node(port), Clock::boot(), Handle::current())
+    Node::new(patient_node(port), Context::current())
 }
 
 async fn acquire(node: &Node, attempt: &Attempt, proposal: u64) -> Acquired {
@@ -144,7 +143,7 @@ async fn a_burst_gives_each_call_its_own_answer_also_when_scripts_are_missing() 
 #[tokio::test]
 async fn a_server_without_an_answer_leaves_the_outcome_unknown_and_a_closed_port_does_not() {
     let mut server = server().await;
-    let node = Node::new(NodeConfig::new("127.0.0.1", server.redis.port()), Clock::boot(), Handle::current());
+    let node = Node::new(NodeConfig::new("127.0.0.1", server.redis.port()), Context::current());
     node.call(ScriptCall::new(&ONE)).await.unwrap();
     server.redis.stop().unwrap();
     let error = node.call(ScriptCall::new(&ONE)).await.unwrap_err();

@@ -247,7 +247,7 @@ async fn a_lock_that_the_new_primary_does_not_have_is_lost() {
     pair.guide.name(pair.port(1));
     pair.follow(0, 1).await;
     let after = soon(locks.mutex("a").lock()).await.unwrap();
-    assert_eq!(soon(guard.lost()).await, Loss::TakenAway);
+    assert_eq!(soon(guard.lost()).await, Loss::Revoked);
     assert!(after.is_valid() && after.token() > guard.token(), "{after:?} after {guard:?}");
 }
 

@@ -5,7 +5,7 @@ mod common;
 use std::{num::NonZeroU32, time::Duration};
 
 use common::{Server, keys, patient_node, server};
-use lock_core::Clock;
+use lock_core::{Clock, Context};
 use lock_redis::{
     node::{Node, ScriptCall},
     scripts::{
@@ -13,7 +13,6 @@ use lock_redis::{
         sharing::{self, Members},
     },
 };
-use tokio::runtime::Handle;
 
 const TTL: Duration = Duration::from_secs(10);
 const NONE: Duration = Duration::ZERO;
@@ -29,7 +28,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let server = server().await;
-        let node = Node::new(patient_node(server.redis.port()), Clock::boot(), Handle::current());
+        let node = Node::new(patient_node(server.redis.port()), Context::current());
         Self { server, node }
     }
 

@@ -162,7 +162,7 @@ async fn a_writer_that_gives_up_takes_its_note_back_and_wakes_the_readers() {
     let reader = readers.rwlock("a").read().await.unwrap();
     let waiting = {
         let writers = writers.clone();
-        tokio::spawn(async move { writers.rwlock("a").wait(SECOND).write().await })
+        tokio::spawn(async move { writers.rwlock("a").timeout(SECOND).write().await })
     };
     until_noted(&mut server, 1).await;
     let later = tokio::spawn(async move { readers.rwlock("a").read().await });

@@ -5,7 +5,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use futures::StreamExt;
-use lock_core::{Clock, LockName};
+use lock_core::{Clock, Context, LockName};
 use lock_lab::servers::{Redis, RedisOptions};
 use lock_redis::{
     fifo::{
@@ -24,7 +24,6 @@ use redis::{
     AsyncConnectionConfig, FromRedisValue,
     aio::{MultiplexedConnection, PubSub},
 };
-use tokio::runtime::Handle;
 
 /// How many sequences of requests are compared, and how long they are.
 const SEQUENCES: u64 = 150;
@@ -85,7 +84,7 @@ impl Pair {
         Self {
             connection: client.get_multiplexed_async_connection_with_config(&limits).await.unwrap(),
             redis,
-            real: Node::new(config, Clock::boot(), Handle::current()),
+            real: Node::new(config, Context::current()),
             keys: Keys::new("lock", &LockName::new("a").unwrap()),
             told,
             model: Server::default(),

@@ -69,7 +69,7 @@ impl Acquisition {
             name: request.name,
             attempt,
             listener,
-            id: uuid::Uuid::new_v4().simple().to_string(),
+            id: redlock.panel.context.unique_id(),
             rounds: 0,
             backoff: new_backoff(),
             outage: None,
@@ -184,6 +184,7 @@ impl Acquisition {
             }
         };
         tokio::select! {
+            biased;
             () = news => {}
             () = panel.clock().sleep(limit) => {}
             () = self.stop.cancelled() => {}
@@ -200,7 +201,7 @@ impl Acquisition {
         let mut left = panel.ask(leave, held);
         let answers = left.settle_down(&panel, panel.majority()).await;
         let attempt = self.attempt.clone();
-        panel.janitor.clone().spawn(async move { leave_line(&panel, &attempt, answers, left).await });
+        panel.cleanup().clone().spawn(async move { leave_line(&panel, &attempt, answers, left).await });
     }
 
     fn hold(self, round: Round, won: Won) -> RedlockLease {
@@ -212,10 +213,9 @@ impl Acquisition {
         let lock = Held::new(Arc::clone(&redlock.panel), self.name, attempt, won.token, validity.clone(), won.holdings);
         let lock = Arc::new(lock);
         if !is_complete {
-            redlock.panel.janitor.spawn(round.finish(Arc::clone(&lock)));
+            redlock.panel.cleanup().spawn(round.finish(Arc::clone(&lock)));
         }
-        redlock.leases.add(&lock);
-        let kept = redlock.keeper.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
+        let kept = redlock.renewer.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
         RedlockLease::new(lock, kept, redlock)
     }
 }

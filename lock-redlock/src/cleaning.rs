@@ -74,7 +74,7 @@ impl Panel {
     /// Sends again what was to be given back on `node`, until it is confirmed or has ended by its ttl.
     pub(crate) fn clean(self: &Arc<Self>, node: usize, rest: Rest) {
         if self.cleaning[node].add(rest) {
-            self.janitor.spawn(work_off(Arc::clone(self), node));
+            self.cleanup().spawn(work_off(Arc::clone(self), node));
         }
     }
 }

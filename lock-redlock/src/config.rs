@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use lock_core::{Clock, Error, Settings};
+use lock_core::{Error, Settings};
 use lock_redis::{keys::Keys, node::NodeConfig};
 
 /// The shortest ttl: below, a renewal may not come round in time.
@@ -40,8 +40,6 @@ pub struct Config {
     /// its disk before it answers (`appendfsync always`), so that a restart loses nothing. `None` for what the deployment
     /// has; of a new one, `true`.
     pub restart_quarantine: Option<bool>,
-    /// The clock of validity and of time limits; another one only in tests.
-    pub clock: Clock,
 }
 
 impl Config {
@@ -70,7 +68,6 @@ impl Config {
             node_timeout: Duration::from_secs(1),
             max_ttl: None,
             restart_quarantine: None,
-            clock: Clock::boot(),
         })
     }
 

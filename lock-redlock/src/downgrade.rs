@@ -14,7 +14,7 @@ use crate::{
     backend::Redlock,
     holdings::{Downgraded, Holdings, Renewal},
     kind::Kind,
-    lease::{Held, RedlockLease, release},
+    lease::{Held, RedlockLease},
     panel::unavailable,
     quorum::{Verdict, Vote, Votes},
     replies::{Answer, Replies},
@@ -24,7 +24,7 @@ use crate::{
 
 /// Makes a reader's lease of a writer's, with its number and its validity. The writer's renewal has been stopped.
 pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Result<RedlockLease, Error> {
-    let Some(observed) = writer.validity.observe() else { return give_up(&redlock, &writer, None).await };
+    let Some(observed) = writer.validity.observe() else { return give_up(&writer, None).await };
     let panel = &writer.panel;
     let (mut replies, mut votes) = ask(&writer);
     let (mut confirmed, mut failed) = (Vec::new(), Vec::new());
@@ -45,22 +45,17 @@ pub(crate) async fn downgrade(redlock: Arc<Redlock>, writer: Arc<Held>) -> Resul
     if votes.verdict() != Verdict::Granted {
         let is_gone = votes.count(Vote::Refused) >= panel.majority();
         let error = (!is_gone).then(|| unavailable(panel, "confirms the downgrade", failed));
-        return give_up(&redlock, &writer, error).await;
+        return give_up(&writer, error).await;
     }
     let holdings = writer.holdings(|holdings| Holdings::of_a_downgrade(holdings, &confirmed, writer.token));
     let until = holdings.valid_until();
     let reader = Arc::new(become_reader(&writer, holdings));
     // The nodes began to count anew. A deadline that has passed stays passed.
     if !until.is_some_and(|until| reader.validity.advance(observed, until)) {
-        return give_up(&redlock, &reader, None).await;
+        return give_up(&reader, None).await;
     }
-    panel.janitor.spawn(join_the_rest(Arc::clone(&writer), Arc::clone(&reader), replies));
-    redlock.leases.add(&reader);
-    // Closed meanwhile: then the writer was given back, by the same value, and nothing is to be kept.
-    if reader.validity.loss().is_some() {
-        return give_up(&redlock, &reader, None).await;
-    }
-    let kept = redlock.keeper.keep(Arc::clone(&reader), reader.validity.clone(), reader.ttl() / 3);
+    panel.cleanup().spawn(join_the_rest(Arc::clone(&writer), Arc::clone(&reader), replies));
+    let kept = redlock.renewer.keep(Arc::clone(&reader), reader.validity.clone(), reader.ttl() / 3);
     Ok(RedlockLease::new(reader, kept, redlock))
 }
 
@@ -117,13 +112,11 @@ async fn join_the_rest(writer: Arc<Held>, reader: Arc<Held>, mut replies: Replie
 }
 
 /// Gives everything back, on all nodes and in either form.
-async fn give_up(redlock: &Redlock, held: &Held, error: Option<Error>) -> Result<RedlockLease, Error> {
+async fn give_up(held: &Held, error: Option<Error>) -> Result<RedlockLease, Error> {
     let loss = held.validity.loss();
-    if error.is_none() {
-        held.validity.end(Loss::TakenAway);
-    }
-    let released = release(redlock, held).await;
-    let lost = Error::Lost { name: held.name.clone(), loss: loss.unwrap_or(Loss::TakenAway) };
+    held.validity.end(if error.is_none() { Loss::Revoked } else { Loss::Released });
+    let released = held.give_back().await;
+    let lost = Error::Lost { name: held.name.clone(), loss: loss.unwrap_or(Loss::Revoked) };
     Err(error
         .or(released.err().filter(|error| matches!(error, Error::Unavailable { .. }) && loss.is_none()))
         .unwrap_or(lost))

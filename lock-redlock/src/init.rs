@@ -2,9 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use lock_core::Error;
+use lock_core::{Context, Error};
 use lock_redis::{node::ScriptCall, scripts::held};
-use tokio::runtime::Handle;
 
 use crate::{
     Config,
@@ -67,7 +66,7 @@ impl InitOptions {
 /// When the future is dropped, some servers may be members and others not. Calling it again completes it.
 pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
     config.check()?;
-    let panel = Arc::new(Panel::new(config.clone(), &Handle::current()));
+    let panel = Arc::new(Panel::new(config.clone(), Context::current()));
     let result = init_all(&panel, options).await;
     panel.close();
     result
@@ -85,7 +84,7 @@ async fn init_all(panel: &Arc<Panel>, options: InitOptions) -> Result<Duration, 
     let named = (0..panel.len()).map(|node| (panel.address(node), &standings[&node]));
     match common(named)? {
         None => {
-            let deployment = Deployment::new(new_id(), &panel.config);
+            let deployment = Deployment::new(new_id(&panel.context), &panel.config);
             let absence = if options.no_holders { Duration::ZERO } else { deployment.absence() };
             enlist_all(panel, &deployment, &standings, absence).await?;
             Ok(absence)
@@ -125,7 +124,7 @@ async fn reset(
     standings: &HashMap<usize, Standing>,
     options: InitOptions,
 ) -> Result<Duration, Error> {
-    let deployment = Deployment::new(new_id(), &panel.config);
+    let deployment = Deployment::new(new_id(&panel.context), &panel.config);
     // Leases of what they were before, and of what they may have been before they lost it.
     let before = standings.values().filter_map(|standing| Some(standing.deployment.as_ref()?.max_ttl)).max();
     let is_new = standings.values().all(Standing::is_unmarked);
@@ -169,9 +168,9 @@ pub(crate) async fn mark(
     (marked, failed)
 }
 
-fn new_id() -> String {
+fn new_id(context: &Context) -> String {
     // Half of it is unique enough, and is sent with each vote.
-    let mut id = uuid::Uuid::new_v4().simple().to_string();
+    let mut id = context.unique_id();
     id.truncate(16);
     id
 }

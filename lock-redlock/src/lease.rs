@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{Error, Kept, Lease, LockName, Loss, Validity};
+use lock_core::{Error, Lease, LockName, ReleaseOutcome, RenewalHandle, Validity};
 use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
@@ -35,18 +35,8 @@ pub(crate) struct Held {
 /// What the guard has.
 pub(crate) struct RedlockLease {
     held: Arc<Held>,
-    kept: Kept<Held>,
+    kept: RenewalHandle<Held>,
     redlock: Arc<Redlock>,
-}
-
-/// How a release went.
-pub(crate) enum Released {
-    /// A majority had it and does not have it any more.
-    Done,
-    /// It was not there any more on so many nodes that no majority had it.
-    Gone,
-    /// So many nodes did not answer that nobody knows.
-    Unknown(Error),
 }
 
 impl Held {
@@ -70,8 +60,11 @@ impl Held {
     }
 
     /// Gives it back on all nodes, the silent ones included. Answers with the majority; the rest goes on in the
-    /// background, and what fails there is the janitor's.
-    pub(crate) async fn give_back(&self) -> Released {
+    /// background, and what fails there is the cleanup's.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when so many nodes did not answer that nobody knows whether a majority has it.
+    pub(crate) async fn give_back(&self) -> Result<ReleaseOutcome, Error> {
         let panel = &self.panel;
         let seats = panel.slots.seats();
         let (calls, replaced): (Vec<Option<ScriptCall>>, usize) = self.holdings(|holdings| {
@@ -108,13 +101,13 @@ impl Held {
         }
         // Those that were replaced kept it to the end.
         let released = if panel.len() - votes.count(Vote::Refused) + replaced < panel.majority() {
-            Released::Gone
+            Ok(ReleaseOutcome::Gone)
         } else if is_off(&votes) {
-            Released::Done
+            Ok(ReleaseOutcome::Released)
         } else {
-            Released::Unknown(unavailable(panel, "confirms the release", failed))
+            Err(unavailable(panel, "confirms the release", failed))
         };
-        panel.janitor.spawn(clean_the_rest(Arc::clone(panel), replies, calls, self.ttl()));
+        panel.cleanup().spawn(clean_the_rest(Arc::clone(panel), replies, calls, self.ttl()));
         released
     }
 
@@ -122,12 +115,6 @@ impl Held {
         if let Some(call) = call {
             clean(&self.panel, node, call, self.ttl());
         }
-    }
-
-    /// Ends it because the program closes the connection.
-    pub(crate) async fn close(&self) {
-        self.validity.end(Loss::Closed);
-        let _ = self.give_back().await;
     }
 }
 
@@ -155,26 +142,8 @@ fn clean(panel: &Arc<Panel>, node: usize, call: ScriptCall, ttl: Duration) {
 }
 
 impl RedlockLease {
-    pub(crate) const fn new(held: Arc<Held>, kept: Kept<Held>, redlock: Arc<Redlock>) -> Self {
+    pub(crate) const fn new(held: Arc<Held>, kept: RenewalHandle<Held>, redlock: Arc<Redlock>) -> Self {
         Self { held, kept, redlock }
-    }
-}
-
-/// Gives a lease back and reports.
-pub(crate) async fn release(redlock: &Redlock, held: &Held) -> Result<(), Error> {
-    let lost = |loss| Err(Error::Lost { name: held.name.clone(), loss });
-    if held.validity.loss() == Some(Loss::Closed) {
-        // Closing the connection has given it back.
-        return lost(Loss::Closed);
-    }
-    // Before the request is sent: a successor may hold the lock before the answer is here.
-    held.validity.end(Loss::Released);
-    let released = held.give_back().await;
-    redlock.leases.remove(held);
-    match released {
-        Released::Done => Ok(()),
-        Released::Gone => lost(Loss::TakenAway),
-        Released::Unknown(error) => Err(error),
     }
 }
 
@@ -188,10 +157,10 @@ impl Lease for RedlockLease {
         &self.held.validity
     }
 
-    async fn release(self: Box<Self>) -> Result<(), Error> {
-        let Self { held, kept, redlock } = *self;
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
+        let Self { held, kept, .. } = *self;
         drop(kept);
-        release(&redlock, &held).await
+        held.give_back().await
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {

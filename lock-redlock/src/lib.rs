@@ -49,7 +49,6 @@ mod acquisition;
 mod backend;
 #[doc(hidden)]
 pub mod ballots;
-mod changes;
 mod cleaning;
 mod config;
 #[doc(hidden)]
@@ -75,6 +74,7 @@ pub mod scripts;
 mod slots;
 pub mod token;
 mod waiting;
+mod watch;
 
 pub use crate::{
     backend::Redlock,

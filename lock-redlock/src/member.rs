@@ -142,7 +142,7 @@ impl Panel {
         }
         let Some(turn) = self.identifying.begin() else { return };
         let panel = Arc::clone(self);
-        self.runtime.spawn(async move {
+        self.context.spawn(async move {
             identify(&panel).await;
             panel.clock().sleep(IDENTIFIED).await;
             drop(turn);

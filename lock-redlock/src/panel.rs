@@ -10,9 +10,8 @@ use std::{
 };
 
 use futures::{FutureExt, stream::FuturesUnordered};
-use lock_core::{Clock, Error, Janitor};
+use lock_core::{Cleanup, Clock, Context, Error};
 use lock_redis::node::{Connection, Node, NodeError, ScriptCall, Value};
-use tokio::runtime::Handle;
 
 use crate::{
     cleaning::Cleaning,
@@ -32,7 +31,6 @@ pub(crate) struct Panel {
     nodes: Mutex<Vec<Node>>,
     /// How many servers have come to the place of another.
     moves: AtomicU64,
-    pub(crate) janitor: Janitor,
     /// For each node, what is still to be given back there.
     pub(crate) cleaning: Vec<Cleaning>,
     /// For each node, whether a vote has waited for it in vain, and it has answered nothing since.
@@ -43,8 +41,7 @@ pub(crate) struct Panel {
     pub(crate) slots: Slots,
     /// What the nodes have in common, known once the client has connected.
     deployment: Mutex<Option<Arc<Deployment>>>,
-    /// Where what goes on in the background runs that leaves nothing on the servers.
-    pub(crate) runtime: Handle,
+    pub(crate) context: Context,
     /// Raised while somebody finds out which members the servers are that are not known as any.
     pub(crate) identifying: Flag,
 }
@@ -73,8 +70,8 @@ pub(crate) enum Turn {
 }
 
 impl Panel {
-    pub(crate) fn new(config: Config, runtime: &Handle) -> Self {
-        let node = |node| Node::new(node, config.clock, runtime.clone());
+    pub(crate) fn new(config: Config, context: Context) -> Self {
+        let node = |node| Node::new(node, context.clone());
         let nodes: Vec<Node> = config.limited_nodes().map(node).collect();
         Self {
             cleaning: nodes.iter().map(|_| Cleaning::default()).collect(),
@@ -82,9 +79,8 @@ impl Panel {
             probes: nodes.iter().map(|_| Flag::default()).collect(),
             slots: Slots::new(nodes.len()),
             deployment: Mutex::default(),
-            runtime: runtime.clone(),
             identifying: Flag::default(),
-            janitor: Janitor::new(config.clock, runtime.clone()),
+            context,
             nodes: Mutex::new(nodes),
             moves: AtomicU64::new(0),
             config,
@@ -114,7 +110,7 @@ impl Panel {
     pub(crate) fn put(&self, node: usize, host: &str, port: u16) {
         let mut config = self.node(node).config().clone();
         (config.host, config.port) = (host.to_owned(), port);
-        let server = Node::new(config, self.clock(), self.runtime.clone());
+        let server = Node::new(config, self.context.clone());
         let before = mem::replace(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner)[node], server);
         before.close();
         self.moves.fetch_add(1, Ordering::Release);
@@ -148,8 +144,12 @@ impl Panel {
         self.config.default_ttl(self.max_ttl())
     }
 
+    pub(crate) const fn cleanup(&self) -> &Cleanup {
+        self.context.cleanup()
+    }
+
     pub(crate) const fn clock(&self) -> Clock {
-        self.config.clock
+        self.context.clock()
     }
 
     /// How a node is called in messages.

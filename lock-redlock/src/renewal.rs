@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{BootInstant, Loss, Renewer, validity::Observed, validity::deadline};
+use lock_core::{BootInstant, Loss, Renew, validity::Observed, validity::deadline};
 use lock_redis::node::{NodeError, ScriptCall, Value};
 
 use crate::{
@@ -37,7 +37,7 @@ struct Burst {
 }
 
 #[async_trait]
-impl Renewer for Renewals {
+impl Renew for Renewals {
     type Lease = Held;
 
     async fn renew(&self, batch: &[Arc<Held>]) {
@@ -48,10 +48,10 @@ impl Renewer for Renewals {
         let limit = panel.config.node_timeout.min(ttl / 6);
         let _ = panel.clock().timeout(limit, burst.decide(panel)).await;
         for item in burst.items.iter().filter(|item| item.extended < panel.majority()) {
-            item.held.validity.suspect(Loss::Unreachable);
+            item.held.validity.set_expiry_cause(Loss::Unreachable);
         }
         // The slower nodes are not waited for; what they answer counts when it comes.
-        panel.janitor.spawn(async move {
+        panel.cleanup().spawn(async move {
             while let Some((node, answer)) = burst.replies.next_of_all().await {
                 burst.apply(node, answer);
             }
@@ -132,7 +132,7 @@ impl Item {
             Some(Standing::Kept(until)) => {
                 self.held.validity.advance(self.observed, until);
             }
-            Some(Standing::Lost) => self.held.validity.end(Loss::TakenAway),
+            Some(Standing::Lost) => self.held.validity.end(Loss::Revoked),
         }
         answer == Renewed::Extended
     }

@@ -8,9 +8,8 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use lock_core::Error;
+use lock_core::{Context, Error};
 use lock_redis::node::{NodeConfig, ScriptCall};
-use tokio::runtime::Handle;
 
 use crate::{
     Config,
@@ -61,7 +60,7 @@ pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Res
         add(&mut all.nodes, node);
         address
     });
-    let panel = Arc::new(Panel::new(all, &Handle::current()));
+    let panel = Arc::new(Panel::new(all, Context::current()));
     let change = Change { panel: &panel, old, new };
     let result = change.make(config).await;
     panel.close();

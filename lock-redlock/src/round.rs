@@ -241,7 +241,7 @@ impl Round {
     }
 
     /// Gives back whatever this round has or may yet get on any node, and leaves the line. The requests are on their way
-    /// when this returns; the rest goes on in the background, and what fails there is the janitor's.
+    /// when this returns; the rest goes on in the background, and what fails there is the cleanup's.
     #[must_use]
     pub(crate) fn undo(self) -> Undo {
         self.replies.send_no_more();
@@ -266,10 +266,10 @@ impl Round {
         }
         let panel = Arc::clone(&self.panel);
         let undo = Undo::send(self, calls, false);
-        panel.janitor.spawn(undo.finish());
+        panel.cleanup().spawn(undo.finish());
     }
 
-    /// Leaves it to the janitor to undo this round on `node`. One that goes on waiting keeps its place in line: it may have
+    /// Leaves it to the cleanup to undo this round on `node`. One that goes on waiting keeps its place in line: it may have
     /// been granted since.
     fn clean(&self, node: usize, leaves: bool) {
         let call = match leaves {
@@ -319,7 +319,7 @@ impl Round {
     }
 }
 
-/// Waits until the line was left on all nodes, and leaves the rest to the janitor, also where it is known already that it was
+/// Waits until the line was left on all nodes, and leaves the rest to the cleanup, also where it is known already that it was
 /// not left.
 pub(crate) async fn leave_line(
     panel: &Arc<Panel>,

@@ -168,7 +168,7 @@ async fn a_holder_that_is_cut_off_from_a_majority_knows_before_anybody_else_is_g
     let guard = cut_off.mutex("cut").lock().await.unwrap();
     proxies[0].hold();
     proxies[2].hold();
-    let second = other.mutex("cut").wait(LIMIT).lock().await.unwrap();
+    let second = other.mutex("cut").timeout(LIMIT).lock().await.unwrap();
     assert!(!guard.is_valid());
     assert_eq!(guard.lost().await, Loss::Unreachable);
     assert!(second.token() > guard.token());
@@ -235,7 +235,7 @@ async fn a_killed_minority_in_the_middle_of_contention_does_no_harm() {
         contenders.push(tokio::spawn(async move {
             let mut tokens = Vec::new();
             for _ in 0..100 {
-                let guard = locks.mutex("killed").wait(LIMIT * 3).lock().await.unwrap();
+                let guard = locks.mutex("killed").timeout(LIMIT * 3).lock().await.unwrap();
                 tokens.push((Clock::boot().now(), guard.token()));
                 guard.release().await.unwrap();
             }

@@ -20,7 +20,7 @@ async fn a_lock_is_held_by_one_at_a_time_and_released_on_all_nodes() {
     let guard = one.mutex("a").lock().await.unwrap();
     until("all nodes have joined", || async { count(&nodes, "a").await == 5 }).await;
     assert!(two.mutex("a").try_lock().await.unwrap().is_none());
-    let error = two.mutex("a").wait(Duration::from_millis(50)).lock().await.unwrap_err();
+    let error = two.mutex("a").timeout(Duration::from_millis(50)).lock().await.unwrap_err();
     assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
     let seen = two.inspect("a").await.unwrap();
     assert_eq!(seen.holders[0].token, Some(guard.token().number));
@@ -47,7 +47,7 @@ async fn sixteen_contenders_on_five_nodes_exclude_each_other_and_all_get_their_t
         contenders.push(tokio::spawn(async move {
             let mut last = None;
             for _ in 0..25 {
-                let guard = locks.mutex("turn").wait(LIMIT * 3).lock().await.unwrap();
+                let guard = locks.mutex("turn").timeout(LIMIT * 3).lock().await.unwrap();
                 assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
                 assert!(last < Some(guard.token()));
                 last = Some(guard.token());
@@ -86,7 +86,7 @@ async fn a_key_that_is_deleted_on_a_majority_is_noticed_at_the_next_renewal() {
     for node in &nodes.nodes()[..3] {
         command(node, &["DEL", "{lock:gone}"]).await;
     }
-    assert_eq!(Clock::boot().timeout(LIMIT, guard.lost()).await, Some(Loss::TakenAway));
+    assert_eq!(Clock::boot().timeout(LIMIT, guard.lost()).await, Some(Loss::Revoked));
     drop(guard);
     until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "gone").await;
 }
@@ -116,7 +116,7 @@ async fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own()
     for node in &nodes.nodes()[..2] {
         command(node, &["HINCRBY", "{lock:again}:token", "held", "7"]).await;
     }
-    assert_eq!(Clock::boot().timeout(LIMIT, guard.lost()).await, Some(Loss::TakenAway));
+    assert_eq!(Clock::boot().timeout(LIMIT, guard.lost()).await, Some(Loss::Revoked));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -355,7 +355,7 @@ async fn servers_that_forget_nothing_vote_again_at_once() {
     }
     let locks = connect(&nodes, &[]).await;
     nodes.nodes()[2].stop().unwrap();
-    locks.mutex("durable").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+    locks.mutex("durable").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
     nodes.nodes()[2].cont().unwrap();
 }
 

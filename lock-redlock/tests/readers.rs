@@ -32,7 +32,7 @@ async fn readers_hold_together_and_a_writer_comes_after_the_last_of_them() {
     first.release().await.unwrap();
     let writer = {
         let two = two.clone();
-        tokio::spawn(async move { two.rwlock("a").wait(LIMIT).write().await })
+        tokio::spawn(async move { two.rwlock("a").timeout(LIMIT).write().await })
     };
     second.release().await.unwrap();
     let writer = writer.await.unwrap().unwrap();
@@ -64,13 +64,13 @@ async fn a_reader_that_comes_behind_a_waiting_writer_waits_for_it() {
     let first = one.rwlock("behind").read().await.unwrap();
     let writer = {
         let two = two.clone();
-        tokio::spawn(async move { two.rwlock("behind").wait(LIMIT).write().await })
+        tokio::spawn(async move { two.rwlock("behind").timeout(LIMIT).write().await })
     };
     until_a_writer_waits(&nodes, "behind").await;
     assert!(one.rwlock("behind").try_read().await.unwrap().is_none());
     let late = {
         let one = one.clone();
-        tokio::spawn(async move { one.rwlock("behind").wait(LIMIT).read().await })
+        tokio::spawn(async move { one.rwlock("behind").timeout(LIMIT).read().await })
     };
     first.release().await.unwrap();
     let writer = writer.await.unwrap().unwrap();
@@ -96,7 +96,7 @@ async fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
     until_a_writer_waits(&nodes, "gives up").await;
     let late = {
         let one = one.clone();
-        tokio::spawn(async move { one.rwlock("gives up").wait(LIMIT).read().await })
+        tokio::spawn(async move { one.rwlock("gives up").timeout(LIMIT).read().await })
     };
     stop.cancel();
     assert!(writer.await.unwrap());
@@ -117,7 +117,7 @@ struct Record {
 
 async fn reads(locks: Locks, record: Arc<Record>, rounds: usize) {
     for _ in 0..rounds {
-        let guard = locks.rwlock("crowd").wait(LIMIT * 3).read().await.unwrap();
+        let guard = locks.rwlock("crowd").timeout(LIMIT * 3).read().await.unwrap();
         record.reading.fetch_add(1, Ordering::SeqCst);
         assert!(!record.writing.load(Ordering::SeqCst), "a reader beside a writer");
         assert!(record.tokens.lock().unwrap().insert(guard.token()), "two grants of one token");
@@ -132,7 +132,7 @@ async fn reads(locks: Locks, record: Arc<Record>, rounds: usize) {
 
 async fn writes(locks: Locks, record: Arc<Record>, rounds: usize) {
     for _ in 0..rounds {
-        let guard = locks.rwlock("crowd").wait(LIMIT * 3).write().await.unwrap();
+        let guard = locks.rwlock("crowd").timeout(LIMIT * 3).write().await.unwrap();
         assert!(!record.writing.swap(true, Ordering::SeqCst), "two writers");
         assert_eq!(record.reading.load(Ordering::SeqCst), 0, "a writer beside readers");
         assert!(record.tokens.lock().unwrap().insert(guard.token()), "two grants of one token");
@@ -250,7 +250,7 @@ async fn a_downgraded_writer_lets_readers_in_and_keeps_writers_out_by_the_same_t
     // Came before the next writer, and goes in with it.
     let reader = {
         let one = one.clone();
-        tokio::spawn(async move { one.rwlock("down").wait(LIMIT).read().await })
+        tokio::spawn(async move { one.rwlock("down").timeout(LIMIT).read().await })
     };
     until("a reader waits", || async {
         deployment::command(&nodes.nodes()[0], &["EXISTS", "{lock:down}:waiting"]).await == redis::Value::Int(1)
@@ -258,7 +258,7 @@ async fn a_downgraded_writer_lets_readers_in_and_keeps_writers_out_by_the_same_t
     .await;
     let next = {
         let one = one.clone();
-        tokio::spawn(async move { one.rwlock("down").wait(LIMIT).write().await })
+        tokio::spawn(async move { one.rwlock("down").timeout(LIMIT).write().await })
     };
     until_a_writer_waits(&nodes, "down").await;
     let downgraded = writer.downgrade().await.unwrap();
@@ -298,7 +298,7 @@ async fn an_observer_sees_each_leader_with_the_token_that_the_nodes_agreed_on() 
 async fn changes_show_readers_that_come_and_go() {
     let nodes = marked(3).await;
     let (locks, observer) = (connect(&nodes, &[]).await, connect(&nodes, &[]).await);
-    let mut changes = observer.changes("seen").unwrap();
+    let mut changes = observer.watch("seen").unwrap();
     let mut until_shown = async |count: usize| {
         let shown = async {
             loop {

@@ -56,7 +56,7 @@ async fn readers_outlive_a_killed_minority_and_keep_writers_out() {
     .await;
     one.release().await.unwrap();
     two.release().await.unwrap();
-    let writer = other.rwlock("killed").wait(LIMIT).write().await.unwrap();
+    let writer = other.rwlock("killed").timeout(LIMIT).write().await.unwrap();
     writer.release().await.unwrap();
     until_nothing_is_left(&nodes.nodes()[1..4], "killed").await;
 }
@@ -163,7 +163,7 @@ async fn a_downgrade_with_one_node_cut_off_keeps_writers_out_and_the_node_joins_
     let reader = writer.downgrade().await.unwrap();
     assert!(reader.is_valid() && reader.token() == token);
     assert!(other.rwlock("cut").try_write().await.unwrap().is_none());
-    let beside = other.rwlock("cut").wait(LIMIT).read().await.unwrap();
+    let beside = other.rwlock("cut").timeout(LIMIT).read().await.unwrap();
     beside.release().await.unwrap();
     proxies[1].heal();
     until("the node has the reader", || async {
@@ -211,7 +211,7 @@ async fn a_writer_that_died_while_it_waited_does_not_keep_readers_out() {
         proxy.hold();
     }
     assert!(locks.rwlock("dead").try_read().await.unwrap().is_none());
-    let second = locks.rwlock("dead").wait(LIMIT).read().await.unwrap();
+    let second = locks.rwlock("dead").timeout(LIMIT).read().await.unwrap();
     second.release().await.unwrap();
     first.release().await.unwrap();
     writer.abort();

@@ -112,7 +112,7 @@ async fn all_members_are_replaced_one_after_the_other_while_clients_contend() {
         clients.push(tokio::spawn(async move {
             let mut last = None;
             while !over.load(Ordering::SeqCst) {
-                let Ok(guard) = locks.mutex("all").wait(Duration::from_secs(5)).lock().await else { continue };
+                let Ok(guard) = locks.mutex("all").timeout(Duration::from_secs(5)).lock().await else { continue };
                 assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
                 assert!(last < Some(guard.token()), "a token fell");
                 last = Some(guard.token());

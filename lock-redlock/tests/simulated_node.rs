@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use futures::StreamExt;
-use lock_core::{BootInstant, Clock, LockName};
+use lock_core::{BootInstant, Clock, Context, LockName};
 use lock_lab::servers::Redis;
 use lock_redis::{
     node::{Node, NodeConfig, ScriptCall},
@@ -24,7 +24,6 @@ use redis::{
     FromRedisValue,
     aio::{MultiplexedConnection, PubSub},
 };
-use tokio::runtime::Handle;
 
 /// How many sequences of requests are compared, and how long they are.
 const SEQUENCES: u64 = 100;
@@ -86,7 +85,7 @@ impl Pair {
         let redis = Redis::start().await.unwrap();
         let mut config = NodeConfig::new("127.0.0.1", redis.port());
         config.response_timeout = LIMIT;
-        let real = Node::new(config, Clock::boot(), Handle::current());
+        let real = Node::new(config, Context::current());
         let keys = LockKeys::new("lock", &LockName::new("a").unwrap());
         let nodes = [1, 2, 3].map(|port| NodeConfig::new("h", port)).into();
         let deployment = Deployment::new("test".to_owned(), &Config::new(nodes).unwrap());

@@ -66,7 +66,7 @@ async fn a_holder_whose_lock_was_deleted_and_granted_to_another_hears_of_it_alth
     proxy.heal();
     until("the third node grants", || async { get(&nodes.nodes()[2], "{lock:deleted}").await.is_some() }).await;
     let lost = Clock::boot().timeout(LIMIT, guard.lost()).await;
-    assert_eq!(lost, Some(Loss::TakenAway), "another held in between");
+    assert_eq!(lost, Some(Loss::Revoked), "another held in between");
     drop(guard);
     until_nothing_is_left(nodes.nodes(), "deleted").await;
 }

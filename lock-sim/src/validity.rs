@@ -200,7 +200,7 @@ mod tests {
                     }
                     Operation::End(loss) => real.end(LOSSES[usize::try_from(loss).unwrap()]),
                     Operation::Limit(limit) => real.limit(at(limit)),
-                    Operation::Suspect(loss) => real.suspect(LOSSES[usize::try_from(loss).unwrap()]),
+                    Operation::Suspect(loss) => real.set_expiry_cause(LOSSES[usize::try_from(loss).unwrap()]),
                 }
                 match alone(Operation::Look, &mut cell) {
                     Came::Valid(until) => assert_eq!(real.valid_until(), Some(at(until)), "seed {seed}"),

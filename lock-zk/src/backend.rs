@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use lock_core::{Backend, Capabilities, Error, Feature, Lease, LockName, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, Strategy, changes, connection::Connection, contend::contend, look, room};
+use crate::{Config, Strategy, connection::Connection, contend::contend, look, room, watch};
 
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "zk";
@@ -44,6 +44,10 @@ impl Drop for ZooKeeper {
 
 #[async_trait]
 impl Backend for ZooKeeper {
+    fn context(&self) -> &Context {
+        self.connection.context()
+    }
+
     fn capabilities(&self) -> Capabilities {
         let strategy = self.connection.config().strategy;
         let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
@@ -59,13 +63,6 @@ impl Backend for ZooKeeper {
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        let capabilities = self.capabilities();
-        if let Some(feature) = request.mode.needs() {
-            capabilities.require(feature)?;
-        }
-        if request.ttl.is_some() {
-            capabilities.require(Feature::Ttl)?;
-        }
         // Stops the contender should this future be dropped against the rule, as by a runtime that shuts down.
         let stop = stop.child_token();
         let _stop = stop.clone().drop_guard();
@@ -78,12 +75,12 @@ impl Backend for ZooKeeper {
         self.connection.run(|zk| async move { look::inspect(&zk, &name).await }).await
     }
 
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
         // Not of `self`: a stream that somebody keeps must not keep the connection.
-        changes::follow(Arc::clone(&self.connection), name)
+        watch::follow(Arc::clone(&self.connection), name)
     }
 
-    async fn close(&self, limit: Duration) -> Result<(), Error> {
-        self.connection.close(limit).await
+    async fn close(&self, limit: Duration) {
+        self.connection.close(limit).await;
     }
 }

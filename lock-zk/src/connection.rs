@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Clock, Error, Janitor, LockName};
+use lock_core::{Clock, Context, Error, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -20,9 +20,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Connection {
     config: Arc<Config>,
-    clock: Clock,
+    context: Context,
     thread: Thread,
-    janitor: Janitor,
     sessions: Pool,
     closed: CancellationToken,
 }
@@ -30,12 +29,11 @@ pub(crate) struct Connection {
 impl Connection {
     /// A connection without a session yet.
     pub(crate) fn new(config: Config) -> Result<Self, Error> {
-        let clock = Clock::boot();
         let thread =
             Thread::start().map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
-        let janitor = Janitor::new(clock, thread.handle().clone());
+        let context = Context::current().with_cleanup_on(thread.handle().clone());
         let (sessions, closed) = (Pool::default(), CancellationToken::new());
-        Ok(Self { config: Arc::new(config), clock, thread, janitor, sessions, closed })
+        Ok(Self { config: Arc::new(config), context, thread, sessions, closed })
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -47,8 +45,12 @@ impl Connection {
         format!("{}/{}", self.config.root, name.to_component())
     }
 
+    pub(crate) const fn context(&self) -> &Context {
+        &self.context
+    }
+
     pub(crate) const fn clock(&self) -> Clock {
-        self.clock
+        self.context.clock()
     }
 
     pub(crate) const fn closed(&self) -> &CancellationToken {
@@ -56,7 +58,7 @@ impl Connection {
     }
 
     pub(crate) fn keeping(&self, session: &Arc<Session>) -> Keeping {
-        Keeping { session: Arc::clone(session), janitor: self.janitor.clone() }
+        Keeping { session: Arc::clone(session), cleanup: self.context.cleanup().clone() }
     }
 
     /// Runs `work` on the connection's thread, to its end even if the returned future is dropped.
@@ -65,7 +67,7 @@ impl Connection {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        self.thread.run(work(Arc::clone(self))).await.unwrap_or(Err(Error::Closed))
+        self.thread.run(Box::pin(work(Arc::clone(self)))).await.unwrap_or(Err(Error::Closed))
     }
 
     /// Room for watches of that many bytes, in a session that is there or in a new one. On the thread only.
@@ -73,28 +75,17 @@ impl Connection {
         tokio::select! {
             biased;
             () = self.closed.cancelled() => Err(Error::Closed),
-            room = self.sessions.room(&self.config, self.clock, bytes) => room,
+            room = self.sessions.room(&self.config, self.clock(), bytes) => room,
         }
     }
 
     /// Ends all sessions, and all nodes with them, within `limit`.
-    pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let deadline = self.clock.now().saturating_add(limit);
+    pub(crate) async fn close(&self, limit: Duration) {
         self.closed.cancel();
-        let clean = self.janitor.close(limit).await;
         let sessions = self.sessions.take().await;
-        if sessions.is_empty() {
-            return Ok(());
-        }
-        let held = sessions.iter().any(|session| session.holds_anything());
         sessions.iter().for_each(|session| session.close());
-        let left = deadline.saturating_since(self.clock.now());
-        let ended = self.clock.timeout(left, pool::terminated(&sessions)).await.is_some();
+        let _ = self.clock().timeout(limit, pool::terminated(&sessions)).await;
         self.end_thread(sessions);
-        if ended || clean && !held {
-            return Ok(());
-        }
-        Err(Error::no_answer(self.config.url(), format!("not closed within {limit:?}: what is left ends by itself")))
     }
 
     /// Ends all sessions in the background.
@@ -106,7 +97,7 @@ impl Connection {
     }
 
     fn end_thread(&self, sessions: Vec<Arc<Session>>) {
-        let (clock, end) = (self.clock, self.thread.end().clone());
+        let (clock, end) = (self.clock(), self.thread.end().clone());
         self.thread.handle().spawn(async move {
             let _ = clock.timeout(FAREWELL, pool::terminated(&sessions)).await;
             end.cancel();

@@ -226,7 +226,7 @@ impl<'a> Attempt<'a> {
         Setback::Failed(Error::config("strategy", asked.to_string(), allowed))
     }
 
-    /// Withdraws what the attempt has on the server: waits for one try, and leaves the rest to the janitor.
+    /// Withdraws what the attempt has on the server: waits for one try, and leaves the rest to the cleanup.
     pub(crate) async fn give_up(&self, setback: Setback, trace: Option<Trace>) -> Setback {
         let (Some(trace), Setback::Failed(_)) = (trace, &setback) else { return setback };
         let gone = withdraw(&self.keeping, &self.spot, trace);

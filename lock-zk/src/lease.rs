@@ -6,7 +6,7 @@ mod guarding;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Error, Lease, LockName, Loss, Request, Validity};
+use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, Request, Validity};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::Error as ClientError;
@@ -101,7 +101,6 @@ impl ZkLease {
     /// Ends the validity and the guarding; what is left is the node.
     fn end(&mut self) -> Option<Active> {
         let active = self.active.take()?;
-        // Before the request is sent: a successor may hold the lock before the answer is here.
         self.validity.end(Loss::Released);
         self.guarding.ended.cancel();
         self.session().dismiss(self.number);
@@ -109,13 +108,12 @@ impl ZkLease {
     }
 
     /// Ends the validity and starts to remove the node; the answer tells how the one try went.
-    fn give_back(&mut self) -> Option<oneshot::Receiver<Result<(), Error>>> {
-        let before = self.validity.loss();
+    fn give_back(&mut self) -> Option<oneshot::Receiver<Result<ReleaseOutcome, Error>>> {
         let active = self.end()?;
         let (answer, answered) = oneshot::channel();
-        let (hold, name, certainty) = (self.hold.clone(), self.name.clone(), self.guarding.certainty());
-        self.hold.keeping.janitor.spawn(async move {
-            let result = release(&hold, certainty, name, before).await;
+        let (hold, certainty) = (self.hold.clone(), self.guarding.certainty());
+        self.hold.keeping.cleanup.spawn(async move {
+            let result = release(&hold, certainty).await;
             drop(active);
             let _ = answer.send(result);
         });
@@ -150,14 +148,18 @@ impl Lease for ZkLease {
         &self.validity
     }
 
-    async fn release(mut self: Box<Self>) -> Result<(), Error> {
-        let Some(answered) = self.give_back() else { return Ok(()) };
+    async fn release(mut self: Box<Self>) -> Result<ReleaseOutcome, Error> {
+        let Some(answered) = self.give_back() else { return Ok(ReleaseOutcome::Gone) };
         tokio::select! {
             biased;
             answer = answered => {
                 answer.unwrap_or_else(|_| Err(self.no_answer("the connection was closed during a release")))
             }
-            error = self.unanswered("release", self.session().config().connect_timeout) => Err(error),
+            error = self.unanswered("release", self.session().config().connect_timeout) => match error {
+                // Its nodes have gone with it.
+                Error::Lost { .. } => Ok(ReleaseOutcome::Gone),
+                other => Err(other),
+            },
         }
     }
 
@@ -173,16 +175,13 @@ impl Drop for ZkLease {
     }
 }
 
-/// Removes a holder's node. Where the outcome is unknown, the janitor goes on until the node is gone or its session has
+/// Removes a holder's node. Where the outcome is unknown, the cleanup goes on until the node is gone or its session has
 /// ended; a node that was removed twice is gone.
-async fn release(hold: &Hold, certainty: Certainty, name: LockName, before: Option<Loss>) -> Result<(), Error> {
-    let lost = |loss| Error::Lost { name, loss: before.unwrap_or(loss) };
-    let Err(error) = hold.remove(certainty).await else {
-        return before.map_or(Ok(()), |_| Err(lost(Loss::Released)));
-    };
+async fn release(hold: &Hold, certainty: Certainty) -> Result<ReleaseOutcome, Error> {
+    let Err(error) = hold.remove(certainty).await else { return Ok(ReleaseOutcome::Released) };
     match outcome(&error) {
-        Outcome::SessionEnded => Err(lost(Loss::SessionEnded)),
-        Outcome::Refused if error == ClientError::NoNode => Err(lost(Loss::TakenAway)),
+        Outcome::SessionEnded => Ok(ReleaseOutcome::Gone),
+        Outcome::Refused if error == ClientError::NoNode => Ok(ReleaseOutcome::Gone),
         Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
             hold.withdraw();
             let url = hold.keeping.session.config().url();

@@ -19,7 +19,7 @@
 //!   session's time-out to two of their ticks, or shorten it below three of these, are refused; a longer tick that does
 //!   not show in this way is taken on trust.
 //! - Whoever may write to the lock's nodes can break the lock: a node that is deleted by somebody else is reported as
-//!   [`Loss::TakenAway`](lock_core::Loss::TakenAway), after the fact, and data written to a holder's node looks like its release.
+//!   [`Loss::Revoked`](lock_core::Loss::Revoked), after the fact, and data written to a holder's node looks like its release.
 //! - [`Strategy::Herd`] is for comparison: unfair, only the exclusive lock, and all who wait wake at each release. A name is
 //!   used with one strategy at a time; the second one is refused.
 //! - No TLS and no authentication yet.
@@ -51,7 +51,6 @@
 //! ```
 
 mod backend;
-mod changes;
 mod config;
 mod connection;
 mod contend;
@@ -68,6 +67,7 @@ mod runtime;
 mod session;
 mod sockets;
 mod sweep;
+mod watch;
 mod wire;
 
 pub use crate::{

@@ -291,11 +291,6 @@ impl Session {
         self.book().leases.remove(&number);
     }
 
-    /// Whether guards depend on it.
-    pub(crate) fn holds_anything(&self) -> bool {
-        !self.book().leases.is_empty()
-    }
-
     pub(crate) fn is_ended(&self) -> bool {
         *self.link.borrow() == Link::Ended
     }
@@ -366,7 +361,7 @@ impl Session {
                 SessionState::SyncConnected => self.moved_to(Link::Up),
                 SessionState::Disconnected | SessionState::ConnectedReadOnly => {
                     for held in self.book().leases.values() {
-                        held.validity.suspect(Loss::Unreachable);
+                        held.validity.set_expiry_cause(Loss::Unreachable);
                     }
                     self.moved_to(Link::Down);
                 }

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use lock_core::{BootInstant, Error, Janitor};
+use lock_core::{BootInstant, Cleanup, Error};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Error as ClientError, Stat};
 
@@ -19,7 +19,7 @@ pub(crate) const ONE_TRY: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(crate) struct Keeping {
     pub(crate) session: Arc<Session>,
-    pub(crate) janitor: Janitor,
+    pub(crate) cleanup: Cleanup,
 }
 
 /// The create and the list of a contender that enters the queue.
@@ -103,7 +103,7 @@ pub(crate) fn withdraw_by_id(keeping: &Keeping, spot: Spot) -> CancellationToken
 fn withdraw_entering(keeping: Keeping, spot: Spot, entering: Entering) -> CancellationToken {
     let gone = CancellationToken::new();
     let done = gone.clone();
-    keeping.janitor.clone().spawn(async move {
+    keeping.cleanup.clone().spawn(async move {
         let (created, _) = entering.await;
         let trace = match created {
             Ok(entered) => Trace::Node(spot.path(&entered.name)),
@@ -119,7 +119,7 @@ fn withdraw_entering(keeping: Keeping, spot: Spot, entering: Entering) -> Cancel
 fn withdraw_taking(keeping: Keeping, spot: Spot, taking: Taking) -> CancellationToken {
     let gone = CancellationToken::new();
     let done = gone.clone();
-    keeping.janitor.clone().spawn(async move {
+    keeping.cleanup.clone().spawn(async move {
         match taking.await {
             Err(error) if outcome(&error) != Outcome::Unknown => {}
             _ => withdraw_sole(&keeping, spot).cancelled().await,
@@ -139,7 +139,7 @@ where
 {
     let (session, gone) = (Arc::clone(&keeping.session), CancellationToken::new());
     let done = gone.clone();
-    keeping.janitor.clean("a contender's node", BootInstant::from_nanos(u64::MAX), move || {
+    keeping.cleanup.clean("a contender's node", BootInstant::from_nanos(u64::MAX), move || {
         let (session, done) = (Arc::clone(&session), done.clone());
         let removal = removal(Arc::clone(&session));
         async move {
@@ -161,8 +161,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use lock_core::Clock;
-    use tokio::runtime::Handle;
+    use lock_core::{Clock, Context};
     use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
     use super::*;
@@ -176,7 +175,7 @@ mod tests {
         let config = Config::new([("127.0.0.1", server.ports()[0])]).with_tick_time(Duration::from_millis(100));
         let clock = Clock::boot();
         let session = Session::open(Arc::new(config), clock, true).await.unwrap();
-        let keeping = Keeping { session: Arc::clone(&session), janitor: Janitor::new(clock, Handle::current()) };
+        let keeping = Keeping { session: Arc::clone(&session), cleanup: Context::current().cleanup().clone() };
         let client = session.client().unwrap();
         let acl = [Acl::new(Permission::CREATE | Permission::READ, AuthId::anyone())];
         for (directory, acls) in [("/kept", Acls::new(&acl)), ("/open", Acls::anyone_all())] {

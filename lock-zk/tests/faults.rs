@@ -151,7 +151,7 @@ async fn when_the_session_ends_every_guard_is_lost_and_the_next_acquisition_open
     for guard in &guards {
         // The news that its node has gone, with the session, may come before the news of the session itself.
         let loss = within("the loss", guard.lost()).await;
-        assert!(matches!(loss, Loss::SessionEnded | Loss::TakenAway), "{loss:?}");
+        assert!(matches!(loss, Loss::SessionEnded | Loss::Revoked), "{loss:?}");
     }
     let again = within("a new session", locks.mutex("one").lock()).await.unwrap();
     assert_ne!(inspect(&zk, "one").await.holders[0].id, id);
@@ -218,7 +218,7 @@ async fn what_is_started_while_disconnected_leaves_no_ghost() {
     locks.mutex("ghost").lock().await.unwrap().release().await.unwrap();
     proxy.hold();
     for _ in 0..5 {
-        let error = locks.mutex("ghost").wait(Duration::from_millis(50)).lock().await.unwrap_err();
+        let error = locks.mutex("ghost").timeout(Duration::from_millis(50)).lock().await.unwrap_err();
         assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
     }
     proxy.cut_once();

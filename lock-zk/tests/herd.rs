@@ -179,8 +179,8 @@ async fn a_release_whose_node_was_taken_away_leaves_the_successors_alone() {
     held(&zk, "taken", 1).await;
     client.delete("/locks/taken", None).await.unwrap();
     let other = second.mutex("taken").lock().await.unwrap();
-    assert_eq!(within("the loss", guard.lost()).await, Loss::TakenAway);
-    assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert_eq!(within("the loss", guard.lost()).await, Loss::Revoked);
+    assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::Revoked, .. })));
     assert!(second.mutex("taken").try_lock().await.unwrap().is_none());
     assert!(other.is_valid());
 }
@@ -194,7 +194,7 @@ async fn a_waiter_that_gives_up_while_disconnected_leaves_no_ghost() {
     locks.mutex("ghost").lock().await.unwrap().release().await.unwrap();
     proxy.hold();
     for _ in 0..3 {
-        let error = locks.mutex("ghost").wait(Duration::from_millis(50)).lock().await.unwrap_err();
+        let error = locks.mutex("ghost").timeout(Duration::from_millis(50)).lock().await.unwrap_err();
         assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
     }
     proxy.cut_once();

@@ -63,7 +63,7 @@ async fn asked(answer: i32, strategy: Strategy) -> u64 {
         }
     });
     let locks = Locks::new(ZooKeeper::connect(config(port).with_strategy(strategy)).await.unwrap());
-    let mutex = locks.mutex("busy").wait(Duration::from_millis(500));
+    let mutex = locks.mutex("busy").timeout(Duration::from_millis(500));
     let refused = within("the limit", mutex.lock()).await.unwrap_err();
     assert!(matches!(refused, Error::NotAcquired { .. }), "{answer} {strategy}: {refused}");
     asked.load(Ordering::Relaxed)

@@ -85,7 +85,8 @@ async fn a_wait_that_ends_leaves_nothing_and_the_one_behind_it_is_granted() {
     let zk = connect(port).await;
     let (holder, impatient, patient) = (Locks::new(zk.clone()), locks(port).await, locks(port).await);
     let guard = holder.mutex("wait").lock().await.unwrap();
-    let impatient = tokio::spawn(async move { impatient.mutex("wait").wait(Duration::from_millis(300)).lock().await });
+    let impatient =
+        tokio::spawn(async move { impatient.mutex("wait").timeout(Duration::from_millis(300)).lock().await });
     queued(&zk, "wait", 1).await;
     let patient = tokio::spawn(async move { patient.mutex("wait").lock().await });
     let denied = within("the limit", impatient).await.unwrap();
@@ -131,8 +132,8 @@ async fn a_holder_whose_node_is_deleted_by_somebody_else_is_told() {
     let guard = Locks::new(zk.clone()).mutex("taken").lock().await.unwrap();
     let node = inspect(&zk, "taken").await.holders.remove(0).id;
     client.delete(&format!("/locks/taken/{node}"), None).await.unwrap();
-    assert_eq!(within("the loss", guard.lost()).await, Loss::TakenAway);
-    assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert_eq!(within("the loss", guard.lost()).await, Loss::Revoked);
+    assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::Revoked, .. })));
 }
 
 #[tokio::test]

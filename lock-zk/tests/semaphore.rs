@@ -83,7 +83,7 @@ async fn one_contender_watches_for_departures_and_a_release_costs_the_same_howev
     }
     // Of the two holders their own nodes; the gate watches the directory; of the nine others the one ahead and the own.
     eventually("all watches are set", || async { watches(&server).await == 2 + 1 + 2 * 9 }).await;
-    zk.close(common::LIMIT).await.unwrap();
+    zk.close(common::LIMIT).await;
     let mut holding = VecDeque::from([line.next().await.1, line.next().await.1]);
     let count = Count::start(&server).await;
     for left in (3..=9).rev() {

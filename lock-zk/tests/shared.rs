@@ -30,7 +30,7 @@ async fn a_writers_release_lets_all_readers_behind_it_in_without_any_further_req
     }
     // The writer's own, and of each reader the writer's and its own.
     eventually("all watches are set", || async { watches(&server).await == 21 }).await;
-    viewer.close(common::LIMIT).await.unwrap();
+    viewer.close(common::LIMIT).await;
     let count = Count::start(&server).await;
     guard.release().await.unwrap();
     let mut readers = Vec::new();
@@ -60,7 +60,7 @@ async fn a_reader_that_leaves_wakes_nobody_but_a_writer_right_behind_it() {
     tokio::spawn(async move { sender.send(lock.read().await.unwrap()) });
     queued(&viewer, "last", 2).await;
     eventually("all watches are set", || async { watches(&server).await == 7 }).await;
-    viewer.close(common::LIMIT).await.unwrap();
+    viewer.close(common::LIMIT).await;
 
     let cost = async |reader: lock_core::Guard, expected: u64| {
         let count = Count::start(&server).await;
@@ -85,7 +85,7 @@ async fn a_reader_and_a_writer_never_wait_for_each_other() {
     let zk = connect(port).await;
     let (here, there) = (Locks::new(zk.clone()), locks(port).await);
     let first = here.rwlock("each other").read().await.unwrap();
-    let (writer, reader) = (there.rwlock("each other").wait(Duration::from_millis(400)), here.rwlock("each other"));
+    let (writer, reader) = (there.rwlock("each other").timeout(Duration::from_millis(400)), here.rwlock("each other"));
     let writing = tokio::spawn(async move { writer.write().await });
     queued(&zk, "each other", 1).await;
     let reading = tokio::spawn(async move { reader.read().await });
@@ -176,8 +176,8 @@ async fn a_downgraded_writer_is_told_that_its_new_node_was_deleted() {
     assert!(reader.is_valid(), "the end of the writer's node is no loss");
     let node = children(&client, "watched").await.remove(0);
     client.delete(&format!("/locks/watched/{node}"), None).await.unwrap();
-    assert_eq!(within("the loss", reader.lost()).await, Loss::TakenAway);
-    assert!(matches!(reader.release().await, Err(Error::Lost { loss: Loss::TakenAway, .. })));
+    assert_eq!(within("the loss", reader.lost()).await, Loss::Revoked);
+    assert!(matches!(reader.release().await, Err(Error::Lost { loss: Loss::Revoked, .. })));
 }
 
 #[tokio::test]

@@ -275,7 +275,7 @@ impl Lane {
             let cut = link.take();
             self.after.spawn(async move {
                 let took = looking.await;
-                // Only now: the proxies would serve nobody either way, and the janitor is not to be stopped early.
+                // Only now: the proxies would serve nobody either way, and the cleanup is not to be stopped early.
                 drop(cut);
                 took
             });

@@ -83,7 +83,7 @@ async fn a_grant_that_arrives_after_its_lease_is_none(service: Service) {
     assert!(!matches!(late, Ok(Some(_))), "{late:?}");
     service.on_the_way(Proxy::heal);
     drop(late);
-    within("a grant in time", locks.mutex("a").wait(LIMIT).lock()).await.unwrap().release().await.unwrap();
+    within("a grant in time", locks.mutex("a").timeout(LIMIT).lock()).await.unwrap().release().await.unwrap();
     if let Servers::Redlock(_) = service.servers {
         service.until_only("a", &[]).await;
     }

@@ -23,7 +23,7 @@ async fn several_locks_are_not_held_when_one_of_them_is_anothers_by_now(service:
     let both = service.connect(Duration::from_secs(3)).await;
     let others = service.connect(LONG).await;
     let second = others.mutex("b").lock().await.unwrap();
-    let acquiring = tokio::spawn(async move { both.all(["a", "b"]).lock().await });
+    let acquiring = tokio::spawn(async move { both.multi(["a", "b"]).lock().await });
     eventually("it has the first one", || async { !service.things("a").await.is_empty() }).await;
     // On Redlock it has it when a majority has said so, and may still be asking the others.
     let servers = service.proxies.len();
@@ -46,7 +46,7 @@ async fn several_locks_are_held_by_one_at_a_time_in_whichever_order_they_are_nam
         let (locks, inside) = (service.connect(LONG).await, Arc::clone(&inside));
         tasks.push(tokio::spawn(async move {
             for _ in 0..10 {
-                let guard = locks.all(names).lock().await.unwrap();
+                let guard = locks.multi(names).lock().await.unwrap();
                 assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
                 tokio::task::yield_now().await;
                 assert!(guard.is_valid());
@@ -65,8 +65,8 @@ async fn several_locks_are_held_by_one_at_a_time_in_whichever_order_they_are_nam
 /// Each of them is held while all the others are.
 async fn names_that_look_alike_when_they_are_joined_are_different_locks(service: Service) {
     let (locks, others) = (service.connect(LONG).await, service.connect(LONG).await);
-    let together = locks.all(["ab", "c"]).try_lock().await.unwrap().expect("nobody holds any");
-    let apart = others.all(["a", "bc"]).try_lock().await.unwrap().expect("these are others");
+    let together = locks.multi(["ab", "c"]).try_lock().await.unwrap().expect("nobody holds any");
+    let apart = others.multi(["a", "bc"]).try_lock().await.unwrap().expect("these are others");
     let names = ["abc", "a:b", "a/b", "a%2Fb", "a b", "a,b", "ab:c", "a:token", "a}:token", "{lock:a}", "lock:a", "A"];
     let mut guards = Vec::new();
     for name in names {

@@ -39,7 +39,7 @@ async fn a_vote_that_is_lost_leaves_nothing_on_the_minority(service: Service) {
     let foreign = service.things("a").await;
     assert!(locks.mutex("a").try_lock().await.unwrap().is_none());
     service.until_only("a", &foreign).await;
-    let error = locks.mutex("a").wait(Duration::from_millis(300)).lock().await.unwrap_err();
+    let error = locks.mutex("a").timeout(Duration::from_millis(300)).lock().await.unwrap_err();
     assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
     service.until_only("a", &foreign).await;
 }
@@ -57,5 +57,5 @@ async fn an_acquisition_that_ends_in_an_error_is_undone_wherever_it_was_granted(
     service.proxies[1].heal();
     let _: () = ask(full, &["CONFIG", "SET", "maxmemory", "0"]).await;
     service.until_only("a", &[]).await;
-    within("the next grant", locks.mutex("a").wait(LIMIT).lock()).await.unwrap().release().await.unwrap();
+    within("the next grant", locks.mutex("a").timeout(LIMIT).lock()).await.unwrap().release().await.unwrap();
 }

@@ -324,7 +324,7 @@ mod tests {
         let mut book = Book::default();
         let [lost, taken] = [hold(WRITER, 1), hold(READER, 2)];
         book.admit(&lost);
-        lost.validity.end(crate::Loss::TakenAway);
+        lost.validity.end(crate::Loss::Revoked);
         book.admit(&taken);
         taken.disturbed.store(true, Ordering::Release);
         book.admit(&hold(WRITER, 3));

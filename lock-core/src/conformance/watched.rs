@@ -24,8 +24,8 @@ impl<L> Watched<L> {
 }
 
 impl Watched<Mutex> {
-    pub(super) fn wait(self, limit: Duration) -> Self {
-        self.with(|mutex| mutex.wait(limit))
+    pub(super) fn timeout(self, limit: Duration) -> Self {
+        self.with(|mutex| mutex.timeout(limit))
     }
 
     pub(super) fn ttl(self, ttl: Duration) -> Self {

@@ -1,39 +1,36 @@
 //! The connection: the SPI, on a server that is a value.
 
 use std::{
-    collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
-use tokio::{runtime::Handle, sync::watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BACKEND, Config, MemoryServer, changes,
+    BACKEND, Config, MemoryServer,
     config::TTL,
     contender::{Attempt, Grant, Place},
     lease::{Held, MemoryLease, MemoryRenewer},
     line::Entered,
+    watch as follow,
 };
-use crate::{
-    Backend, Capabilities, Clock, Error, Feature, Janitor, Keeper, Lease, LockName, Loss, Request, Snapshot, Wait,
-};
+use crate::{Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot, Wait};
 
 /// A connection to a [`MemoryServer`].
 pub struct Memory {
     pub(super) server: MemoryServer,
-    pub(super) keeper: Keeper<Held>,
-    pub(super) janitor: Janitor,
+    pub(super) renewer: Renewer<Held>,
     /// Cancelled by `close`.
     pub(super) closed: CancellationToken,
     ttl: Duration,
     /// Whether this connection is whole; see [`Memory::set_connected`].
     connected: watch::Sender<bool>,
-    held: Mutex<HashMap<u64, Arc<Held>>>,
+    context: Context,
 }
 
 impl Memory {
@@ -49,15 +46,14 @@ impl Memory {
         if !TTL.contains(&ttl) {
             return Err(Error::config("ttl", format!("{ttl:?}"), format!("{:?} to {:?}", TTL.start(), TTL.end())));
         }
-        let clock = server.clock();
+        let context = Context::current().with_clock(server.clock());
         let memory = Arc::new_cyclic(|memory| Self {
             server,
-            keeper: Keeper::new(clock, &Handle::current(), Arc::new(MemoryRenewer { memory: Weak::clone(memory) })),
-            janitor: Janitor::new(clock, Handle::current()),
+            renewer: Renewer::new(&context, Arc::new(MemoryRenewer { memory: Weak::clone(memory) })),
             closed: CancellationToken::new(),
             ttl,
             connected: watch::Sender::new(true),
-            held: Mutex::default(),
+            context,
         });
         memory.check_reachable()?;
         Ok(memory)
@@ -70,10 +66,6 @@ impl Memory {
 
     pub(super) fn clock(&self) -> Clock {
         self.server.clock()
-    }
-
-    pub(super) fn held<T>(&self, work: impl FnOnce(&mut HashMap<u64, Arc<Held>>) -> T) -> T {
-        work(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn leave(&self, held: &Held) -> bool {
@@ -96,6 +88,7 @@ impl Memory {
                 return reachable;
             }
             tokio::select! {
+                biased;
                 _ = connected.changed() => {}
                 _ = up.changed() => {}
             }
@@ -129,6 +122,10 @@ impl Memory {
 
 #[async_trait]
 impl Backend for Memory {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(BACKEND)
             .with_ttl(TTL)
@@ -169,26 +166,12 @@ impl Backend for Memory {
         Ok(self.server.snapshot(name))
     }
 
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        changes::announced(self, name)
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        follow::announced(self, name)
     }
 
-    async fn close(&self, limit: Duration) -> Result<(), Error> {
+    async fn close(&self, _limit: Duration) {
         self.closed.cancel();
-        let held: Vec<_> = self.held(|all| all.drain().map(|(_, held)| held).collect());
-        let reachable = self.check_reachable();
-        for held in &held {
-            held.validity.end(Loss::Closed);
-            if reachable.is_ok() {
-                self.leave(held);
-            }
-        }
-        let clean = self.janitor.close(limit).await;
-        match reachable {
-            Err(error) if !held.is_empty() => Err(error),
-            _ if !clean => Err(Error::no_answer(BACKEND, "a release was not confirmed in time")),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -12,7 +12,9 @@ use super::{
     Memory,
     contender::{Attempt, Grant},
 };
-use crate::{Error, Kept, Lease, LockName, Loss, Renewer, Validity, validity::deadline};
+use crate::{
+    Backend, Error, Lease, LockName, Loss, ReleaseOutcome, Renew, RenewalHandle, Validity, validity::deadline,
+};
 
 /// How many times a lease is renewed within its ttl.
 const RENEWALS_PER_TTL: u32 = 3;
@@ -30,7 +32,7 @@ pub(super) struct MemoryLease {
     held: Arc<Held>,
     token: u64,
     /// Dropped by the release, which ends the renewal.
-    kept: Kept<Held>,
+    kept: RenewalHandle<Held>,
 }
 
 impl MemoryLease {
@@ -38,8 +40,7 @@ impl MemoryLease {
         let ttl = attempt.ttl;
         let validity = Validity::new(memory.clock(), deadline(grant.at, ttl));
         let held = Arc::new(Held { id: attempt.id, name, ttl, validity: validity.clone() });
-        memory.held(|all| all.insert(attempt.id, Arc::clone(&held)));
-        let kept = memory.keeper.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
+        let kept = memory.renewer.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
         Self { memory, held, token: grant.token, kept }
     }
 
@@ -58,22 +59,19 @@ impl Lease for MemoryLease {
         &self.held.validity
     }
 
-    async fn release(self: Box<Self>) -> Result<(), Error> {
-        let lost = self.lost(Loss::TakenAway);
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
         let Self { memory, held, kept, .. } = *self;
         drop(kept);
-        held.validity.end(Loss::Released);
-        memory.held(|all| all.remove(&held.id));
         if let Err(error) = memory.check_reachable() {
-            let janitor = memory.janitor.clone();
+            let cleanup = memory.context().cleanup().clone();
             let until = memory.clock().now().saturating_add(held.ttl);
-            janitor.clean("release", until, move || {
+            cleanup.clean("release", until, move || {
                 let left = memory.check_reachable().map(|()| memory.leave(&held));
                 async move { left.map(|_| ()) }
             });
             return Err(error);
         }
-        if memory.leave(&held) { Ok(()) } else { Err(lost) }
+        Ok(if memory.leave(&held) { ReleaseOutcome::Released } else { ReleaseOutcome::Gone })
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
@@ -85,11 +83,12 @@ impl Lease for MemoryLease {
                 return Ok(self);
             }
             (None, Ok(())) => {
-                validity.end(Loss::TakenAway);
-                self.lost(Loss::TakenAway)
+                validity.end(Loss::Revoked);
+                self.lost(Loss::Revoked)
             }
         };
-        // Neither a writer nor a reader any more: what there is on the server is given back, at once or by the janitor.
+        // Neither a writer nor a reader any more: what there is on the server is given back, at once or by the cleanup.
+        validity.end(Loss::Released);
         let _ = self.release().await;
         Err(problem)
     }
@@ -100,7 +99,7 @@ pub(super) struct MemoryRenewer {
 }
 
 #[async_trait]
-impl Renewer for MemoryRenewer {
+impl Renew for MemoryRenewer {
     type Lease = Held;
 
     async fn renew(&self, batch: &[Arc<Held>]) {
@@ -108,14 +107,14 @@ impl Renewer for MemoryRenewer {
         for held in batch {
             let Some(observed) = held.validity.observe() else { continue };
             if memory.check_reachable().is_err() {
-                held.validity.suspect(Loss::Unreachable);
+                held.validity.set_expiry_cause(Loss::Unreachable);
                 continue;
             }
             let sent_at = memory.clock().now();
             if memory.server.table(|table, now| table.renew(now, &held.name, held.id)) {
                 held.validity.advance(observed, deadline(sent_at, held.ttl));
             } else {
-                held.validity.end(Loss::TakenAway);
+                held.validity.end(Loss::Revoked);
             }
         }
     }

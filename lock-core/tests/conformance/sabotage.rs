@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Capabilities, Clock, Error, Feature, Lease, LockName, Locks, Loss, Mode, Request, Snapshot, Validity,
-    Wait,
+    Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Locks, Mode, ReleaseOutcome, Request,
+    Snapshot, Validity, Wait,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, MemoryFixture, Severable},
     memory::Memory,
 };
@@ -133,6 +133,10 @@ struct Saboteur {
 
 #[async_trait]
 impl Backend for Saboteur {
+    fn context(&self) -> &Context {
+        self.memory.context()
+    }
+
     fn capabilities(&self) -> Capabilities {
         let turn = self.looks.fetch_add(1, Ordering::Relaxed);
         match self.sabotage {
@@ -164,12 +168,12 @@ impl Backend for Saboteur {
         self.memory.inspect(name).await
     }
 
-    fn changes(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        Arc::clone(&self.memory).changes(name)
+    fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+        Arc::clone(&self.memory).watch(name)
     }
 
-    async fn close(&self, limit: Duration) -> Result<(), Error> {
-        self.memory.close(limit).await
+    async fn close(&self, limit: Duration) {
+        self.memory.close(limit).await;
     }
 }
 
@@ -254,11 +258,10 @@ impl Lease for SabotagedLease {
         &self.validity
     }
 
-    async fn release(self: Box<Self>) -> Result<(), Error> {
-        self.validity.end(Loss::Released);
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
         if self.sabotage == Sabotage::NeverReleases {
             Box::leak(self.lease);
-            return Ok(());
+            return Ok(ReleaseOutcome::Released);
         }
         self.lease.release().await
     }

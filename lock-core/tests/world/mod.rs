@@ -11,7 +11,7 @@ use std::{
 };
 
 use lock_core::{
-    Clock, LockName, Locks, LocksOptions, Snapshot,
+    Clock, LockName, Locks, Snapshot,
     memory::{Config, Memory, MemoryServer},
 };
 
@@ -66,8 +66,7 @@ impl World {
 
 fn connect(server: &MemoryServer) -> (Arc<Memory>, Locks) {
     let memory = Memory::connect(Config::new(server.clone()).with_ttl(TTL)).unwrap();
-    let options = LocksOptions::default().with_clock(Clock::runtime());
-    let locks = Locks::with_options(memory.clone(), options);
+    let locks = Locks::new(memory.clone());
     (memory, locks)
 }
 

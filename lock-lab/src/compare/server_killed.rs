@@ -102,7 +102,7 @@ async fn next_holder(locks: Locks, held_on: Duration) -> Result<(Grant, Locks), 
     let requested = clock.now();
     let deadline = requested.saturating_add(GRANT_LIMIT);
     loop {
-        match locks.mutex(HELD).wait(deadline.saturating_since(clock.now())).lock().await {
+        match locks.mutex(HELD).timeout(deadline.saturating_since(clock.now())).lock().await {
             Ok(guard) => {
                 let granted = clock.now();
                 let token = guard.token();

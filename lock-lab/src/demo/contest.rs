@@ -90,7 +90,7 @@ async fn contenders(
     for node in 1..=options.nodes {
         let locks = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
         let limit = WAIT_LIMIT + options.hold * u32::try_from(options.nodes).unwrap_or(u32::MAX);
-        let mutex = locks.mutex(name).payload(title(node).into_bytes()).wait(limit);
+        let mutex = locks.mutex(name).payload(title(node).into_bytes()).timeout(limit);
         let (events, start, hold) = (events.clone(), Arc::clone(&start), options.hold);
         contenders.spawn(async move {
             let clock = Clock::boot();

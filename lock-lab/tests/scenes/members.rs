@@ -28,9 +28,9 @@ async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
         // As many as may fail stand still: without the new member the others would be no majority.
         stage.until_held_by_victim(voters / 2 + 1).await;
         assert!(guard.is_valid());
-        locks.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+        locks.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         let others = stage.connect(Side::Others).await;
-        others.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+        others.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         stage.heal().await;
         stage.until_held_by_victim(voters).await;
         let after: Vec<String> = stage.truth().await.into_iter().map(|sample| sample.server).collect();

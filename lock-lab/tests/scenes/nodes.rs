@@ -54,13 +54,13 @@ async fn a_frozen_minority_lets_others_acquire_and_a_frozen_majority_does_not() 
         locks.mutex("before").lock().await.unwrap().release().await.unwrap();
         stage.scene.inject().await.unwrap();
         stage.until_answered_by(3 - silent).await;
-        let taken = locks.mutex("other").wait(Duration::from_secs(3)).lock().await;
+        let taken = locks.mutex("other").timeout(Duration::from_secs(3)).lock().await;
         assert_eq!(taken.is_ok(), silent == 1, "{taken:?}");
         if let Ok(guard) = taken {
             guard.release().await.unwrap();
         }
         stage.heal().await;
-        locks.mutex("other").wait(LIMIT).lock().await.unwrap().release().await.unwrap();
+        locks.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
     }
 }
 

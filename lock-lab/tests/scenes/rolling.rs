@@ -70,7 +70,7 @@ async fn nodes_that_restart_without_waiting_grant_nothing_until_their_quarantine
     let taken = async {
         loop {
             // While a majority is in quarantine an attempt ends in an error; none may be granted.
-            if let Ok(taken) = others.mutex(Lock::Kept.name()).wait(LIMIT).lock().await {
+            if let Ok(taken) = others.mutex(Lock::Kept.name()).timeout(LIMIT).lock().await {
                 return taken;
             }
         }

@@ -46,7 +46,7 @@ impl Stage {
     }
 
     pub(crate) async fn hold(&self, locks: &Locks) -> Guard {
-        locks.mutex(Lock::Kept.name()).payload(PAYLOAD.as_bytes()).wait(LIMIT).lock().await.unwrap()
+        locks.mutex(Lock::Kept.name()).payload(PAYLOAD.as_bytes()).timeout(LIMIT).lock().await.unwrap()
     }
 
     /// Prepares the fault and has the victim take the lock.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{BootInstant, Clock, Renewer, Validity};
+use lock_core::{BootInstant, Clock, Renew, Validity};
 use tokio::sync::watch;
 
 use super::scripts::{self, Standing};
@@ -21,7 +21,7 @@ use crate::{
 /// A key with `n` ms left is gone after `n + 1`.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// Only the server ends a place. The keeper of heartbeats wants an end; this one does not come.
+/// Only the server ends a place. The renewer of heartbeats wants an end; this one does not come.
 const NO_END: Duration = Duration::from_secs(1 << 30);
 
 /// One that waits, as its client knows it.
@@ -149,7 +149,7 @@ pub(super) struct Beats {
 }
 
 #[async_trait]
-impl Renewer for Beats {
+impl Renew for Beats {
     type Lease = Place;
 
     async fn renew(&self, batch: &[Arc<Place>]) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::{Error, Kept, Lease, LockName, Request, Snapshot, Wait};
+use lock_core::{Error, Lease, LockName, RenewalHandle, Request, Snapshot, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -15,10 +15,10 @@ use super::{
 use crate::{
     Redis,
     attempt::{Tried, Wanted},
-    changes::snapshot,
     kind::Holding,
     node::{FailureKind, NodeError, Subscription},
-    scripts::{Ask, Attempt, held},
+    scripts::{Ask, held},
+    watch::snapshot,
 };
 
 /// How a wait in line ended.
@@ -43,7 +43,7 @@ impl Redis {
         let mut failing_since = None;
         loop {
             // An attempt of its own each time: what is still on its way about an earlier one is not about this.
-            let holding = wanted.holding_by(Attempt::in_line(self.keys(&request.name)));
+            let holding = wanted.holding_by(self.attempt(&request.name).in_line());
             let waiting = fifo.board.add(Place::new(self.clock(), holding.clone()));
             let subscription =
                 (request.wait == Wait::UntilStopped).then(|| fifo.known_subscription(self, &request.name)).flatten();
@@ -111,7 +111,7 @@ impl Redis {
         &self,
         fifo: &Fifo,
         place: &Place,
-        beats: &Kept<Place>,
+        beats: &RenewalHandle<Place>,
         known: Option<(Subscription, u64)>,
         stop: &CancellationToken,
     ) -> Ended {

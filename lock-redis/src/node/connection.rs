@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
+use futures::future::AbortHandle;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
-use tokio::task::AbortHandle;
 
 use super::{
     Eviction, FailureKind, NodeError, Reach, Replicas, Script, ScriptCall,
@@ -162,14 +162,14 @@ impl Connection {
         let broken = Arc::new(AtomicBool::new(false));
         let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&reach), address)));
         // An end that is seen here, while nothing is under way, costs nobody an attempt.
-        let driver = tokio::spawn(async move {
+        let running = reach.context.spawn(async move {
             driver.await;
             ended.store(true, Ordering::Release);
             if let Some((reach, address)) = follows {
                 reach.lost(&address);
             }
         });
-        let driver = driver.abort_handle();
+        let driver = running.abort_handle();
         let live = Live { wire, reach, announced, broken, known: Mutex::default(), driver, socket };
         Ok(Self { live: Arc::new(live) })
     }

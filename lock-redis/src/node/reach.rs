@@ -1,6 +1,6 @@
 //! How to reach a server, since when it cannot be reached, and where it is now.
 
-use lock_core::{BootInstant, Clock};
+use lock_core::{BootInstant, Clock, Context};
 use redis::RedisConnectionInfo;
 use tokio::sync::watch;
 
@@ -13,6 +13,7 @@ use super::{
 pub(super) struct Reach {
     pub(super) config: NodeConfig,
     pub(super) clock: Clock,
+    pub(super) context: Context,
     pub(super) route: Route,
     /// Since when nothing has succeeded; `None` while it works.
     failing: watch::Sender<Option<BootInstant>>,
@@ -22,8 +23,15 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(config: NodeConfig, clock: Clock, route: Route) -> Self {
-        Self { config, clock, route, failing: watch::Sender::new(None), primary: watch::Sender::new(None) }
+    pub(super) fn new(config: NodeConfig, context: Context, route: Route) -> Self {
+        Self {
+            config,
+            clock: context.clock(),
+            context,
+            route,
+            failing: watch::Sender::new(None),
+            primary: watch::Sender::new(None),
+        }
     }
 
     /// The server of the configuration.
@@ -65,6 +73,7 @@ impl Reach {
                 }
             };
             tokio::select! {
+                biased;
                 () = given_up => return,
                 // The sender is `self`'s own, so it is there.
                 _ = failing.changed() => {}
@@ -114,9 +123,9 @@ impl Reach {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_heard_of_the_primary_only_makes_one_look_again() {
-        let reach = Reach::new(NodeConfig::new("h", 1), Clock::boot(), Route::Fixed);
+    #[tokio::test]
+    async fn what_is_heard_of_the_primary_only_makes_one_look_again() {
+        let reach = Reach::new(NodeConfig::new("h", 1), Context::current(), Route::Fixed);
         let [old, new] = [1, 2].map(|port| Address::new("h", port));
         reach.heard(&new);
         assert_eq!(reach.primary(), None, "nobody has verified it");

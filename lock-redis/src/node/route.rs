@@ -113,6 +113,7 @@ pub(crate) async fn ask_once(
         burst.add_command(question.clone());
     }
     let answers = tokio::select! {
+        biased;
         answers = wire.send_packed_commands(&burst, 0, questions.len()) => answers?,
         () = driver => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
     };

@@ -4,11 +4,11 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{
     StreamExt, TryStreamExt,
+    future::AbortHandle,
     stream::{self, BoxStream, FuturesUnordered},
 };
-use lock_core::Clock;
+use lock_core::Context;
 use redis::Value;
-use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
     Address, AddressMap, Guide, Node, NodeConfig, NodeError,
@@ -36,7 +36,7 @@ struct Shared {
     service: String,
     sentinels: Vec<NodeConfig>,
     addresses: AddressMap,
-    clock: Clock,
+    context: Context,
 }
 
 /// Listens to what sentinels say by themselves, until it is dropped.
@@ -45,14 +45,14 @@ pub(crate) struct Listening(AbortHandle);
 
 impl Sentinels {
     /// Those who know `service`; what they say of addresses is read by `addresses`.
-    pub(crate) fn new(service: String, sentinels: Vec<NodeConfig>, addresses: AddressMap, clock: Clock) -> Self {
-        Self { shared: Arc::new(Shared { service, sentinels, addresses, clock }) }
+    pub(crate) fn new(service: String, sentinels: Vec<NodeConfig>, addresses: AddressMap, context: Context) -> Self {
+        Self { shared: Arc::new(Shared { service, sentinels, addresses, context }) }
     }
 
     /// Has `node` look for its primary as soon as a sentinel says that there is another one. It would find out by itself,
     /// later: nothing relies on this.
-    pub(crate) fn tell(&self, node: &Node, runtime: &Handle) -> Listening {
-        Listening(runtime.spawn(listen(Arc::clone(&self.shared), node.clone(), runtime.clone())).abort_handle())
+    pub(crate) fn tell(&self, node: &Node) -> Listening {
+        Listening(self.shared.context.spawn(listen(Arc::clone(&self.shared), node.clone())).abort_handle())
     }
 }
 
@@ -76,7 +76,7 @@ impl Guide for Sentinels {
 impl Shared {
     /// Asks all sentinels. Waits for those that do not answer only as long as the others have not agreed.
     async fn elect(&self) -> Result<Vec<Address>, NodeError> {
-        let (clock, sentinels) = (self.clock, &self.sentinels);
+        let (clock, sentinels) = (self.context.clock(), &self.sentinels);
         let limit = sentinels.first().map_or(AGREED, |first| first.connect_timeout) / 2;
         let mut until = clock.now().saturating_add(limit);
         let mut election = Election::among(sentinels.len());
@@ -158,8 +158,8 @@ fn switched(service: &str, message: &[u8]) -> Option<Address> {
 }
 
 /// Listens to one sentinel, and to the next one when nothing works on it.
-async fn listen(shared: Arc<Shared>, node: Node, runtime: Handle) {
-    let clock = shared.clock;
+async fn listen(shared: Arc<Shared>, node: Node) {
+    let clock = shared.context.clock();
     for sentinel in shared.sentinels.iter().cycle() {
         let (told, service) = (node.clone(), shared.service.clone());
         let listener = move |message: &[u8]| {
@@ -168,7 +168,7 @@ async fn listen(shared: Arc<Shared>, node: Node, runtime: Handle) {
                 told.heard(&primary);
             }
         };
-        let sentinel = Node::new(sentinel.clone(), clock, runtime.clone());
+        let sentinel = Node::new(sentinel.clone(), shared.context.clone());
         let _heard = sentinel.subscribe_each(SWITCHED, Arc::new(listener));
         sentinel.out(clock.now()).await;
         sentinel.close();

@@ -7,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{AbortHandle, BoxFuture},
+    stream::FuturesUnordered,
+};
 use lock_core::Backoff;
 use redis::{
     RedisError,
     aio::{PubSub, PubSubSink},
 };
-use tokio::{
-    runtime::Handle,
-    sync::{Notify, watch},
-    task::AbortHandle,
-};
+use tokio::sync::{Notify, watch};
 
 use super::{
     NodeError,
@@ -140,9 +140,10 @@ struct Channel {
 }
 
 impl Channels {
-    pub(super) fn new(reach: Arc<Reach>, runtime: &Handle) -> Self {
+    pub(super) fn new(reach: Arc<Reach>) -> Self {
         let book = Arc::new(Book { pages: Mutex::default(), changed: Notify::new() });
-        let task = runtime.spawn(serve(reach, Arc::clone(&book))).abort_handle();
+        let context = reach.context.clone();
+        let task = context.spawn(serve(reach, Arc::clone(&book))).abort_handle();
         Self { book, task }
     }
 
@@ -333,6 +334,7 @@ impl Session<'_> {
                 self.ask(subscribe(sink.clone(), wanted));
             }
             tokio::select! {
+                biased;
                 message = messages.next() => match message {
                     Some(message) => self.book.message(message.get_channel_name(), message.get_payload_bytes()),
                     None => return "it was closed",

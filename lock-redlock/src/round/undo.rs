@@ -46,7 +46,7 @@ impl Undo {
         let asked = |node: usize| self.calls[node].is_some() && matches!(self.round.ballots[node], Some(Ok(_)));
         let needed = (0..panel.len()).filter(|node| asked(*node)).count().saturating_sub(self.answers.len());
         self.answers.extend(self.undone.settle_down(&panel, needed).await);
-        panel.janitor.spawn(self.finish());
+        panel.cleanup().spawn(self.finish());
     }
 
     pub(crate) async fn finish(mut self) {

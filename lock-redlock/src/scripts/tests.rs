@@ -1,12 +1,11 @@
 //! The scripts on one real server.
 
-use lock_core::{Clock, clock::wall_micros};
+use lock_core::{Clock, Context, clock::wall_micros};
 use lock_lab::servers::Redis;
 use lock_redis::{
     node::{Node, NodeConfig, Value},
     scripts::held,
 };
-use tokio::runtime::Handle;
 
 use super::*;
 
@@ -35,7 +34,7 @@ impl Server {
         let mut config = NodeConfig::new("127.0.0.1", redis.port());
         // However busy the machine is: what the scripts do is looked at here, and not how soon.
         (config.connect_timeout, config.response_timeout) = (TTL, TTL);
-        let node = Node::new(config, Clock::boot(), Handle::current());
+        let node = Node::new(config, Context::current());
         assert!(held(&node.call(enlist(&deployment(), 1, "", Duration::ZERO)).await.unwrap()).unwrap());
         Self { redis, node, keys: LockKeys::new("lock", &LockName::new("a").unwrap()) }
     }

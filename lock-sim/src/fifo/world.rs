@@ -393,7 +393,7 @@ impl<'t> World<'t> {
         let (Some((validity, grant)), Some(observed)) = (&it.validity, it.observed) else { return };
         let grant = *grant;
         if !done {
-            validity.end(lock_core::Loss::TakenAway);
+            validity.end(lock_core::Loss::Revoked);
             self.counts.add(fact::LOST_LEASE);
             return self.release(client);
         }

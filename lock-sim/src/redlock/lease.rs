@@ -121,7 +121,7 @@ impl World<'_> {
                     self.check_for_gaps(index, kept);
                 }
             }
-            Some(Standing::Lost) => self.end(index, Loss::TakenAway),
+            Some(Standing::Lost) => self.end(index, Loss::Revoked),
         }
     }
 
@@ -288,7 +288,7 @@ impl World<'_> {
         match downgrade.votes.verdict() {
             Verdict::Undecided => {}
             Verdict::Impossible => {
-                self.end(index, Loss::TakenAway);
+                self.end(index, Loss::Revoked);
                 self.release(index);
             }
             Verdict::Granted => {
@@ -304,7 +304,7 @@ impl World<'_> {
                 let held = lease.holdings.valid_until().is_some_and(|until| lease.validity.advance(observed, until));
                 round.reads = true;
                 if !held {
-                    self.end(index, Loss::TakenAway);
+                    self.end(index, Loss::Revoked);
                     return self.release(index);
                 }
                 self.counts.add(fact::DOWNGRADED);

@@ -6,11 +6,11 @@ use lock_core::Loss;
 pub(super) const LOSSES: [Loss; 7] = [
     Loss::Expired,
     Loss::Unreachable,
-    Loss::TakenAway,
+    Loss::Revoked,
     Loss::SessionEnded,
     Loss::Closed,
     Loss::Released,
-    Loss::HeldTooLong,
+    Loss::MaxHoldExceeded,
 ];
 
 /// What is taken out of the operations.

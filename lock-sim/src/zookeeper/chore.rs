@@ -1,4 +1,4 @@
-//! The janitor: removes what a contender has left, and repeats it until it is done or its session has ended.
+//! The cleanup: removes what a contender has left, and repeats it until it is done or its session has ended.
 
 use lock_zk::queue::made_by;
 

@@ -27,7 +27,7 @@ pub(super) enum Seen {
     NodeFound,
     NodeNotFound,
     Lapsed,
-    TakenAway,
+    Revoked,
     NotAdmitted,
     OutOfNumbers,
     GaveUp,

@@ -74,7 +74,7 @@ impl World<'_> {
     pub(super) fn taken_away(&mut self, client: usize, slot: usize) {
         if let Some(hold) = self.slot(client, slot).hold.as_mut().filter(|hold| !hold.lost) {
             hold.lost = true;
-            self.counts.add(Seen::TakenAway as usize);
+            self.counts.add(Seen::Revoked as usize);
             self.say_of(client, slot, format_args!("hears that its node was deleted"));
         }
     }

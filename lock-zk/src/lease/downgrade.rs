@@ -70,13 +70,13 @@ impl ZkLease {
         let (answer, answered) = oneshot::channel();
         let (writer, name, payload) = (self.hold.node.clone(), self.name.clone(), self.payload.clone());
         let (validity, lapsed) = (self.validity.clone(), self.lapsed.clone());
-        self.hold.keeping.janitor.spawn(async move {
+        self.hold.keeping.cleanup.spawn(async move {
             let session = &reader.keeping.session;
             let exchanged = match session.replace(&writer, &reader.node, &payload).await {
                 Ok(()) => Ok(guard(&reader, &validity, &lapsed, None)),
                 Err(error) => Err(match outcome(&error) {
                     Outcome::SessionEnded => Error::Lost { name, loss: Loss::SessionEnded },
-                    Outcome::Refused if error == ClientError::NoNode => Error::Lost { name, loss: Loss::TakenAway },
+                    Outcome::Refused if error == ClientError::NoNode => Error::Lost { name, loss: Loss::Revoked },
                     Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
                         // Either node may be there; the unique id finds it.
                         withdraw_by_id(&reader.keeping, reader.spot.clone());

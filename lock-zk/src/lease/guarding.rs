@@ -134,7 +134,7 @@ impl Watching {
             // A change is the own release, or a third party's write, after which to look again. And once the guarding
             // has ended, a deletion is the own doing: the lease may go on by another node.
             if event == EventType::NodeDeleted && !self.ended.is_cancelled() {
-                self.validity.end(Loss::TakenAway);
+                self.validity.end(Loss::Revoked);
             }
             if event == EventType::NodeDeleted || self.is_over() {
                 return;

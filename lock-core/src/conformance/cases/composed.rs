@@ -43,14 +43,14 @@ pub(super) async fn several_locks_are_taken_all_or_none(run: Arc<Run>) -> Outcom
     let [first, second] = [run.connect().await?, run.connect().await?];
     names.iter().for_each(|name| first.uses(name));
     // Given in no order.
-    let all = first.locks().all([&names[2], &names[0], &names[1]].map(LockName::as_str));
+    let all = first.locks().multi([&names[2], &names[0], &names[1]].map(LockName::as_str));
     // The last one is held: those before it are given back.
     let held = second.lock(&names[2]).await?;
     ensure!(within("an attempt", all.try_lock()).await??.is_none(), "all were granted, and one is held by another");
     for name in &names[..2] {
         run.nothing_left(name).await?;
     }
-    let waited = within("a limited wait", all.clone().wait(Duration::from_millis(150)).lock()).await?;
+    let waited = within("a limited wait", all.clone().timeout(Duration::from_millis(150)).lock()).await?;
     ensure!(matches!(waited, Err(Error::NotAcquired { .. })), "a wait for all of them ended with {waited:?}");
     for name in &names[..2] {
         run.nothing_left(name).await?;
@@ -87,7 +87,7 @@ pub(super) async fn contenders_for_the_same_locks_in_any_order_do_not_wait_for_e
         names.rotate_left(contender % 3);
         contenders.spawn(async move {
             names.iter().for_each(|name| client.uses(name));
-            let two = client.locks().all(names[..2].iter().map(LockName::as_str));
+            let two = client.locks().multi(names[..2].iter().map(LockName::as_str));
             for _ in 0..ROUNDS {
                 within("two locks", two.lock()).await??.release().await?;
             }

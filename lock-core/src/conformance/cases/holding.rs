@@ -148,7 +148,7 @@ async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> Outcome {
     );
     let loss = within("the end of the maximum time", guard.lost()).await?;
     let ended = Clock::boot().now();
-    ensure!(loss == Loss::HeldTooLong, "a guard that was held for its maximum time ended because {loss}");
+    ensure!(loss == Loss::MaxHoldExceeded, "a guard that was held for its maximum time ended because {loss}");
     ensure!(ended >= asked.saturating_add(AT_MOST), "asked for at {asked:?}, ended at {ended:?}");
     ensure!(!guard.is_valid(), "{guard:?} is valid after its end");
     Ok(())
@@ -156,7 +156,7 @@ async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> Outcome {
 
 async fn was_held_too_long<G: Held>(guard: Checked<G>) -> Outcome {
     match within("a release", guard.release()).await? {
-        Err(Error::Lost { loss: Loss::HeldTooLong, .. }) => Ok(()),
+        Err(Error::Lost { loss: Loss::MaxHoldExceeded, .. }) => Ok(()),
         other => Err(Failure::new(format!("a release after the maximum time came back as {other:?}"))),
     }
 }
@@ -172,7 +172,7 @@ pub(super) async fn a_release_before_the_maximum_time_is_an_ordinary_one(run: Ar
     });
     guard.release().await?;
     let successor = successor.await??;
-    let soon = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST).wait(Duration::from_millis(100)));
+    let soon = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST).timeout(Duration::from_millis(100)));
     let waited = within("a limited wait", soon.lock()).await?;
     ensure!(matches!(waited, Err(Error::NotAcquired { .. })), "beside a holder a wait ended with {waited:?}");
     // The limits of those before do not end its hold.

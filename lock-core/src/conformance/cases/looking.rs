@@ -116,7 +116,7 @@ pub(super) async fn a_look_shows_those_who_wait_in_the_order_of_their_arrival(ru
 pub(super) async fn who_follows_a_lock_sees_its_holders_come_and_go(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
-    let mut changes = first.locks().changes(name.as_str())?;
+    let mut changes = first.locks().watch(name.as_str())?;
     for turn in 0..3 {
         follow(&mut changes, "nobody holds the lock", |seen| seen.holders.is_empty()).await?;
         let payload = format!("holder {turn}");
@@ -137,12 +137,12 @@ pub(super) async fn who_follows_a_lock_sees_its_holders_come_and_go(run: Arc<Run
 pub(super) async fn who_follows_a_lock_is_told_the_end_when_the_connection_is_closed(run: Arc<Run>) -> Outcome {
     let name: LockName = run.name();
     let client = run.connect().await?;
-    let mut changes = client.locks().changes(name.as_str())?;
+    let mut changes = client.locks().watch(name.as_str())?;
     follow(&mut changes, "nobody holds the lock", |seen| seen.holders.is_empty()).await?;
     client.close(LIMIT).await??;
     let rest = within("the end of what is followed", changes.collect::<Vec<_>>()).await?;
     ensure!(rest.len() < 100, "after the end came {} more items", rest.len());
-    let refused = client.locks().changes(name.as_str());
+    let refused = client.locks().watch(name.as_str());
     ensure!(matches!(refused, Err(crate::Error::Closed)), "a closed connection can be followed");
     run.nothing_left(&name).await
 }

@@ -78,7 +78,7 @@ pub(super) async fn a_deleted_lock_is_noticed_as_lost(run: Arc<Run>) -> Outcome 
     let guard = client.lock(&name).await?;
     run.delete(&name).await?;
     let loss = within("the news that the lock was deleted", guard.lost()).await?;
-    ensure!(loss == Loss::TakenAway, "a deleted lock was lost because {loss}");
+    ensure!(loss == Loss::Revoked, "a deleted lock was lost because {loss}");
     ensure!(!guard.is_valid() && guard.valid_until().is_none(), "{guard:?} is lost and valid");
     match within("a release", guard.release()).await? {
         Err(Error::Lost { .. }) => {}

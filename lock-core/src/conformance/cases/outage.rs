@@ -70,7 +70,7 @@ pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: A
     let [first, second] = [run.connect().await?, run.connect_severable().await?];
     let guard = first.lock(&name).await?;
     second.hold().await?;
-    let waited = within("a limited wait", second.mutex(&name).wait(Duration::from_millis(300)).lock()).await?;
+    let waited = within("a limited wait", second.mutex(&name).timeout(Duration::from_millis(300)).lock()).await?;
     ensure!(
         matches!(waited, Err(Error::NotAcquired { .. } | Error::Unavailable { .. })),
         "a limited wait without its servers ended with {waited:?}"

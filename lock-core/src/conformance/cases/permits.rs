@@ -197,7 +197,7 @@ pub(super) async fn a_deleted_permit_is_noticed_as_lost(run: Arc<Run>) -> Outcom
     run.delete(&name).await?;
     for permit in permits {
         let loss = within("the news that the permit was deleted", permit.lost()).await?;
-        ensure!(loss == Loss::TakenAway, "a deleted permit was lost because {loss}");
+        ensure!(loss == Loss::Revoked, "a deleted permit was lost because {loss}");
         match within("a release", permit.release()).await? {
             Err(Error::Lost { .. }) => {}
             other => return Err(Failure::new(format!("the release of a lost permit came back as {other:?}"))),

@@ -36,7 +36,7 @@ pub(super) async fn a_writer_that_gives_up_lets_the_readers_behind_it_in(run: Ar
         run.is_kept(&first).await?;
         // Its wait limit passes.
         let limit = Duration::from_millis(50 << (2 * turn));
-        let limited = clients[1].rwlock(&name).with(|lock| lock.wait(limit));
+        let limited = clients[1].rwlock(&name).with(|lock| lock.timeout(limit));
         let writer = tokio::spawn(async move { limited.write().await });
         let behind = spawn_reader(&clients[2], &name);
         match within("a limited wait", writer).await?? {
@@ -165,7 +165,7 @@ pub(super) async fn a_deleted_reader_is_noticed_as_lost(run: Arc<Run>) -> Outcom
     run.delete(&name).await?;
     for reader in &readers {
         let loss = within("the news that the lock was deleted", reader.lost()).await?;
-        ensure!(loss == Loss::TakenAway, "a deleted reader was lost because {loss}");
+        ensure!(loss == Loss::Revoked, "a deleted reader was lost because {loss}");
     }
     for reader in readers {
         match within("a release", reader.release()).await? {

@@ -117,7 +117,7 @@ pub(super) async fn a_limited_wait_for_a_permit_ends_and_leaves_nothing(run: Arc
     let [first, second] = [run.connect().await?, run.connect().await?];
     let held = [first.permit(&name, 2).await?, first.permit(&name, 2).await?];
     for limit in [SHORT, Duration::ZERO, SHORT] {
-        let semaphore = second.semaphore(&name, 2).with(|(semaphore, of)| (semaphore.wait(limit), of));
+        let semaphore = second.semaphore(&name, 2).with(|(semaphore, of)| (semaphore.timeout(limit), of));
         match within("a limited wait", semaphore.acquire()).await? {
             Err(Error::NotAcquired { .. }) => {}
             other => return Err(Failure::new(format!("a wait of {limit:?} for a permit ended with {other:?}"))),

@@ -50,14 +50,14 @@ pub(super) async fn a_wait_limit_ends_and_leaves_nothing_on_the_server(run: Arc<
     let [first, second] = [run.connect().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
     for _ in 0..3 {
-        not_in_time(within("a limited wait", second.mutex(&name).wait(SHORT).lock()).await?)?;
+        not_in_time(within("a limited wait", second.mutex(&name).timeout(SHORT).lock()).await?)?;
         nobody_in_line(&first, &name).await?;
     }
     run.is_kept(&guard).await?;
     guard.release().await?;
     run.nothing_left(&name).await?;
     // A limit that does not pass changes nothing.
-    let guard = within("an acquisition", second.mutex(&name).wait(Duration::from_secs(20)).lock()).await??;
+    let guard = within("an acquisition", second.mutex(&name).timeout(Duration::from_secs(20)).lock()).await??;
     guard.release().await?;
     Ok(())
 }
@@ -65,13 +65,13 @@ pub(super) async fn a_wait_limit_ends_and_leaves_nothing_on_the_server(run: Arc<
 pub(super) async fn a_wait_limit_of_zero_takes_a_free_lock_or_leaves_nothing(run: Arc<Run>) -> Outcome {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
-    match within("a wait of no time", first.mutex(&name).wait(Duration::ZERO).lock()).await? {
+    match within("a wait of no time", first.mutex(&name).timeout(Duration::ZERO).lock()).await? {
         Ok(guard) => guard.release().await?,
         Err(error) => not_in_time(Err(error))?,
     }
     run.nothing_left(&name).await?;
     let guard = first.lock(&name).await?;
-    not_in_time(within("a wait of no time", second.mutex(&name).wait(Duration::ZERO).lock()).await?)?;
+    not_in_time(within("a wait of no time", second.mutex(&name).timeout(Duration::ZERO).lock()).await?)?;
     guard.release().await?;
     run.nothing_left(&name).await
 }

@@ -84,7 +84,7 @@ impl Client {
         self.attempts += 1;
         let whose = Attempt { lock, process: self.reports.process, client: self.number, attempt: self.attempts };
         let mutex = self.locks.mutex(lock.name()).payload(whose.to_string().into_bytes());
-        let mutex = if lock == Lock::Busy { mutex.wait(self.wait) } else { mutex };
+        let mutex = if lock == Lock::Busy { mutex.timeout(self.wait) } else { mutex };
         self.reports.event(whose, What::Asked);
         let answer = tokio::select! {
             biased;

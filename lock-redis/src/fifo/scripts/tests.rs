@@ -5,11 +5,10 @@ mod made_up;
 
 use std::sync::{Arc, Mutex};
 
-use lock_core::{Clock, LockName};
+use lock_core::{Clock, Context, LockName};
 use lock_lab::servers;
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
-use tokio::runtime::Handle;
 
 use super::*;
 use crate::{
@@ -283,7 +282,7 @@ impl Bench {
 fn node(port: u16) -> Node {
     let limit = Duration::from_secs(20);
     let config = NodeConfig { response_timeout: limit, connect_timeout: limit, ..NodeConfig::new("127.0.0.1", port) };
-    Node::new(config, Clock::boot(), Handle::current())
+    Node::new(config, Context::current())
 }
 
 #[tokio::test]
@@ -340,7 +339,7 @@ async fn a_grant_that_was_handed_over_has_the_number_that_the_arithmetic_says() 
     .enumerate()
     {
         let keys = Keys::new("lock", &LockName::new(format!("name {at}")).unwrap());
-        let (holder, waiter) = (Attempt::in_line(keys.clone()), Attempt::in_line(keys.clone()));
+        let (holder, waiter) = (Attempt::new(keys.clone()).in_line(), Attempt::new(keys.clone()).in_line());
         node.call(enter(&holder, &Ask::new(TTL, 0, b""), true, CHANNEL)).await.unwrap();
         node.call(enter(&waiter, &Ask::new(TTL, proposal, b""), true, CHANNEL)).await.unwrap();
         redis::cmd("DEL").arg(keys.token()).exec_async(&mut control).await.unwrap();

@@ -51,6 +51,7 @@ impl Follower {
                 return Ok(state);
             }
             tokio::select! {
+                biased;
                 () = self.announcements.next() => {}
                 _ = self.memory.reaches(false) => {}
             }
@@ -101,6 +102,7 @@ impl Announcements {
             }
         };
         tokio::select! {
+            biased;
             _ = announced => {}
             () = ends => {}
         }

@@ -15,7 +15,7 @@ use lock_zk::{Strategy, ZooKeeper};
 type Changes = BoxStream<'static, Result<Snapshot, Error>>;
 
 fn changes(zk: &std::sync::Arc<ZooKeeper>, name: &str) -> Changes {
-    zk.clone().changes(LockName::new(name).unwrap())
+    zk.clone().watch(LockName::new(name).unwrap())
 }
 
 /// The next snapshot that is so.
@@ -184,7 +184,7 @@ async fn the_stream_ends_with_the_connection() {
     let mut closed = changes(&zk, "end");
     until(&mut closed, "nobody", is_free).await;
     let ending = tokio::spawn(async move { closed.next().await.is_none() });
-    zk.close(LIMIT).await.unwrap();
+    zk.close(LIMIT).await;
     assert!(within("the end", ending).await.unwrap());
     assert!(within("the end", changes(&zk, "end").next()).await.is_none());
 

@@ -6,20 +6,20 @@ use crate::{Error, Guard, LockName, Locks, Mode, Request, Wait};
 
 /// A name and the options of an acquisition.
 #[derive(Debug, Clone)]
-pub(crate) struct Asking {
+pub(crate) struct AcquireOptions {
     pub(crate) locks: Locks,
     pub(crate) name: Arc<Result<LockName, Error>>,
     pub(crate) ttl: Option<Duration>,
-    pub(crate) wait: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) payload: Arc<[u8]>,
     pub(crate) delay: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
 }
 
-impl Asking {
+impl AcquireOptions {
     pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
         let payload = locks.payload();
-        Self { locks, name: Arc::new(name), ttl: None, wait: None, payload, delay: None, max_hold: None }
+        Self { locks, name: Arc::new(name), ttl: None, timeout: None, payload, delay: None, max_hold: None }
     }
 
     pub(crate) fn name(&self) -> Result<LockName, Error> {
@@ -34,7 +34,7 @@ impl Asking {
     /// Waits for it, for as long as the wait limit allows.
     pub(crate) async fn acquire(&self, mode: Mode) -> Result<Guard, Error> {
         let request = self.request(mode, Wait::UntilStopped)?;
-        self.locks.acquire(request, self.wait, self.max_hold).await
+        self.locks.acquire(request, self.timeout, self.max_hold).await
     }
 
     /// Takes it if that is possible at once.
@@ -57,34 +57,34 @@ impl Asking {
     }
 }
 
-/// The options of an acquisition, as methods of a type whose field `asking` is an [`Asking`].
+/// The options of an acquisition, as methods of a type whose field `options` is an [`AcquireOptions`].
 macro_rules! options {
     () => {
         /// Waits for at most `limit`; then it is [`Error::NotAcquired`](crate::Error::NotAcquired). Kept to within one
         /// round trip.
-        pub const fn wait(mut self, limit: std::time::Duration) -> Self {
-            self.asking.wait = Some(limit);
+        pub const fn timeout(mut self, limit: std::time::Duration) -> Self {
+            self.options.timeout = Some(limit);
             self
         }
 
         /// Asks for another ttl than the connection's: how long the server keeps the lock after its holder died.
         /// [`Error::Unsupported`](crate::Error::Unsupported) without [`Feature::Ttl`](crate::Feature::Ttl).
         pub const fn ttl(mut self, ttl: std::time::Duration) -> Self {
-            self.asking.ttl = Some(ttl);
+            self.options.ttl = Some(ttl);
             self
         }
 
         /// Shows `payload` to those who look at the lock, instead of the connection's own.
         pub fn payload(mut self, payload: impl Into<std::sync::Arc<[u8]>>) -> Self {
-            self.asking.payload = payload.into();
+            self.options.payload = payload.into();
             self
         }
 
         /// Holds it for at most `limit`, counted from the grant on the holder's own clock. Then the guard ends with
-        /// [`Loss::HeldTooLong`](crate::Loss::HeldTooLong), whether anything of this program runs or not, and is released
+        /// [`Loss::MaxHoldExceeded`](crate::Loss::MaxHoldExceeded), whether anything of this program runs or not, and is released
         /// in the background.
         pub const fn max_hold(mut self, limit: std::time::Duration) -> Self {
-            self.asking.max_hold = Some(limit);
+            self.options.max_hold = Some(limit);
             self
         }
 
@@ -92,7 +92,7 @@ macro_rules! options {
         /// had under way meanwhile comes to an end (M. Burrows, *The Chubby lock service*, 2006, "lock-delay").
         /// [`Error::Unsupported`](crate::Error::Unsupported) without [`Feature::LockDelay`](crate::Feature::LockDelay).
         pub const fn lock_delay(mut self, delay: std::time::Duration) -> Self {
-            self.asking.delay = Some(delay);
+            self.options.delay = Some(delay);
             self
         }
     };

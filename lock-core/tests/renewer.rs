@@ -1,4 +1,4 @@
-//! The renewal keeper: one task, batches, and no renewal of what is not kept.
+//! The renewer: one task, batches, and no renewal of what is not kept.
 
 use std::{
     sync::{Arc, Mutex},
@@ -6,8 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{Clock, Keeper, Loss, Renewer, Validity};
-use tokio::runtime::Handle;
+use lock_core::{Clock, Context, Loss, Renew, Renewer, Validity};
 
 const EVERY: Duration = Duration::from_secs(10);
 const TTL: Duration = Duration::from_secs(30);
@@ -32,7 +31,7 @@ impl Recorder {
 }
 
 #[async_trait]
-impl Renewer for Recorder {
+impl Renew for Recorder {
     type Lease = Lease;
 
     async fn renew(&self, batch: &[Arc<Lease>]) {
@@ -40,7 +39,7 @@ impl Renewer for Recorder {
         for lease in batch {
             let Some(observed) = lease.validity.observe() else { continue };
             if *self.silent.lock().unwrap() {
-                lease.validity.suspect(Loss::Unreachable);
+                lease.validity.set_expiry_cause(Loss::Unreachable);
             } else {
                 lease.validity.advance(observed, Clock::runtime().now().saturating_add(TTL));
             }
@@ -56,9 +55,9 @@ fn lease(id: u64) -> Arc<Lease> {
 #[tokio::test(start_paused = true)]
 async fn leases_taken_together_are_renewed_together_until_they_are_let_go() {
     let recorder = Arc::new(Recorder::default());
-    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));
     let leases: Vec<_> = (0..3).map(lease).collect();
-    let mut kept: Vec<_> = leases.iter().map(|l| keeper.keep(Arc::clone(l), l.validity.clone(), EVERY)).collect();
+    let mut kept: Vec<_> = leases.iter().map(|l| renewer.keep(Arc::clone(l), l.validity.clone(), EVERY)).collect();
 
     Clock::runtime().sleep(EVERY + Duration::from_secs(1)).await;
     assert_eq!(recorder.batches(), [[0, 1, 2]]);
@@ -76,9 +75,9 @@ async fn leases_taken_together_are_renewed_together_until_they_are_let_go() {
 async fn a_renewal_without_an_answer_is_repeated_until_the_lease_has_ended() {
     let recorder = Arc::new(Recorder::default());
     *recorder.silent.lock().unwrap() = true;
-    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));
     let lease = lease(7);
-    let _kept = keeper.keep(Arc::clone(&lease), lease.validity.clone(), EVERY);
+    let _kept = renewer.keep(Arc::clone(&lease), lease.validity.clone(), EVERY);
 
     assert_eq!(lease.validity.lost().await, Loss::Unreachable);
     Clock::runtime().sleep(EVERY).await;
@@ -91,9 +90,9 @@ async fn a_renewal_without_an_answer_is_repeated_until_the_lease_has_ended() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_leases_go_out_in_chunks() {
     let recorder = Arc::new(Recorder::default());
-    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));
     let leases: Vec<_> = (0..10_000).map(lease).collect();
-    let kept: Vec<_> = leases.iter().map(|l| keeper.keep(Arc::clone(l), l.validity.clone(), EVERY)).collect();
+    let kept: Vec<_> = leases.iter().map(|l| renewer.keep(Arc::clone(l), l.validity.clone(), EVERY)).collect();
 
     Clock::runtime().sleep(EVERY + Duration::from_secs(1)).await;
     let batches = recorder.batches();
@@ -104,9 +103,9 @@ async fn ten_thousand_leases_go_out_in_chunks() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_wanted_earlier_goes_out_earlier_and_the_next_one_as_ever() {
     let recorder = Arc::new(Recorder::default());
-    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));
     let lease = lease(7);
-    let kept = keeper.keep(Arc::clone(&lease), lease.validity.clone(), EVERY);
+    let kept = renewer.keep(Arc::clone(&lease), lease.validity.clone(), EVERY);
     kept.renew_by(Clock::runtime().now().saturating_add(Duration::from_secs(1)));
     kept.renew_by(Clock::runtime().now().saturating_add(Duration::from_secs(5)));
     Clock::runtime().sleep(Duration::from_secs(2)).await;
@@ -121,9 +120,9 @@ async fn a_renewal_that_is_wanted_earlier_goes_out_earlier_and_the_next_one_as_e
 async fn a_lease_of_which_little_is_left_is_tried_again_before_it_ends_however_seldom_it_is_renewed() {
     let recorder = Arc::new(Recorder::default());
     *recorder.silent.lock().unwrap() = true;
-    let keeper = Keeper::new(Clock::runtime(), &Handle::current(), Arc::clone(&recorder));
+    let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));
     let lease = lease(7);
-    let kept = keeper.keep(Arc::clone(&lease), lease.validity.clone(), 1_000 * EVERY);
+    let kept = renewer.keep(Arc::clone(&lease), lease.validity.clone(), 1_000 * EVERY);
     kept.renew_by(Clock::runtime().now());
     Clock::runtime().sleep(Duration::from_secs(1)).await;
     *recorder.silent.lock().unwrap() = false;

@@ -1,4 +1,4 @@
-//! The renewal keeper: one task that renews all leases of a connection, in batches.
+//! The renewal renewer: one task that renews all leases of a connection, in batches.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -8,32 +8,32 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::sync::Notify;
 
-use crate::{BootInstant, Clock, Validity};
+use crate::{BootInstant, Clock, Context, Validity};
 
 /// How many leases go into one batch, so that a hand-off is not stuck behind thousands of renewals.
 const BATCH: usize = 256;
 
-/// Renews a batch of leases on the server: what a backend gives its [`Keeper`].
+/// Renews a batch of leases on the server: what a backend gives its [`Renewer`].
 #[async_trait]
-pub trait Renewer: Send + Sync + 'static {
+pub trait Renew: Send + Sync + 'static {
     /// What is renewed.
     type Lease: Send + Sync + 'static;
 
     /// Sends all renewals of `batch` together and ends within the backend's time limit for one request. For each lease:
     /// read [`Validity::observe`] before sending, [`Validity::advance`] on an acknowledgement,
-    /// [`Validity::end`] when the server denies it, [`Validity::suspect`] when no answer came.
+    /// [`Validity::end`] when the server denies it, [`Validity::set_expiry_cause`] when no answer came.
     async fn renew(&self, batch: &[Arc<Self::Lease>]);
 }
 
-/// Renews leases for as long as they are kept. Its one task ends with the keeper.
-pub struct Keeper<L> {
+/// Renews leases for as long as they are kept. Its one task ends with the renewer.
+pub struct Renewer<L> {
     shared: Arc<Shared<L>>,
 }
 
 /// Keeps one lease renewed; dropping it stops that.
-pub struct Kept<L> {
+pub struct RenewalHandle<L> {
     shared: Weak<Shared<L>>,
     id: u64,
 }
@@ -61,18 +61,18 @@ struct Entry<L> {
     wanted: Option<BootInstant>,
 }
 
-impl<L: Send + Sync + 'static> Keeper<L> {
-    /// A keeper that renews through `renewer`, on `runtime`.
-    pub fn new<R: Renewer<Lease = L>>(clock: Clock, runtime: &Handle, renewer: Arc<R>) -> Self {
+impl<L: Send + Sync + 'static> Renewer<L> {
+    /// A renewer that renews through `renewer`, on `runtime`.
+    pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
         let book = Book { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
-        let shared = Arc::new(Shared { clock, book: Mutex::new(book), changed: Notify::new() });
-        runtime.spawn(run(Arc::clone(&shared), renewer));
+        let shared = Arc::new(Shared { clock: context.clock(), book: Mutex::new(book), changed: Notify::new() });
+        drop(context.spawn(run(Arc::clone(&shared), how)));
         Self { shared }
     }
 
     /// Renews `lease` after each `every`, until the returned value is dropped or the lease is lost. A renewal that
     /// brought nothing is repeated after a sixth of that, or a third of what is left of the lease.
-    pub fn keep(&self, lease: Arc<L>, validity: Validity, every: Duration) -> Kept<L> {
+    pub fn keep(&self, lease: Arc<L>, validity: Validity, every: Duration) -> RenewalHandle<L> {
         let due = self.shared.clock.now().saturating_add(every);
         let id = self.shared.book(|book| {
             let id = book.next_id;
@@ -82,18 +82,18 @@ impl<L: Send + Sync + 'static> Keeper<L> {
             id
         });
         self.shared.changed.notify_one();
-        Kept { shared: Arc::downgrade(&self.shared), id }
+        RenewalHandle { shared: Arc::downgrade(&self.shared), id }
     }
 }
 
-impl<L> Drop for Keeper<L> {
+impl<L> Drop for Renewer<L> {
     fn drop(&mut self) {
         self.shared.book(|book| book.closed = true);
         self.shared.changed.notify_one();
     }
 }
 
-impl<L> Kept<L> {
+impl<L> RenewalHandle<L> {
     /// Has the next renewal sent at `at`, unless one is due before. While a renewal is under way, that means one more
     /// after it.
     pub fn renew_by(&self, at: BootInstant) {
@@ -103,7 +103,7 @@ impl<L> Kept<L> {
     }
 }
 
-impl<L> Drop for Kept<L> {
+impl<L> Drop for RenewalHandle<L> {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.book(|book| {
@@ -149,7 +149,7 @@ impl<L> Book<L> {
     }
 }
 
-async fn run<R: Renewer>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
+async fn run<R: Renew>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
     let clock = shared.clock;
     loop {
         let (closed, next) = shared.book(|book| (book.closed, book.due.first().map(|(due, _)| *due)));
@@ -165,6 +165,7 @@ async fn run<R: Renewer>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
                 }
             }
             Some(next) => tokio::select! {
+                biased;
                 () = clock.sleep_until(next) => {}
                 () = shared.changed.notified() => {}
             },
@@ -182,7 +183,7 @@ fn pause(every: Duration, left: Duration) -> Duration {
     (every / 6).min(left / 3).max(SHORTEST_PAUSE)
 }
 
-async fn renew<R: Renewer>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
+async fn renew<R: Renew>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
     let started = shared.clock.now();
     let mut batch = Vec::with_capacity(ids.len());
     let mut renewals = Vec::with_capacity(ids.len());
@@ -215,15 +216,15 @@ async fn renew<R: Renewer>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) 
     });
 }
 
-impl<L> fmt::Debug for Keeper<L> {
+impl<L> fmt::Debug for Renewer<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.shared.book(|book| book.entries.len());
-        f.debug_struct("Keeper").field("kept", &kept).finish_non_exhaustive()
+        f.debug_struct("Renewer").field("kept", &kept).finish_non_exhaustive()
     }
 }
 
-impl<L> fmt::Debug for Kept<L> {
+impl<L> fmt::Debug for RenewalHandle<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("RenewalHandle").field("id", &self.id).finish_non_exhaustive()
     }
 }

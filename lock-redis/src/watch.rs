@@ -143,6 +143,7 @@ impl Follower {
             confirmed.confirmed().await;
         };
         tokio::select! {
+            biased;
             () = heard => {}
             () = would_hear_now => {}
             () = clock.sleep_until(look_again) => {}

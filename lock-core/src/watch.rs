@@ -9,8 +9,8 @@ use crate::{Backend, Clock, Error, LockName, Snapshot};
 /// The changes of a lock, found by looking at it after each `pause`: for what a server cannot announce. What comes and
 /// goes between two looks is not seen. A look that fails is an item, too, and the next one follows all the same.
 ///
-/// This is what [`Backend::changes`] does unless a backend has something better.
-pub fn looked_at<B: Backend + ?Sized>(
+/// This is what [`Backend::watch`] does unless a backend has something better.
+pub fn by_looking<B: Backend + ?Sized>(
     backend: Arc<B>,
     name: LockName,
     clock: Clock,

@@ -1,26 +1,23 @@
-//! The janitor: removes from the server what cancelled or failed attempts left there.
+//! The cleanup: removes from the server what cancelled or failed attempts left there.
 
 use std::{future::Future, time::Duration};
 
-use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Backoff, BootInstant, Clock, Error};
+use crate::{Backoff, BootInstant, Clock, Error, context::Tasks};
 
 /// Keeps trying until what was left is gone, or has certainly ended by itself. One per connection; clones share it.
 #[derive(Debug, Clone)]
-pub struct Janitor {
+pub struct Cleanup {
     clock: Clock,
-    runtime: Handle,
-    tasks: TaskTracker,
+    tasks: Tasks,
+    tracker: TaskTracker,
     given_up: CancellationToken,
 }
 
-impl Janitor {
-    /// A janitor whose work runs on `runtime`.
-    #[must_use]
-    pub fn new(clock: Clock, runtime: Handle) -> Self {
-        Self { clock, runtime, tasks: TaskTracker::new(), given_up: CancellationToken::new() }
+impl Cleanup {
+    pub(crate) fn new(clock: Clock, tasks: Tasks) -> Self {
+        Self { clock, tasks, tracker: TaskTracker::new(), given_up: CancellationToken::new() }
     }
 
     /// Calls `attempt` until it succeeds or `until` has passed (when what was left has ended by its ttl), with growing
@@ -53,7 +50,7 @@ impl Janitor {
         let work = async move {
             given_up.run_until_cancelled(work).await;
         };
-        self.tasks.spawn_on(work, &self.runtime);
+        drop(self.tasks.spawn(self.tracker.track_future(work)));
     }
 
     /// Waits until everything is clean, for at most `limit`, and gives up what is not, for the connection ends. Returns
@@ -62,12 +59,12 @@ impl Janitor {
     /// # Cancel safety
     /// When the future is dropped, the work goes on.
     pub async fn close(&self, limit: Duration) -> bool {
-        self.tasks.close();
-        let clean = self.clock.timeout(limit, self.tasks.wait()).await.is_some();
+        self.tracker.close();
+        let clean = self.clock.timeout(limit, self.tracker.wait()).await.is_some();
         if !clean {
             self.given_up.cancel();
         }
-        self.tasks.reopen();
+        self.tracker.reopen();
         clean
     }
 }
@@ -83,25 +80,26 @@ mod tests {
     };
 
     use super::*;
+    use crate::Context;
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_clean_in_time_is_given_up() {
         let clock = Clock::runtime();
-        let janitor = Janitor::new(clock, Handle::current());
+        let cleanup = Context::current().with_clock(clock).cleanup().clone();
         let (tried, until) = (Arc::new(AtomicU32::new(0)), clock.now().saturating_add(Duration::from_secs(3600)));
         let attempts = Arc::clone(&tried);
-        janitor.clean("a test", until, move || {
+        cleanup.clean("a test", until, move || {
             attempts.fetch_add(1, Ordering::Relaxed);
             async { Err(Error::Closed) }
         });
-        janitor.spawn(pending());
+        cleanup.spawn(pending());
         let limit = Duration::from_secs(1);
-        assert!(clock.timeout(limit / 2, janitor.close(limit)).await.is_none(), "it waits");
-        assert!(!janitor.close(limit).await);
+        assert!(clock.timeout(limit / 2, cleanup.close(limit)).await.is_none(), "it waits");
+        assert!(!cleanup.close(limit).await);
         let before = tried.load(Ordering::Relaxed);
         assert!(before > 1, "it was tried again although the first one that closed was not patient");
         clock.sleep(Duration::from_secs(60)).await;
         assert_eq!(tried.load(Ordering::Relaxed), before);
-        assert!(janitor.close(limit).await, "nothing is left");
+        assert!(cleanup.close(limit).await, "nothing is left");
     }
 }

@@ -7,30 +7,31 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::Context as World;
 
 /// A future that is never dropped half-way. When its caller goes away it is told to stop and moved to the runtime, where
 /// it ends in order; [`TaskTracker`] lets a closing program wait for that. On the normal path there is no task and no
 /// channel: polling it polls the future itself.
-pub(crate) struct Orderly<T: Send + 'static> {
+pub(crate) struct RunToCompletion<T: Send + 'static> {
     running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     stop: CancellationToken,
-    tasks: TaskTracker,
-    runtime: Handle,
+    tracker: TaskTracker,
+    world: World,
 }
 
-impl<T: Send + 'static> Orderly<T> {
+impl<T: Send + 'static> RunToCompletion<T> {
     /// Wraps `future`, which ends soon after `stop` is cancelled.
-    pub(crate) fn new<F>(stop: CancellationToken, tasks: TaskTracker, runtime: Handle, future: F) -> Self
+    pub(crate) fn new<F>(stop: CancellationToken, tracker: TaskTracker, world: World, future: F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
-        Self { running: Some(Box::pin(future)), stop, tasks, runtime }
+        Self { running: Some(Box::pin(future)), stop, tracker, world }
     }
 }
 
-impl<T: Send + 'static> Future for Orderly<T> {
+impl<T: Send + 'static> Future for RunToCompletion<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -44,17 +45,18 @@ impl<T: Send + 'static> Future for Orderly<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Orderly<T> {
+impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
         let Some(rest) = self.running.take() else { return };
         self.stop.cancel();
         // What it still returns is dropped there; a guard releases itself.
-        self.tasks.spawn_on(async move { drop(rest.await) }, &self.runtime);
+        let rest = self.tracker.track_future(async move { drop(rest.await) });
+        drop(self.world.spawn(rest));
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for Orderly<T> {
+impl<T: Send + 'static> fmt::Debug for RunToCompletion<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Orderly").field("running", &self.running.is_some()).finish_non_exhaustive()
+        f.debug_struct("RunToCompletion").field("running", &self.running.is_some()).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,219 @@
+//! What a connection takes from the world around it: time, tasks, unique ids; and the cleanup that belongs to it.
+
+use std::{
+    fmt::Debug,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Poll, ready},
+};
+
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use tokio::{runtime::Handle, sync::oneshot};
+use uuid::{Builder, Uuid};
+
+use crate::{Cleanup, Clock};
+
+/// What `lock-core` gives a connection. One per connection; clones belong to the same connection.
+///
+/// A backend reads no other clock, starts no task in another way, and makes no unique id by itself. So the same backend runs
+/// on a machine and in a simulator, where one seed decides everything.
+#[derive(Debug, Clone)]
+pub struct Context {
+    clock: Clock,
+    tasks: Tasks,
+    ids: Arc<Ids>,
+    cleanup: Cleanup,
+}
+
+/// Runs the tasks of a [`Context`] that is not of this machine's runtime.
+pub trait Executor: Debug + Send + Sync {
+    /// Runs `task` to its end, without anybody who waits for it.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+}
+
+/// Where tasks run.
+#[derive(Debug, Clone)]
+pub(crate) enum Tasks {
+    Runtime(Handle),
+    Custom(Arc<dyn Executor>),
+}
+
+/// Where unique ids come from.
+#[derive(Debug)]
+enum Ids {
+    /// The operating system's random numbers.
+    System,
+    Seeded(Mutex<fastrand::Rng>),
+}
+
+impl Context {
+    /// The machine's boot-time clock, the present tokio runtime, and the operating system's random numbers.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn current() -> Self {
+        Self::on(Handle::current())
+    }
+
+    /// As [`Context::current`], with tasks on `runtime`.
+    #[must_use]
+    pub fn on(runtime: Handle) -> Self {
+        Self::new(Clock::boot(), Tasks::Runtime(runtime), Ids::System)
+    }
+
+    /// A world of one's own, as in a simulator: another clock, another executor, and ids that follow from `seed`.
+    #[must_use]
+    pub fn custom(clock: Clock, executor: Arc<dyn Executor>, seed: u64) -> Self {
+        Self::new(clock, Tasks::Custom(executor), Ids::Seeded(Mutex::new(fastrand::Rng::with_seed(seed))))
+    }
+
+    fn new(clock: Clock, tasks: Tasks, ids: Ids) -> Self {
+        Self { clock, cleanup: Cleanup::new(clock, tasks.clone()), tasks, ids: Arc::new(ids) }
+    }
+
+    /// The same with another clock, and a cleanup of its own.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, cleanup: Cleanup::new(clock, self.tasks.clone()), ..self }
+    }
+
+    /// The same with a cleanup that runs on `runtime`, if the context is of this machine: for a backend with a thread of
+    /// its own.
+    #[must_use]
+    pub fn with_cleanup_on(self, runtime: Handle) -> Self {
+        match self.tasks {
+            Tasks::Custom(_) => self,
+            Tasks::Runtime(_) => Self { cleanup: Cleanup::new(self.clock, Tasks::Runtime(runtime)), ..self },
+        }
+    }
+
+    /// The same connection for tasks on `runtime`, if the context is of this machine: for a backend's thread of its own.
+    #[must_use]
+    pub fn moved_to(self, runtime: Handle) -> Self {
+        match self.tasks {
+            Tasks::Custom(_) => self,
+            Tasks::Runtime(_) => Self { tasks: Tasks::Runtime(runtime), ..self },
+        }
+    }
+
+    /// Whether tasks run on an executor of one's own instead of a tokio runtime.
+    #[must_use]
+    pub const fn is_custom(&self) -> bool {
+        matches!(self.tasks, Tasks::Custom(_))
+    }
+
+    /// The clock that validity and every limit in time is counted on.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Removes in the background what attempts left on the servers.
+    #[must_use]
+    pub const fn cleanup(&self) -> &Cleanup {
+        &self.cleanup
+    }
+
+    /// Runs `future` in the background. It goes on when the returned [`Task`] is dropped.
+    pub fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tasks.spawn(future)
+    }
+
+    /// 32 hexadecimal digits that no other connection of any program has.
+    #[must_use]
+    pub fn unique_id(&self) -> String {
+        let id = match self.ids.as_ref() {
+            Ids::System => Uuid::new_v4(),
+            Ids::Seeded(random) => {
+                let number = random.lock().unwrap_or_else(PoisonError::into_inner).u128(..);
+                Builder::from_random_bytes(number.to_be_bytes()).into_uuid()
+            }
+        };
+        id.simple().to_string()
+    }
+}
+
+impl Tasks {
+    pub(crate) fn spawn<F>(&self, future: F) -> Task<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (abort, registration) = AbortHandle::new_pair();
+        let (done, result) = oneshot::channel();
+        let task = async move {
+            if let Ok(output) = Abortable::new(future, registration).await {
+                let _ = done.send(output);
+            }
+        };
+        match self {
+            Self::Runtime(handle) => drop(handle.spawn(task)),
+            Self::Custom(executor) => executor.spawn(Box::pin(task)),
+        }
+        Task { abort, result }
+    }
+}
+
+/// A background task. As a future it gives what the task returned, or `None` when it was aborted, panicked, or its runtime
+/// ended.
+#[derive(Debug)]
+pub struct Task<T> {
+    abort: AbortHandle,
+    result: oneshot::Receiver<T>,
+}
+
+impl<T> Task<T> {
+    /// Has the task dropped as soon as it is not running.
+    pub fn abort(&self) {
+        self.abort.abort();
+    }
+
+    /// The means to abort it, for whoever does not wait for it.
+    #[must_use]
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+}
+
+impl<T> Future for Task<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Option<T>> {
+        Poll::Ready(ready!(Pin::new(&mut self.result).poll(context)).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_gives_its_result_and_one_that_is_aborted_gives_none() {
+        let context = Context::current();
+        assert_eq!(context.spawn(async { 7 }).await, Some(7));
+        let task = context.spawn(std::future::pending::<()>());
+        task.abort();
+        assert_eq!(task.await, None);
+    }
+
+    #[tokio::test]
+    async fn ids_follow_from_the_seed_and_differ_without_one() {
+        #[derive(Debug)]
+        struct Nowhere;
+        impl Executor for Nowhere {
+            fn spawn(&self, _: BoxFuture<'static, ()>) {}
+        }
+        let seeded = || Context::custom(Clock::boot(), Arc::new(Nowhere), 7);
+        let (one, other) = (seeded(), seeded());
+        let first = one.unique_id();
+        assert_eq!((first.len(), &first), (32, &other.unique_id()));
+        assert_ne!(first, one.unique_id());
+        assert_ne!(Context::current().unique_id(), Context::current().unique_id());
+    }
+}

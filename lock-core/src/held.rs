@@ -1,0 +1,111 @@
+//! The leases that a connection holds: who ends one ends its validity first, and only once.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use crate::{Lease, Loss, Validity};
+
+/// Every lease of one connection, from its grant until somebody ends it.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLeases(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// In the order of the grants. A lease that is being downgraded is `None`.
+    leases: BTreeMap<u64, Option<Box<dyn Lease>>>,
+    next: u64,
+    closed: bool,
+}
+
+/// One of them, for its guard. Whoever ends it first has the lease; the others find it gone.
+#[derive(Clone)]
+pub(crate) struct HeldLease {
+    table: Weak<Mutex<Table>>,
+    id: u64,
+    validity: Validity,
+}
+
+/// A lease that has been ended here and is still to be given back on the servers.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) lease: Box<dyn Lease>,
+    /// Why it was lost before it was ended.
+    pub(crate) lost: Option<Loss>,
+}
+
+impl Ended {
+    /// Ends the validity of `lease` because of `loss`, unless it is lost already.
+    pub(crate) fn new(lease: Box<dyn Lease>, loss: Loss) -> Self {
+        let lost = lease.validity().loss();
+        // Before the request is sent: a successor may hold the lock before the answer is here.
+        lease.validity().end(loss);
+        Self { lease, lost }
+    }
+}
+
+impl HeldLeases {
+    /// Takes a granted lease in. A connection that is closed gives it back.
+    pub(crate) fn insert(&self, lease: Box<dyn Lease>) -> Result<HeldLease, Box<dyn Lease>> {
+        let mut table = open(&self.0);
+        if table.closed {
+            return Err(lease);
+        }
+        let (id, validity) = (table.next, lease.validity().clone());
+        table.next += 1;
+        table.leases.insert(id, Some(lease));
+        Ok(HeldLease { table: Arc::downgrade(&self.0), id, validity })
+    }
+
+    /// Ends all of them; none is taken in from here on.
+    pub(crate) fn close(&self) -> Vec<Ended> {
+        let mut table = open(&self.0);
+        table.closed = true;
+        let leases = std::mem::take(&mut table.leases);
+        drop(table);
+        leases.into_values().flatten().map(|lease| Ended::new(lease, Loss::Closed)).collect()
+    }
+}
+
+impl HeldLease {
+    /// Ends it, unless somebody else has.
+    pub(crate) fn end(&self, loss: Loss) -> Option<Ended> {
+        let table = self.table.upgrade()?;
+        let lease = open(&table).leases.remove(&self.id)??;
+        Some(Ended::new(lease, loss))
+    }
+
+    /// Takes the lease out to make another one of it; see [`HeldLease::put`].
+    pub(crate) fn take(&self) -> Option<Box<dyn Lease>> {
+        let table = self.table.upgrade()?;
+        open(&table).leases.get_mut(&self.id)?.take()
+    }
+
+    /// Puts in its place what was made of it. Gives it back when it was ended meanwhile.
+    pub(crate) fn put(&self, lease: Box<dyn Lease>) -> Result<(), Box<dyn Lease>> {
+        let Some(table) = self.table.upgrade() else { return Err(lease) };
+        match open(&table).leases.get_mut(&self.id) {
+            Some(place) => {
+                *place = Some(lease);
+                Ok(())
+            }
+            None => Err(lease),
+        }
+    }
+
+    pub(crate) const fn validity(&self) -> &Validity {
+        &self.validity
+    }
+}
+
+fn open(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for HeldLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLease").field("id", &self.id).field("validity", &self.validity).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+//! What `lock-core` promises a backend: each lease is released once, and its validity has ended by then.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Locks, Loss, ReleaseOutcome, Request,
+    Snapshot, Validity,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Grants everything, and records why each lease had been lost when it was asked to release it.
+#[derive(Debug)]
+struct Recorder {
+    context: Context,
+    released: Mutex<Vec<Option<Loss>>>,
+    answer: ReleaseOutcome,
+    /// Lets a downgrade go on.
+    downgrade: Notify,
+}
+
+#[derive(Debug)]
+struct Recorded {
+    recorder: Arc<Recorder>,
+    validity: Validity,
+}
+
+#[async_trait]
+impl Backend for Recorder {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("recorder").with(Feature::ReadWrite).with(Feature::Downgrade)
+    }
+
+    async fn acquire(self: Arc<Self>, _: Request, _: CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let clock = self.context.clock();
+        Ok(Box::new(Recorded { validity: Validity::new(clock, clock.now().saturating_add(LONG)), recorder: self }))
+    }
+
+    async fn inspect(&self, _: &LockName) -> Result<Snapshot, Error> {
+        Ok(Snapshot::default())
+    }
+
+    async fn close(&self, _: Duration) {}
+}
+
+#[async_trait]
+impl Lease for Recorded {
+    fn token(&self) -> u64 {
+        7
+    }
+
+    fn validity(&self) -> &Validity {
+        &self.validity
+    }
+
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
+        self.recorder.released.lock().unwrap_or_else(PoisonError::into_inner).push(self.validity.loss());
+        Ok(self.recorder.answer)
+    }
+
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        self.recorder.downgrade.notified().await;
+        Ok(self)
+    }
+}
+
+fn recorder(answer: ReleaseOutcome) -> (Arc<Recorder>, Locks) {
+    let context = Context::current().with_clock(Clock::runtime());
+    let recorder = Recorder { context, released: Mutex::default(), answer, downgrade: Notify::new() };
+    let recorder = Arc::new(recorder);
+    (Arc::clone(&recorder), Locks::new(recorder))
+}
+
+impl Recorder {
+    fn released(&self) -> Vec<Option<Loss>> {
+        self.released.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_ends_the_validity_before_anybody_is_asked() {
+    let (recorder, locks) = recorder(ReleaseOutcome::Released);
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    drop(locks.mutex("a").lock().await.unwrap());
+    let guard = locks.mutex("a").max_hold(Duration::from_secs(1)).lock().await.unwrap();
+    assert_eq!(guard.lost().await, Loss::MaxHoldExceeded);
+    Clock::runtime().sleep(Duration::from_secs(1)).await;
+    assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::MaxHoldExceeded, .. })));
+    let guard = locks.mutex("a").lock().await.unwrap();
+    locks.close(LONG).await.unwrap();
+    assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::Closed, .. })));
+    let reasons = [Loss::Released, Loss::Released, Loss::MaxHoldExceeded, Loss::Closed];
+    assert_eq!(recorder.released(), reasons.map(Some));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_the_server_does_not_have_any_more_was_lost() {
+    let (_, locks) = recorder(ReleaseOutcome::Gone);
+    let error = locks.mutex("a").lock().await.unwrap().release().await.unwrap_err();
+    assert!(matches!(error, Error::Lost { loss: Loss::Revoked, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_in_the_middle_of_a_downgrade_is_released_before_the_connection_ends() {
+    let (recorder, locks) = recorder(ReleaseOutcome::Released);
+    let writer = locks.rwlock("a").write().await.unwrap();
+    let downgrade = tokio::spawn(writer.downgrade());
+    let closing = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.close(LONG).await }
+    });
+    Clock::runtime().sleep(Duration::from_secs(1)).await;
+    assert!(recorder.released().is_empty() && !closing.is_finished());
+    recorder.downgrade.notify_one();
+    closing.await.unwrap().unwrap();
+    assert_eq!(recorder.released(), [Some(Loss::Closed)]);
+    assert!(matches!(downgrade.await.unwrap().unwrap_err().error, Error::Lost { loss: Loss::Closed, .. }));
+}
