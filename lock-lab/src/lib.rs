@@ -20,6 +20,7 @@ pub mod holder;
 pub mod latency;
 pub mod load;
 mod network;
+mod options;
 mod progress;
 pub mod proxy;
 pub mod readwrite;

@@ -11,6 +11,7 @@ mod uncontended;
 
 use std::{path::PathBuf, time::Duration};
 
+use clap::Args;
 use lock::Locks;
 use lock_core::Clock;
 
@@ -19,7 +20,7 @@ pub use self::{
     report::{Backend, Report, Settings},
 };
 use crate::{
-    LabError,
+    LabError, options,
     progress::Progress,
     report::{Machine, Outcome, date},
     topology::{Deployment, Topology},
@@ -33,16 +34,23 @@ const MEASUREMENTS: usize = 4;
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What is compared, and where the report goes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
-    /// The directory of the report; it is made if need be.
+    /// The directory of the report: report.json, report.md, index.html.
+    #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+
     /// Which backends, in this order.
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., default_values_t = Topology::ALL)]
     pub topologies: Vec<Topology>,
-    /// How much of the full run is done: 1.0 takes about three minutes, 0.1 a tenth of the operations.
+
+    /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
     pub scale: f64,
+
     /// The program `lock-lab`, of which the holder that is killed is a process.
+    #[arg(skip = options::this_program())]
     pub program: PathBuf,
 }
 
@@ -52,6 +60,11 @@ impl Options {
     pub fn new(out: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
         Self { out: out.into(), topologies: Topology::ALL.to_vec(), scale: 1.0, program: program.into() }
     }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (0.001..=100.0).contains(factor));
+    factor.ok_or_else(|| "a number from 0.001 to 100".to_owned())
 }
 
 /// Compares the backends and writes `report.json`, `report.md`, `index.html` and the pictures. Progress goes to standard

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use clap::Args;
 use lock_core::Clock;
 
 use super::{
@@ -20,20 +21,25 @@ use super::{
     report::{Report, Run, Settings, Verdict},
 };
 use crate::{
-    LabError,
+    LabError, options,
     progress::Progress,
     report::{Machine, Outcome, date},
 };
 
 /// What is run, and where the report goes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
-    /// The directory of the report; it is made if need be.
+    /// The directory of the report: report.json, report.md, index.html.
+    #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+
     /// Which faults on which arrangements, and how often.
+    #[command(flatten)]
     pub wanted: Wanted,
+
     /// The program `lock-lab`, of which the workers of a run are processes.
+    #[arg(skip = options::this_program())]
     pub program: PathBuf,
 }
 

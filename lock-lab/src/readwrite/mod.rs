@@ -6,37 +6,47 @@ mod load;
 
 use std::time::Duration;
 
+use clap::Args;
 use lock_core::Feature;
 
 pub use self::judge::{Hold, Refusal, Role, Verdict, judge};
 use crate::{
     LabError,
     latency::Recorder,
+    options,
     progress::Progress,
     report::{Outcome, Row, Table},
     topology::Topology,
 };
 
 /// How the load looks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
     /// How many readers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = options::clients(2))]
     pub readers: usize,
+
     /// How many writers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = options::clients(1))]
     pub writers: usize,
-    /// For how long they go on, on each backend.
+
+    /// For how long, on each backend.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     pub time: Duration,
+
     /// For how long each holds the lock, on average.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5ms")]
     pub hold: Duration,
+
     /// On which backends, with servers of their own.
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., default_values_t = Topology::ALL)]
     pub topologies: Vec<Topology>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let (time, hold) = (Duration::from_secs(30), Duration::from_millis(5));
-        Self { readers: 8, writers: 2, time, hold, topologies: Topology::ALL.to_vec() }
+        options::defaults()
     }
 }
 
