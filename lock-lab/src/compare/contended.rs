@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{figures::Contended, report::Settings};
+use super::report::{Contended, Settings};
 use crate::{LabError, history::Grant, latency::Recorder, load::Load, topology::Deployment};
 
 /// Has many clients hold one lock in turn.

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use lock::Locks;
 use lock_core::Clock;
 
-use super::{figures::HolderKilled, report::Settings};
+use super::report::{HolderKilled, Settings};
 use crate::{LabError, holder::Holder, report::in_millis, topology::Deployment};
 
 const NAME: &str = "compare/holder-killed";

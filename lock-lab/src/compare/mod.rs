@@ -1,12 +1,9 @@
 //! The comparison of the backends: the same load and the same faults on each, in one run on one machine.
 
 mod contended;
-mod figures;
 mod holder_killed;
-mod pictures;
 mod report;
 mod server_killed;
-mod tables;
 mod uncontended;
 
 use std::{path::PathBuf, time::Duration};
@@ -15,10 +12,7 @@ use clap::Args;
 use lock::Locks;
 use lock_core::Clock;
 
-pub use self::{
-    figures::{Contended, HolderKilled, OldHolder, ServerKilled, Uncontended},
-    report::{Backend, Report, Settings},
-};
+pub use self::report::{Backend, Contended, HolderKilled, OldHolder, Report, ServerKilled, Settings, Uncontended};
 use crate::{
     LabError, options,
     progress::Progress,
@@ -85,7 +79,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     progress.finish();
     report.seconds = clock.now().saturating_since(begin).as_secs_f64();
     report.write(&options.out)?;
-    println!("{}\n", tables::summary(&report).text());
+    println!("{}\n", report.summary());
     println!("{}: index.html, report.md, report.json", options.out.display());
     Ok(report)
 }

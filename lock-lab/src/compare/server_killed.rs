@@ -5,10 +5,7 @@ use std::time::Duration;
 use lock::Locks;
 use lock_core::{BootInstant, Clock, Guard};
 
-use super::{
-    figures::{OldHolder, ServerKilled},
-    report::Settings,
-};
+use super::report::{OldHolder, ServerKilled, Settings};
 use crate::{
     LabError,
     history::{Grant, History},

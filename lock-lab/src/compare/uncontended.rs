@@ -4,7 +4,7 @@ use lock::Locks;
 use lock_core::{Clock, Error, Mutex};
 use tokio::{runtime::Builder, sync::oneshot};
 
-use super::figures::Uncontended;
+use super::report::Uncontended;
 use crate::{LabError, latency::Recorder, topology::Deployment};
 
 /// Pairs before the measurement: connections are open, scripts are loaded, the server's code is warm.

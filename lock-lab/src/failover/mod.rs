@@ -9,6 +9,7 @@ pub mod fault;
 pub mod frozen;
 pub mod matrix;
 mod record;
+mod registers;
 pub mod report;
 mod run;
 pub mod scene;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{
     events::{Blow, Event, History, Struck, Update, Write, now},
-    sink::{Answer, Registers},
+    registers::Registers,
 };
 
 /// The history of a run that goes on, and news of it.
@@ -53,10 +53,7 @@ impl Record {
     }
 
     /// Applies a request to the registers and records what it wrote, as one step.
-    pub(crate) fn apply(
-        &self,
-        apply: impl FnOnce(&mut Registers) -> (Answer, Option<Write>, Option<Update>),
-    ) -> Answer {
+    pub(crate) fn apply<A>(&self, apply: impl FnOnce(&mut Registers) -> (A, Option<Write>, Option<Update>)) -> A {
         let mut state = self.state();
         let (answer, write, update) = apply(&mut state.registers);
         state.history.writes.extend(write);

@@ -2,6 +2,7 @@
 
 mod links;
 mod observer;
+mod server;
 mod servers;
 mod strike;
 mod truth;

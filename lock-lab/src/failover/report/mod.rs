@@ -109,7 +109,8 @@ impl Report {
     #[must_use]
     pub fn sum(&self) -> String {
         let count = |is: fn(&Verdict) -> bool| self.runs.iter().filter(|run| is(&run.verdict)).count();
-        let mut text = format!("{} runs: {} kept every promise", self.runs.len(), count(|one| *one == Verdict::Kept));
+        let runs = if self.runs.len() == 1 { "run" } else { "runs" };
+        let mut text = format!("{} {runs}: {} kept every promise", self.runs.len(), count(|one| *one == Verdict::Kept));
         for (number, what) in [
             (count(|one| matches!(one, Verdict::Shown(_))), "showed what is not promised"),
             (count(|one| matches!(one, Verdict::Recorded(_))), "kept what is not promised"),

@@ -1,13 +1,14 @@
 //! What a comparison found, and what its report says.
 
+mod figures;
+mod pictures;
+mod tables;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    figures::{Contended, HolderKilled, ServerKilled, Uncontended},
-    pictures, tables,
-};
+pub use self::figures::{Contended, HolderKilled, OldHolder, ServerKilled, Uncontended};
 use crate::{
     LabError,
     report::{Block, Document, Machine, Outcome, json},
@@ -84,6 +85,11 @@ impl Report {
     /// [`LabError::Io`] when a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
         self.document().write(dir, &json(self)?)
+    }
+
+    /// The figures that matter most, for a terminal.
+    pub(super) fn summary(&self) -> String {
+        tables::summary(self).text()
     }
 
     /// The report for people.

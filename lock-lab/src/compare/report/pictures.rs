@@ -2,7 +2,7 @@
 
 use maud::Markup;
 
-use super::report::{Backend, Report};
+use super::{Backend, Report};
 use crate::report::{Bars, Block, Curves};
 
 /// One picture for each table, in the same order.

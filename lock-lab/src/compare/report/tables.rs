@@ -1,9 +1,6 @@
 //! The tables of a comparison.
 
-use super::{
-    figures::OldHolder,
-    report::{Backend, Report},
-};
+use super::{Backend, OldHolder, Report};
 use crate::report::{NONE, Outcome, Row, Table, count, micros, millis, yes};
 
 /// All tables of `report`, the summary apart.
@@ -210,7 +207,7 @@ fn server_killed(report: &Report) -> Table {
              kill. *Two holders* is for how long both the old and the next holder were valid by their own clocks; *grants \
              that overlap* counts the same on the busy lock. The lease is {} ms.",
             report.settings.load_clients,
-            report.settings.lease_ms * super::HOLD_FOR_LEASES,
+            report.settings.lease_ms * crate::compare::HOLD_FOR_LEASES,
             report.settings.lease_ms
         ),
         columns: vec![
