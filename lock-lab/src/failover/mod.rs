@@ -3,7 +3,6 @@
 
 pub mod arrangement;
 pub mod check;
-pub mod crew;
 pub mod events;
 pub mod fault;
 pub mod frozen;
@@ -15,5 +14,6 @@ mod run;
 pub mod scene;
 pub mod sink;
 pub mod worker;
+pub mod workers;
 
 pub use self::run::{Options, run};

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    events::{Blow, Event, History, Struck, Update, Write, now},
+    events::{Event, FaultEvent, History, ProcessFault, Update, Write, now},
     registers::Registers,
 };
 
@@ -40,9 +40,9 @@ impl Record {
         self.changed();
     }
 
-    pub(crate) fn blow(&self, process: usize, blow: Blow) {
+    pub(crate) fn fault(&self, process: usize, fault: ProcessFault) {
         let mut state = self.state();
-        state.history.blows.push(Struck { at: now(), process, blow });
+        state.history.fault_events.push(FaultEvent { at: now(), process, fault });
         drop(state);
         self.changed();
     }

@@ -1,9 +1,9 @@
 //! The runner: one run after the other, since two at a time would measure each other.
 
-mod aftermath;
 mod expected;
 mod one;
 mod play;
+mod post_check;
 mod watch;
 
 use std::{

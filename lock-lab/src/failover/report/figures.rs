@@ -79,7 +79,7 @@ pub struct Figures {
     pub knew_ms: Option<f64>,
     /// Operations of which the outcome is not known.
     pub unknown: usize,
-    /// From a blow at the holder's process to the next grant of its lock.
+    /// From the fault of the holder's process to the next grant of its lock.
     pub take_over_ms: Option<f64>,
     /// What the servers still had of the locks when it had to be gone (O); `None` when they were not looked at.
     #[serde(default)]
@@ -177,8 +177,8 @@ impl Figures {
             knew_ms: findings.losing.longest_after_fault_ms(),
             unknown: findings.unknown,
             take_over_ms: findings.progress.take_overs.iter().filter_map(|over| over.next_grant_ms).next(),
-            left: findings.emptying.as_ref().map(|emptying| emptying.left.clone()),
-            empty_after_ms: findings.emptying.as_ref().and_then(|emptying| emptying.empty_after_ms),
+            left: findings.residue.as_ref().map(|residue| residue.left.clone()),
+            empty_after_ms: findings.residue.as_ref().and_then(|residue| residue.empty_after_ms),
             strangers: findings.refusals.as_ref().map(|refusals| Turned {
                 of: refusals.clients,
                 clients: refusals.refused,

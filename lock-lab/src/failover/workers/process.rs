@@ -18,9 +18,9 @@ use tokio::{
 use crate::{
     LabError,
     failover::{
-        crew::MemberOptions,
         record::Record,
         worker::{Order, Worker},
+        workers::WorkerOptions,
     },
     network,
     servers::clock::WallClock,
@@ -31,7 +31,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct WorkerProcess {
     process: usize,
     child: Child,
     orders: Option<ChildStdin>,
@@ -42,12 +42,12 @@ pub(super) struct Member {
     stopped: bool,
 }
 
-impl Member {
+impl WorkerProcess {
     /// Starts `program` as `lock-lab worker`, with `dir` as its working directory.
     pub(super) fn start(
         program: &Path,
         worker: &Worker,
-        options: &MemberOptions,
+        options: &WorkerOptions,
         dir: &Path,
     ) -> Result<(Self, ChildStdout), LabError> {
         let clock = (!options.clock_ahead.is_zero()).then(WallClock::new).transpose()?;
