@@ -7,7 +7,6 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use futures::future::join_all;
-use lock::Locks;
 use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
 use lock_redis::scripts::PROLOGUE;
 use redis::{Script, aio::MultiplexedConnection};
@@ -17,7 +16,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 const TTL_MS: u64 = 30_000;
 
 fn ours(group: &mut BenchmarkGroup<'_, WallTime>, runtime: &Runtime, row: &str, url: &str) {
-    let locks = runtime.block_on(Locks::connect(url)).expect("the server was just started");
+    let locks = runtime.block_on(lock::connect(url)).expect("the server was just started");
     let mutex = locks.mutex("bench");
     // The first acquisition makes the connection and loads the scripts.
     runtime.block_on(async { mutex.lock().await.unwrap().release().await.unwrap() });

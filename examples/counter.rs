@@ -6,7 +6,7 @@
 
 use std::{env, error::Error, fs, io, path::Path, process, time::Duration};
 
-use lock::{Clock, Locks};
+use lock::Clock;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn with_lock(file: &Path, times: u32) -> Result<(), Box<dyn Error>> {
-    let locks = Locks::from_env().await?;
+    let locks = lock::connect_from_env().await?;
     for _ in 0..times {
         let guard = locks.mutex("examples/counter").lock().await?;
         // Cut off if the lock is lost, so that nothing is written without it.

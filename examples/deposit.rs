@@ -19,7 +19,7 @@ use std::{
 };
 
 use lock::{
-    FencingToken, Locks, Operation,
+    FencingToken, Operation,
     fence::redis::{FenceError, FencedKey},
 };
 use redis::{AsyncCommands, aio::MultiplexedConnection};
@@ -88,7 +88,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         _ => return Err("usage: deposit STORE JOURNAL AMOUNT [apply|commit]".into()),
     };
     let store = redis::Client::open(store.as_str())?.get_multiplexed_async_connection().await?;
-    let locks = Locks::from_env().await?;
+    let locks = lock::connect_from_env().await?;
     let guard = locks.mutex("examples/deposit").lock().await?;
     let deposit = Deposit { store, journal: journal.into(), amount: amount.parse()?, balance: 0, pause };
     let code = match guard.transact(deposit).await {

@@ -8,22 +8,11 @@ use lock_core::{Error, Settings};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::{Host, Url};
 
-use crate::backends;
-
 const FORM: &str = "SCHEME://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/PATH][?KEY=VALUE&...]";
 
-/// Reads a URL whose scheme is in this build.
+/// Reads a URL of any scheme.
 pub(crate) fn parse(text: &str) -> Result<Settings, Error> {
     let text = text.trim();
-    let Some((scheme, _)) = text.split_once("://") else {
-        return Err(refused(text, "it has no `://`"));
-    };
-    backends::check(&scheme.to_ascii_lowercase())?;
-    parse_unchecked(text)
-}
-
-/// Reads a URL of any scheme.
-pub(crate) fn parse_unchecked(text: &str) -> Result<Settings, Error> {
     let refuse = |problem: &str| refused(text, problem);
     let (scheme, rest) = text.split_once("://").ok_or_else(|| refuse("it has no `://`"))?;
     let (authority, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -168,7 +157,7 @@ mod tests {
 
     #[test]
     fn several_hosts_share_user_path_and_query() {
-        let s = parse_unchecked("zk://me:a%40b@h1:2181,[::1]:2182,h3/app/locks%20x?session_timeout=10s&era=3").unwrap();
+        let s = parse("zk://me:a%40b@h1:2181,[::1]:2182,h3/app/locks%20x?session_timeout=10s&era=3").unwrap();
         assert_eq!(s.scheme, "zk");
         assert_eq!(s.hosts, [("h1".into(), Some(2181)), ("::1".into(), Some(2182)), ("h3".into(), None)]);
         assert_eq!((s.username.as_deref(), s.password.as_deref()), (Some("me"), Some("a@b")));
@@ -178,14 +167,14 @@ mod tests {
 
     #[test]
     fn a_url_may_have_no_host_and_no_path() {
-        let s = parse_unchecked("memory://").unwrap();
+        let s = parse("memory://").unwrap();
         assert!(s.hosts.is_empty() && s.path.is_empty() && s.values.is_empty());
-        assert!(parse_unchecked("redis://h/").unwrap().path.is_empty());
+        assert!(parse("redis://h/").unwrap().path.is_empty());
     }
 
     #[test]
     fn a_password_without_a_user_is_read() {
-        let s = parse_unchecked("redis://:p%2Fw@h").unwrap();
+        let s = parse("redis://:p%2Fw@h").unwrap();
         assert_eq!((s.username, s.password.as_deref()), (None, Some("p/w")));
     }
 
@@ -207,7 +196,7 @@ mod tests {
             "redis://h?passwd=1&passwd=secret",
             "redis://u:secret%FF@h",
         ] {
-            let error = parse_unchecked(text).map(|s| render(&s, false)).unwrap_err().to_string();
+            let error = parse(text).map(|s| render(&s, false)).unwrap_err().to_string();
             assert!(!error.contains("secret") && error.contains("allowed"), "{text}: {error}");
         }
     }
@@ -215,8 +204,8 @@ mod tests {
     #[test]
     fn a_rendered_url_reads_back() {
         let text = "redis://me:a%40b%2F@h1:1,[::1]:2/x%20y/z?a=b+c%26&era=3";
-        let settings = parse_unchecked(text).unwrap();
-        let again = parse_unchecked(&render(&settings, true)).unwrap();
+        let settings = parse(text).unwrap();
+        let again = parse(&render(&settings, true)).unwrap();
         assert_eq!(again.password, settings.password);
         assert_eq!(format!("{again:?}"), format!("{settings:?}"));
         assert!(!render(&settings, false).contains("a%40b"));

@@ -2,10 +2,10 @@
 
 use std::{env, ffi::OsString, fmt, path::Path, sync::Arc};
 
-use lock_core::{Error, LocksOptions, Settings};
+use lock_core::{Error, Locks, LocksOptions, Registry, Setting, SettingDoc, Settings};
 use toml::{Table, Value};
 
-use crate::{Locks, address, backends, identity};
+use crate::{address, identity, registry};
 
 /// The environment variable that holds a URL.
 pub const LOCK_URL: &str = "LOCK_URL";
@@ -17,7 +17,7 @@ pub const LOCK_CONFIG: &str = "LOCK_CONFIG";
 ///
 /// # URL
 /// `scheme://[user[:password]@]host[:port][,host[:port]...][/path][?key=value&...]`, with the schemes of
-/// [`BACKENDS`](crate::BACKENDS). Everything but the hosts is percent-decoded.
+/// [`registry`]. Everything but the hosts is percent-decoded.
 ///
 /// # TOML
 /// One table, `[lock]`, with either a `url` or the same spelled out; keys of the backend stand beside them:
@@ -106,6 +106,12 @@ impl Config {
         Self { settings, payload: None }
     }
 
+    /// The settings that every backend has.
+    #[must_use]
+    pub fn common_settings() -> Vec<SettingDoc> {
+        vec![ERA.doc()]
+    }
+
     /// Shows `payload` to those who look at a lock, instead of this program's name, process id and host.
     #[must_use]
     pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
@@ -157,7 +163,8 @@ impl Config {
     pub async fn initialize(self, options: crate::InitOptions) -> Result<std::time::Duration, Error> {
         let mut settings = self.settings;
         era(&mut settings)?;
-        backends::initialize(settings, options).await.map_err(address::mask)
+        let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
+        lock_redlock::init(&deployment, options).await
     }
 
     /// Puts the server `new` in the place of the member `old` of a Redlock deployment, each given as `HOST` or `HOST:PORT`.
@@ -176,25 +183,38 @@ impl Config {
         era(&mut settings)?;
         let old = address::host(&settings.scheme, old)?;
         let new = address::host(&settings.scheme, new)?;
-        backends::replace(settings, old, new).await.map_err(address::mask)
+        let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
+        let [old, new] = [&old, &new].map(|(host, port)| (host.as_str(), port.unwrap_or(lock_redlock::Config::PORT)));
+        lock_redlock::replace(&deployment, old, new).await
     }
 
     /// Connects.
     ///
     /// # Errors
-    /// [`Error::Config`] for a key or value that the backend does not know, [`Error::Unavailable`] when it cannot be
-    /// reached within its connect limit.
+    /// [`Error::Config`] for a scheme, a key or a value that is not known, [`Error::Unavailable`] when the service cannot
+    /// be reached within its connect limit.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped; what was connected is closed.
     pub async fn connect(self) -> Result<Locks, Error> {
+        self.connect_with(&registry()).await
+    }
+
+    /// Connects through the drivers of `registry`: for a program that adds one of its own.
+    ///
+    /// # Errors
+    /// Those of [`Config::connect`].
+    ///
+    /// # Cancel safety
+    /// As that of [`Config::connect`].
+    pub async fn connect_with(self, registry: &Registry) -> Result<Locks, Error> {
         let mut settings = self.settings;
         let era = era(&mut settings)?;
         let payload = self.payload.unwrap_or_else(|| identity::payload().into());
         // In a box: it is as large as that of the largest backend, and so would be every future around it.
-        let backend = Box::pin(backends::connect(settings)).await.map_err(address::mask)?;
+        let backend = Box::pin(registry.connect(settings)).await.map_err(address::mask)?;
         let options = LocksOptions::default().with_era(era).with_payload(payload);
-        Ok(lock_core::Locks::with_options(backend, options).into())
+        Ok(Locks::with_options(backend, options))
     }
 }
 
@@ -212,9 +232,18 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Takes the key that all backends share.
+/// The key that all backends share.
+const ERA: Setting<u32> = Setting::number(
+    "era",
+    0,
+    0,
+    u32::MAX,
+    "The era of the fencing tokens: raised by whoever moves to another backend or restores a backup, so that tokens go \
+     on rising.",
+);
+
 fn era(settings: &mut Settings) -> Result<u32, Error> {
-    settings.number("era", 0, 0..=u32::MAX)
+    ERA.read(settings)
 }
 
 fn from_table(mut table: Table) -> Result<Settings, Error> {
@@ -252,7 +281,6 @@ fn spelled_out(table: &mut Table) -> Result<Settings, Error> {
     let Some(scheme) = take_text(table, "backend")? else {
         return Err(Error::config("lock", "neither `url` nor `backend`", "a table with `url` or `backend`"));
     };
-    backends::check(&scheme)?;
     let mut settings = Settings::new(scheme);
     match table.remove("hosts") {
         None => {}

@@ -5,7 +5,7 @@
 //! # async fn main() -> Result<(), lock::Error> {
 //! use std::time::Duration;
 //!
-//! let locks = lock::Locks::connect("memory://").await?; // or zk://..., redis://..., redlock://...
+//! let locks = lock::connect("memory://").await?; // or zk://..., redis://..., redlock://...
 //!
 //! let guard = locks.mutex("orders/4711").lock().await?;
 //! println!("held with fencing token {}", guard.token());
@@ -33,7 +33,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), lock::Error> {
 //! // Programs ask what they need instead of naming a backend.
-//! let locks = lock::Locks::connect("memory://").await?;
+//! let locks = lock::connect("memory://").await?;
 //! if !locks.capabilities().supports(lock::Feature::Fifo) {
 //!     println!("{} grants in any order", locks.capabilities().backend);
 //! }
@@ -55,7 +55,7 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), lock::Error> {
-//! # let locks = lock::Locks::connect("memory://").await?;
+//! # let locks = lock::connect("memory://").await?;
 //! /// A store that a holder of yesterday cannot damage.
 //! struct Store {
 //!     highest: lock::FencingToken,
@@ -87,10 +87,10 @@
 //! * **A lock is no queue of work**: which waiter is next is told only where
 //!   [`Feature::Fifo`](crate::Feature) is promised.
 //! * **Two names are two locks**: nothing here finds a deadlock between programs that take them in different orders. Take
-//!   them together, with [`Locks::multi`](lock_core::Locks::multi).
+//!   them together, with [`Locks::multi`].
 //! * **An error is not a release**: after [`Error::Unavailable`] from [`Guard::release`] the lock may stand on the server
 //!   until its ttl ends. The program does not hold it any more.
-//! * **Returning from `main` is not closing**: call [`Locks::close`](lock_core::Locks::close), or dropped guards leave
+//! * **Returning from `main` is not closing**: call [`Locks::close`], or dropped guards leave
 //!   their locks to their ttl.
 //!
 //! # Configuration
@@ -100,103 +100,49 @@
 //! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
 
 mod address;
-mod backends;
 mod config;
+mod drivers;
 pub mod fence;
 mod identity;
-
-use std::{ops::Deref, path::Path};
 
 #[doc(no_inline)]
 pub use lock_core::{
     Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, DowngradeFailed, Election, Error,
-    Feature, Fence, FencingToken, Guard, Leader, Leaders, LockName, LocksOptions, Loss, Mode, MultiGuard, MultiLock,
-    Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, RwLock, Semaphore, Snapshot, StaleToken, StateAfter,
-    Term, Tokens, Validity, WriteGuard,
+    Feature, Fence, FencingToken, Guard, Leader, Leaders, LockName, Locks, LocksOptions, Loss, Mode, MultiGuard,
+    MultiLock, Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, Registry, RwLock, Semaphore, Snapshot,
+    StaleToken, StateAfter, Term, Tokens, Validity, WriteGuard,
 };
 
 pub use crate::{
-    backends::{BACKENDS, BackendKind},
     config::{Config, LOCK_CONFIG, LOCK_URL},
+    drivers::registry,
 };
 #[cfg(feature = "redlock")]
 pub use lock_redlock::{InitOptions, Replaced};
 
-/// A connection to a lock service, chosen by configuration. All its operations are those of [`lock_core::Locks`]; clones
-/// share the connection.
-#[derive(Debug, Clone)]
-pub struct Locks(lock_core::Locks);
-
-impl Locks {
-    /// Connects to the service that `url` names; see [`Config`] for its form.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that names key, value and what is allowed; [`Error::Unavailable`] when the service cannot be
-    /// reached within its connect limit.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped; what was connected is closed.
-    pub async fn connect(url: &str) -> Result<Self, Error> {
-        Config::from_url(url)?.connect().await
-    }
-
-    /// Connects as a TOML text says; see [`Config`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), lock::Error> {
-    /// let locks = lock::Locks::from_toml("[lock]\nbackend = 'memory'\nera = 2").await?;
-    /// assert_eq!(locks.mutex("a").lock().await?.token().era, 2);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As those of [`Locks::connect`].
-    ///
-    /// # Cancel safety
-    /// As that of [`Locks::connect`].
-    pub async fn from_toml(text: &str) -> Result<Self, Error> {
-        Config::from_toml(text)?.connect().await
-    }
-
-    /// Connects as a TOML file says; see [`Config`].
-    ///
-    /// # Errors
-    /// As those of [`Locks::connect`]; [`Error::Config`] when the file cannot be read.
-    ///
-    /// # Cancel safety
-    /// As that of [`Locks::connect`].
-    pub async fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let config = Config::from_file(path)?;
-        config.connect().await
-    }
-
-    /// Connects as the environment says: `LOCK_URL` if it is set, else the file that `LOCK_CONFIG` names.
-    ///
-    /// # Errors
-    /// As those of [`Locks::connect`]; [`Error::Config`] when neither is set.
-    ///
-    /// # Cancel safety
-    /// As that of [`Locks::connect`].
-    pub async fn from_env() -> Result<Self, Error> {
-        match Config::from_env()? {
-            Some(config) => config.connect().await,
-            None => Err(Error::config("LOCK_URL", "", "a URL in LOCK_URL, or the path of a TOML file in LOCK_CONFIG")),
-        }
-    }
+/// Connects to the service that `url` names; see [`Config`] for its form, and for the ways to connect by a file or by the
+/// environment.
+///
+/// # Errors
+/// [`Error::Config`] that names key, value and what is allowed; [`Error::Unavailable`] when the service cannot be reached
+/// within its connect limit.
+///
+/// # Cancel safety
+/// Nothing is lost when the future is dropped; what was connected is closed.
+pub async fn connect(url: &str) -> Result<Locks, Error> {
+    Config::from_url(url)?.connect().await
 }
 
-impl Deref for Locks {
-    type Target = lock_core::Locks;
-
-    fn deref(&self) -> &lock_core::Locks {
-        &self.0
-    }
-}
-
-impl From<lock_core::Locks> for Locks {
-    fn from(locks: lock_core::Locks) -> Self {
-        Self(locks)
+/// Connects as the environment says: `LOCK_URL` if it is set, else the file that `LOCK_CONFIG` names.
+///
+/// # Errors
+/// As those of [`connect`]; [`Error::Config`] when neither is set.
+///
+/// # Cancel safety
+/// As that of [`connect`].
+pub async fn connect_from_env() -> Result<Locks, Error> {
+    match Config::from_env()? {
+        Some(config) => config.connect().await,
+        None => Err(Error::config("LOCK_URL", "", "a URL in LOCK_URL, or the path of a TOML file in LOCK_CONFIG")),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{fmt::Write, fs, path::PathBuf, time::Duration};
 
-use lock::{Capabilities, Feature, Locks};
+use lock::{Capabilities, Feature};
 use lock_lab::servers::{Cluster, Redis, RedisNodes, Sentinel, ZooKeeper};
 
 /// Set to write the file instead of comparing it: `cargo xtask capabilities` does.
@@ -16,7 +16,7 @@ struct Column {
 }
 
 async fn column(title: &'static str, url: &str) -> Column {
-    let locks = Locks::connect(url).await.unwrap_or_else(|error| panic!("{title}: {error}"));
+    let locks = lock::connect(url).await.unwrap_or_else(|error| panic!("{title}: {error}"));
     let capabilities = locks.capabilities();
     locks.close(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{title}: {error}"));
     Column { title, capabilities }
@@ -97,9 +97,9 @@ fn document(columns: &[Column]) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_table_of_capabilities_says_what_the_backends_say() {
     let columns = columns().await;
-    for kind in lock::BACKENDS {
-        let shown = columns.iter().any(|column| column.capabilities.backend == kind.scheme);
-        assert!(shown, "the backend {} has no column", kind.scheme);
+    for scheme in lock::registry().schemes() {
+        let shown = columns.iter().any(|column| column.capabilities.backend == scheme.name);
+        assert!(shown, "the backend {} has no column", scheme.name);
     }
     let (file, now) = (PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/capabilities.md"), document(&columns));
     if std::env::var_os(WRITE).is_some() {

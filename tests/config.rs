@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock::{BACKENDS, Config, Error, Locks};
+use lock::{Config, Error};
 
 fn refused(result: Result<Config, Error>) -> (String, String, String) {
     match result {
@@ -17,7 +17,7 @@ async fn refused_on_connecting(config: Config) -> (String, String, String) {
 
 #[tokio::test]
 async fn a_url_connects_and_locks() {
-    let locks = Locks::connect("memory://config-url?ttl=5s&era=4").await.unwrap();
+    let locks = lock::connect("memory://config-url?ttl=5s&era=4").await.unwrap();
     let guard = locks.mutex("a").lock().await.unwrap();
     assert_eq!(guard.token().era, 4);
     let holders = locks.inspect("a").await.unwrap().holders;
@@ -32,7 +32,7 @@ async fn a_file_connects_and_locks() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lock.toml");
     std::fs::write(&file, "[lock]\nbackend = 'memory'\nhosts = ['config-file']\nttl = '5s'\nera = 4\n").unwrap();
-    let locks = Locks::from_file(&file).await.unwrap();
+    let locks = Config::from_file(&file).unwrap().connect().await.unwrap();
     assert_eq!(locks.mutex("a").lock().await.unwrap().token().era, 4);
 }
 
@@ -48,13 +48,13 @@ fn a_url_and_the_same_spelled_out_are_one_configuration() {
     }
 }
 
-#[test]
-fn an_unknown_scheme_is_named_with_the_allowed_ones() {
-    for config in [Config::from_url("etcd://h"), Config::from_toml("[lock]\nbackend = 'etcd'")] {
-        let (key, value, allowed) = refused(config);
-        assert_eq!((key.as_str(), value.as_str()), ("backend", "etcd"));
-        for kind in BACKENDS.iter().filter(|kind| kind.available) {
-            assert!(allowed.contains(kind.scheme), "{allowed}");
+#[tokio::test]
+async fn an_unknown_scheme_is_named_with_the_allowed_ones() {
+    for config in [Config::from_url("chalk://h"), Config::from_toml("[lock]\nbackend = 'chalk'")] {
+        let (key, value, allowed) = refused_on_connecting(config.unwrap()).await;
+        assert_eq!((key.as_str(), value.as_str()), ("backend", "chalk"));
+        for scheme in lock::registry().schemes() {
+            assert!(allowed.contains(scheme.name), "{allowed}");
         }
     }
 }

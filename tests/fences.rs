@@ -9,11 +9,11 @@ mod sqlite;
 #[path = "fences/zookeeper.rs"]
 mod zookeeper;
 
-use lock::{FencingToken, Locks};
+use lock::FencingToken;
 
 /// The tokens of a holder that has lost the lock meanwhile, and of the present one.
 async fn old_and_new(url: &str) -> (FencingToken, FencingToken) {
-    let locks = Locks::connect(url).await.unwrap();
+    let locks = lock::connect(url).await.unwrap();
     let old = locks.mutex("report").lock().await.unwrap();
     let token = old.token();
     old.release().await.unwrap();

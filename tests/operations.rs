@@ -33,7 +33,7 @@ impl World {
     async fn new() -> Self {
         let server = Redis::start().await.unwrap();
         let url = format!("{}?ttl=1s", server.url());
-        let locks = Locks::connect(&url).await.unwrap();
+        let locks = lock::connect(&url).await.unwrap();
         let world = Self { server, url, locks, dir: tempfile::tempdir().unwrap() };
         fs::write(world.journal(), BEFORE).unwrap();
         let guard = world.hold().await;

@@ -43,9 +43,8 @@ impl Passing {
 async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
     let server = Redis::start().await.unwrap();
     let proxy = Proxy::start(server.port()).await.unwrap();
-    let locks = Locks::connect(&format!("redis://127.0.0.1:{}/?ttl={TTL}&response_timeout={LATE}", proxy.port()))
-        .await
-        .unwrap();
+    let locks =
+        lock::connect(&format!("redis://127.0.0.1:{}/?ttl={TTL}&response_timeout={LATE}", proxy.port())).await.unwrap();
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
     proxy.delay(EACH_WAY);
     for acquisition in 0..ACQUISITIONS {
@@ -58,7 +57,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_on_redis() {
 async fn an_uncontended_acquisition_is_one_round_trip_to_the_primary_that_sentinels_name() {
     let servers = Sentinel::start().await.unwrap();
     let (proxies, detours) = detours(servers.nodes()).await;
-    let locks = Locks::connect(&format!("{}?ttl={TTL}&response_timeout={LATE}&address_map={detours}", servers.url()))
+    let locks = lock::connect(&format!("{}?ttl={TTL}&response_timeout={LATE}&address_map={detours}", servers.url()))
         .await
         .unwrap();
     let before = commands(servers.nodes()).await;
@@ -77,7 +76,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_to_the_primary_that_sentin
 async fn an_uncontended_acquisition_is_one_round_trip_to_the_primary_of_its_slot_in_a_cluster() {
     let servers = Cluster::start().await.unwrap();
     let (proxies, detours) = detours(servers.nodes()).await;
-    let locks = Locks::connect(&format!("{}/?ttl={TTL}&response_timeout={LATE}&address_map={detours}", servers.url()))
+    let locks = lock::connect(&format!("{}/?ttl={TTL}&response_timeout={LATE}&address_map={detours}", servers.url()))
         .await
         .unwrap();
     let before = commands(servers.nodes()).await;
@@ -135,7 +134,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_to_each_node_of_redlock() 
     }
     let hosts: Vec<_> = proxies.iter().map(|proxy| format!("127.0.0.1:{}", proxy.port())).collect();
     let url = format!("redlock://{}/?ttl={TTL}&node_timeout={LATE}", hosts.join(","));
-    let locks = Locks::connect(&url).await.unwrap();
+    let locks = lock::connect(&url).await.unwrap();
     locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
     // The release did not wait for its slowest nodes, whose late answers would be counted with what comes next. This waits
     // for every node, and comes behind those answers on each connection.
@@ -183,7 +182,7 @@ async fn an_uncontended_acquisition_is_one_round_trip_on_zookeeper_create_and_li
     let proxy = FrameProxy::start(servers.ports()[0]).await.unwrap();
     let tick = ZooKeeper::TICK.as_millis();
     let url = format!("zk://127.0.0.1:{}/?session_timeout=10s&tick_time={tick}ms", proxy.port);
-    let locks = Locks::connect(&url).await.unwrap();
+    let locks = lock::connect(&url).await.unwrap();
     let name = LockName::new("round trips").unwrap();
     let directory = format!("/locks/{}", name.to_component());
     locks.mutex(name.as_str()).lock().await.unwrap().release().await.unwrap();

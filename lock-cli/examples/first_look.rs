@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use lock::{Clock, Guard, Locks};
+use lock::{Clock, Guard};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -27,7 +27,7 @@ const GAP: Duration = Duration::from_millis(1500);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::from_env().await?;
+    let locks = lock::connect_from_env().await?;
     let mutex = locks.mutex(env::args().nth(1).ok_or("first_look NAME")?);
     loop {
         let Ok(guard) = mutex.lock().await else {

@@ -58,7 +58,7 @@ mod tests {
             vec![holder.with_payload("host=h\u{1b}[2J")],
             vec![Contender::new("b").with_payload([0xff]), Contender::new("c")],
         );
-        let locks = Locks::connect("memory://?era=3").await.unwrap();
+        let locks = lock::connect("memory://?era=3").await.unwrap();
         let mut out = Vec::new();
         write(&mut out, &locks, &Status { name: "orders/1".to_owned(), json }, &snapshot).unwrap();
         String::from_utf8(out).unwrap()

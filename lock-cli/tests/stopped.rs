@@ -67,7 +67,7 @@ impl Scene {
 
     /// Takes the lock, which takes until the stopped holder's lease has ended, and writes to the store.
     async fn succeed(&self) -> (Locks, Guard) {
-        let locks = Locks::connect(&self.service.patient_url()).await.expect("a connection");
+        let locks = lock::connect(&self.service.patient_url()).await.expect("a connection");
         let next = within(locks.mutex("a").lock()).await.expect("the lease of the stopped one has ended");
         let mut store = self.store.connection().await.expect("a connection");
         FencedKey::new("value").set(&mut store, next.token(), "the next one's").await.expect("the token is higher");
@@ -144,7 +144,7 @@ fn is_alive(pid: &str) -> bool {
 
 async fn a_stopped_program_finds_its_guard_lost_at_its_first_look_a_hundred_times_of_a_hundred(service: Service) {
     let url = service.url();
-    let locks = Locks::connect(&service.patient_url()).await.expect("a connection");
+    let locks = lock::connect(&service.patient_url()).await.expect("a connection");
     let mut programs = Vec::new();
     for program in 0..PROGRAMS {
         let mut command = tokio::process::Command::new(example("first_look"));

@@ -11,6 +11,7 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod context;
+mod driver;
 mod election;
 mod error;
 pub mod fence;
@@ -40,6 +41,7 @@ pub use crate::{
     cleanup::Cleanup,
     clock::{BootInstant, Clock, TimeSource},
     context::{Context, Executor, Task},
+    driver::{Driver, Registry, Scheme},
     election::{Election, Leader, Leaders, Term},
     error::{Error, Loss, Source},
     fence::{Fence, StaleToken},
@@ -53,7 +55,7 @@ pub use crate::{
     renewer::{Renew, RenewalHandle, Renewer},
     rwlock::{DowngradeFailed, RwLock, WriteGuard},
     semaphore::{Permit, Semaphore},
-    settings::Settings,
+    settings::{Setting, SettingDoc, Settings},
     snapshot::{Contender, Snapshot},
     spi::{Backend, Lease, Mode, ReleaseOutcome, Request, Wait},
     token::FencingToken,

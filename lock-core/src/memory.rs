@@ -21,6 +21,7 @@
 mod config;
 mod connection;
 mod contender;
+mod driver;
 mod lease;
 mod line;
 #[cfg(test)]
@@ -31,7 +32,7 @@ mod table;
 mod tests;
 mod watch;
 
-pub use self::{config::Config, connection::Memory, server::MemoryServer};
+pub use self::{config::Config, connection::Memory, driver::MemoryDriver, server::MemoryServer};
 
 /// The name of this backend.
 const BACKEND: &str = "memory";

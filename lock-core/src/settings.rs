@@ -1,7 +1,10 @@
 //! Settings of a backend, read once and checked once: from a URL, a TOML file or a program.
 
-use std::{collections::BTreeMap, fmt, ops::RangeInclusive, time::Duration};
+mod setting;
 
+use std::{collections::BTreeMap, fmt};
+
+pub use self::setting::{Setting, SettingDoc};
 use crate::Error;
 
 /// The raw settings of one connection. A backend takes what it knows, each with its check, then calls
@@ -31,64 +34,10 @@ impl Settings {
         Self { scheme: scheme.into(), ..Self::default() }
     }
 
-    /// The text of `key`, if it is set.
-    pub fn text(&mut self, key: &'static str) -> Option<String> {
+    /// Takes the text of `key`, if it is set.
+    fn take(&mut self, key: &'static str) -> Option<String> {
         self.known.push(key);
         self.values.remove(key)
-    }
-
-    /// The duration of `key` (as `250ms`, `10s`, `1m 30s`), or `default`.
-    ///
-    /// # Errors
-    /// [`Error::Config`] when it is no duration or outside of `allowed`.
-    pub fn duration(
-        &mut self,
-        key: &'static str,
-        default: Duration,
-        allowed: RangeInclusive<Duration>,
-    ) -> Result<Duration, Error> {
-        let Some(text) = self.text(key) else { return Ok(default) };
-        match humantime::parse_duration(&text) {
-            Ok(duration) if allowed.contains(&duration) => Ok(duration),
-            _ => {
-                let (from, to) =
-                    (humantime::format_duration(*allowed.start()), humantime::format_duration(*allowed.end()));
-                Err(Error::config(key, text, format!("a duration from {from} to {to}, as 250ms or 10s")))
-            }
-        }
-    }
-
-    /// The whole number of `key`, or `default`.
-    ///
-    /// # Errors
-    /// [`Error::Config`] when it is no number or outside of `allowed`.
-    pub fn number(&mut self, key: &'static str, default: u32, allowed: RangeInclusive<u32>) -> Result<u32, Error> {
-        let Some(text) = self.text(key) else { return Ok(default) };
-        match text.parse() {
-            Ok(number) if allowed.contains(&number) => Ok(number),
-            _ => {
-                let allowed = format!("a whole number from {} to {}", allowed.start(), allowed.end());
-                Err(Error::config(key, text, allowed))
-            }
-        }
-    }
-
-    /// Which of `choices` the value of `key` names; the first one if it is not set.
-    ///
-    /// # Errors
-    /// [`Error::Config`] when it names none of them.
-    ///
-    /// # Panics
-    /// Without choices.
-    pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, Error> {
-        let Some(text) = self.text(key) else { return Ok(choices[0].1) };
-        match choices.iter().find(|(name, _)| *name == text) {
-            Some((_, choice)) => Ok(*choice),
-            None => {
-                let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-                Err(Error::config(key, text, names.join(" or ")))
-            }
-        }
     }
 
     /// Refuses a user and a password, for a backend that has none.
@@ -134,6 +83,8 @@ fn shown<'a>((key, value): (&'a String, &'a String)) -> (&'a str, &'a str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn settings(values: &[(&str, &str)]) -> Settings {
@@ -144,9 +95,10 @@ mod tests {
 
     #[test]
     fn an_unknown_key_is_named_with_its_value_and_the_known_keys() {
+        const TTL: Setting<Duration> =
+            Setting::duration("ttl", Duration::from_secs(1), Duration::ZERO, Duration::from_secs(9), "The ttl.");
         let mut settings = settings(&[("tll", "3s")]);
-        let second = Duration::from_secs(1);
-        settings.duration("ttl", second, second..=second).unwrap();
+        assert_eq!(TTL.read(&mut settings).unwrap(), Duration::from_secs(1));
         let error = settings.finish().unwrap_err().to_string();
         assert!(error.contains("tll") && error.contains("3s") && error.contains("ttl"), "{error}");
     }
@@ -166,13 +118,5 @@ mod tests {
     fn no_password_is_shown_whatever_its_key() {
         let shown = format!("{:?}", settings(&[("sentinel_password", "geheim"), ("ttl", "3s")]));
         assert!(!shown.contains("geheim") && shown.contains("3s"), "{shown}");
-    }
-
-    #[test]
-    fn a_value_out_of_range_is_named_with_what_is_allowed() {
-        let mut settings = settings(&[("ttl", "1ms")]);
-        let allowed = Duration::from_millis(100)..=Duration::from_secs(3600);
-        let error = settings.duration("ttl", Duration::from_secs(30), allowed).unwrap_err().to_string();
-        assert!(error.contains("ttl") && error.contains("1ms") && error.contains("100ms"), "{error}");
     }
 }

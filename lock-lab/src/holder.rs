@@ -2,7 +2,6 @@
 
 use std::{io, path::Path, process::Stdio, time::Duration};
 
-use lock::Locks;
 use lock_core::Clock;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -25,7 +24,7 @@ const HELD: &str = "held";
 /// # Errors
 /// [`LabError::Lock`] when the lock is not granted.
 pub async fn hold(url: &str, name: &str) -> Result<(), LabError> {
-    let locks = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
+    let locks = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
     let guard = locks.mutex(name).lock().await.map_err(LabError::lock("acquiring"))?;
     println!("{HELD}");
     let ended = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink())).await;

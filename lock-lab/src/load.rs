@@ -41,7 +41,7 @@ impl Load {
         let start = Arc::new(Barrier::new(self.clients));
         let mut clients = JoinSet::new();
         for client in 0..self.clients {
-            let locks = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
+            let locks = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
             let (load, start) = (self.clone(), Arc::clone(&start));
             clients.spawn(async move {
                 start.wait().await;
@@ -142,7 +142,7 @@ impl Busy {
         let shared = Arc::new(Shared::default());
         let mut all = JoinSet::new();
         for client in 0..clients {
-            let locks = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
+            let locks = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
             all.spawn(keep_busy(client, locks, name.to_string(), hold, Arc::clone(&shared)));
         }
         Ok(Self { clients: all, shared })

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Stdio, time::Duration};
 
-use lock::{Clock, Locks};
+use lock::Clock;
 use lock_lab::{
     compare::{self, Report},
     demo,
@@ -53,7 +53,7 @@ async fn a_holder_holds_until_it_is_killed() {
     let redis = Redis::start().await.unwrap();
     let url = format!("{}?ttl=1s", redis.url());
     let holder = Holder::start(Path::new(PROGRAM), &url, "name").await.unwrap();
-    let locks = Locks::connect(&url).await.unwrap();
+    let locks = lock::connect(&url).await.unwrap();
     assert!(locks.mutex("name").try_lock().await.unwrap().is_none(), "the holder has it");
     holder.kill().await.unwrap();
     let next = Clock::boot().timeout(LIMIT, locks.mutex("name").lock()).await.expect("its lease ends");

@@ -53,8 +53,16 @@ impl Local {
     /// [`Error::Config`] when it is another user's, when others may write to it and it is not sticky, or when it is on a network's
     /// file system; [`Error::Unavailable`] when it cannot be made.
     pub fn connect(config: Config) -> Result<Arc<Self>, Error> {
+        Self::connect_in(config, Context::current())
+    }
+
+    /// As [`Local::connect`], with tasks in `context`.
+    ///
+    /// # Errors
+    /// Those of [`Local::connect`].
+    pub fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         let made = trust::open(&config.directory);
-        let local = Self { config, context: Context::current() };
+        let local = Self { config, context };
         made.map_err(|error| local.failed("making the directory", error))?;
         Ok(Arc::new(local))
     }

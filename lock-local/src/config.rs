@@ -2,13 +2,19 @@
 
 use std::{env, path::PathBuf};
 
-use lock_core::{Error, Settings};
+use lock_core::{Error, Setting, Settings};
 
 use crate::trust;
 
 /// The variable of the XDG base directories for what a user's programs keep.
 const STATE: &str = "XDG_STATE_HOME";
 const WAY_OUT: &str = "set XDG_STATE_HOME, or name a directory as local:///PATH";
+
+pub(crate) const INHERIT: Setting<bool> = Setting::choice(
+    "inherit",
+    &[("no", false), ("yes", true)],
+    "Whether processes that this one starts share its locks until they have ended, too.",
+);
 
 /// Settings of a [`Local`](crate::Local) connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +79,7 @@ impl Config {
             let allowed = "none: the path follows three slashes, as local:///var/lib/app/locks";
             return Err(Error::config("host", host, allowed));
         }
-        let inherit = settings.choice("inherit", &[("no", false), ("yes", true)])?;
+        let inherit = INHERIT.read(&mut settings)?;
         let path = std::mem::take(&mut settings.path);
         settings.finish()?;
         let config = if path.is_empty() { Self::of_this_user()? } else { Self::new(path)? };

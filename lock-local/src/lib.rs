@@ -50,8 +50,9 @@
 mod backend;
 mod config;
 pub mod counter;
+mod driver;
 mod files;
 mod trust;
 mod watch;
 
-pub use crate::{backend::Local, config::Config};
+pub use crate::{backend::Local, config::Config, driver::LocalDriver};

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Config, Queue,
     attempt::{Granted, Tried, Wanted},
-    config::TTLS,
+    config::settings::TTL,
     fifo::Fifo,
     keys::Keys,
     kind::Holding,
@@ -198,7 +198,8 @@ impl Backend for Redis {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let capabilities = Capabilities::new(self.config.deployment.scheme()).with_ttl(TTLS).with(Feature::Expiry);
+        let capabilities =
+            Capabilities::new(self.config.deployment.scheme()).with_ttl(TTL.range()).with(Feature::Expiry);
         match &self.fifo {
             Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue).with(Feature::LockDelay),
             None => capabilities

@@ -1,8 +1,9 @@
 //! The settings of the Redis backend.
 
 mod deployment;
+pub(crate) mod settings;
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use lock_core::{Error, Settings};
 
@@ -11,33 +12,6 @@ use crate::{
     keys::Keys,
     node::{Address, AddressMap, NodeConfig, Replicas},
 };
-
-/// The ttls that this backend takes: below, a renewal may not come round in time; above, a dead holder blocks for days.
-pub(crate) const TTLS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
-
-/// The limits for one request or connection that can be set.
-const LIMITS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
-
-/// How long one who waits may rely on being told of a release.
-const LOOKS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
-
-/// How long it does, if nothing else is set.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-
-/// For how long an outage may be bridged.
-const OUTAGES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60 * 60);
-
-/// For how long an outage is bridged where another server takes over, if nothing else is set.
-const FAILOVER: Duration = Duration::from_secs(30);
-
-/// How many replicas a primary may have that acknowledge.
-const REPLICAS: RangeInclusive<u32> = 0..=100;
-
-/// How long replicas may take to acknowledge.
-const ACKNOWLEDGEMENTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
-
-/// How long they may take, if nothing else is set.
-const REPLICA_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Settings of one connection. They are checked by [`Redis::connect`](crate::Redis::connect).
 #[derive(Debug, Clone)]
@@ -72,16 +46,6 @@ pub enum Queue {
     Fifo,
 }
 
-impl Queue {
-    fn of(text: &str) -> Result<Self, Error> {
-        match text {
-            "none" => Ok(Self::None),
-            "fifo" => Ok(Self::Fifo),
-            _ => Err(Error::config("queue", text, "none or fifo")),
-        }
-    }
-}
-
 impl Config {
     /// The port of a server that was given without one.
     pub const PORT: u16 = 6379;
@@ -93,10 +57,10 @@ impl Config {
             node: NodeConfig::new(host, port),
             deployment: Deployment::Standalone,
             address_map: AddressMap::default(),
-            ttl: Duration::from_secs(30),
-            prefix: "lock".to_owned(),
-            queue: Queue::None,
-            look_again: LOOK_AGAIN,
+            ttl: settings::TTL.default_value(),
+            prefix: settings::PREFIX.default_value().to_owned(),
+            queue: settings::QUEUE.default_value(),
+            look_again: settings::LOOK_AGAIN.default_value(),
         }
     }
 
@@ -105,7 +69,7 @@ impl Config {
     pub fn sentinel(sentinel: Sentinel) -> Self {
         let first = sentinel.sentinels.first().map_or("", |first| first.host.as_str());
         let mut config = Self::new(first, Self::PORT);
-        config.node.failover_timeout = Some(FAILOVER);
+        config.node.failover_timeout = Some(settings::FAILOVER_TIMEOUT.default_value());
         config.deployment = Deployment::Sentinel(sentinel);
         config
     }
@@ -115,52 +79,41 @@ impl Config {
     pub fn cluster(nodes: impl IntoIterator<Item = Address>) -> Self {
         let nodes: Vec<_> = nodes.into_iter().collect();
         let mut config = Self::new(nodes.first().map_or("", |first| first.host.as_str()), Self::PORT);
-        config.node.failover_timeout = Some(FAILOVER);
+        config.node.failover_timeout = Some(settings::FAILOVER_TIMEOUT.default_value());
         config.deployment = Deployment::Cluster(nodes);
         config
     }
 
-    /// Reads a URL's settings, with the keys `ttl`, `prefix`, `queue`, `look_again`, `connect_timeout` and
-    /// `response_timeout`:
+    /// Reads a URL's settings, all of which docs/configuration.md lists:
     /// * `redis://[user[:password]@]host[:port][/db]`, one server;
     /// * `redis+sentinel://[user[:password]@]host[:port],host[:port].../service[/db]`, the primary that these sentinels name.
     ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels;
     /// * `redis+cluster://[user[:password]@]host[:port],host[:port]...`, a cluster to which these servers belong.
     ///
-    /// `min_replicas` is by how many replicas each grant and each renewal has to be acknowledged, 0 if not set, and
-    /// `replica_timeout` for how long they are waited for.
-    ///
-    /// Where another server may take over, `failover_timeout` is for how long those who wait bridge an outage, and
-    /// `address_map=announced:port=reached:port,...` says where servers are reached that announce themselves by addresses
-    /// which this program cannot use.
-    ///
     /// # Errors
     /// [`Error::Config`] that names the setting, its value, and what is allowed.
-    pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
-        let (deployment, first, db) = deployment::read(&mut settings)?;
+    pub fn from_settings(mut given: Settings) -> Result<Self, Error> {
+        let (deployment, first, db) = deployment::read(&mut given)?;
         let mut config = Self::new(first.host, first.port);
         if deployment != Deployment::Standalone {
-            config.node.failover_timeout = Some(settings.duration("failover_timeout", FAILOVER, OUTAGES)?);
-            config.address_map = deployment::address_map(&mut settings)?;
+            config.node.failover_timeout = Some(settings::FAILOVER_TIMEOUT.read(&mut given)?);
+            config.address_map = deployment::address_map(&mut given)?;
         }
         config.deployment = deployment;
         config.node.db = db;
-        config.node.username = settings.username.take();
-        config.node.password = settings.password.take();
-        config.ttl = settings.duration("ttl", config.ttl, TTLS)?;
-        config.node.connect_timeout = settings.duration("connect_timeout", config.node.connect_timeout, LIMITS)?;
-        config.node.response_timeout = settings.duration("response_timeout", config.node.response_timeout, LIMITS)?;
-        let count = settings.number("min_replicas", 0, REPLICAS)?;
-        let within = settings.duration("replica_timeout", REPLICA_TIMEOUT, ACKNOWLEDGEMENTS)?;
-        config = config.with_min_replicas(count, within);
-        if let Some(prefix) = settings.text("prefix") {
+        config.node.username = given.username.take();
+        config.node.password = given.password.take();
+        config.ttl = settings::TTL.read(&mut given)?;
+        config.node.connect_timeout = settings::CONNECT_TIMEOUT.read(&mut given)?;
+        config.node.response_timeout = settings::RESPONSE_TIMEOUT.read(&mut given)?;
+        let count = settings::MIN_REPLICAS.read(&mut given)?;
+        config = config.with_min_replicas(count, settings::REPLICA_TIMEOUT.read(&mut given)?);
+        if let Some(prefix) = settings::PREFIX.take(&mut given) {
             config.prefix = prefix;
         }
-        if let Some(queue) = settings.text("queue") {
-            config.queue = Queue::of(&queue)?;
-        }
-        config.look_again = settings.duration("look_again", config.look_again, LOOKS)?;
-        settings.finish()?;
+        config.queue = settings::QUEUE.read(&mut given)?;
+        config.look_again = settings::LOOK_AGAIN.read(&mut given)?;
+        given.finish()?;
         config.check()?;
         Ok(config)
     }
@@ -264,25 +217,18 @@ impl Config {
 
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !Keys::is_prefix(&self.prefix) {
-            return Err(Error::config("prefix", &self.prefix, Keys::PREFIXES));
+            return Err(settings::PREFIX.refused(&self.prefix));
         }
-        within("ttl", self.ttl, &TTLS)?;
+        settings::TTL.check(self.ttl)?;
         self.deployment.check(self.node.db)?;
         if let Some(replicas) = self.node.replicas {
-            within("replica_timeout", replicas.within, &ACKNOWLEDGEMENTS)?;
+            settings::REPLICA_TIMEOUT.check(replicas.within)?;
         }
-        within("look_again", self.look_again, &LOOKS)?;
-        within("failover_timeout", self.node.outage_limit(), &OUTAGES)?;
-        within("connect_timeout", self.node.connect_timeout, &LIMITS)?;
-        within("response_timeout", self.node.response_timeout, &LIMITS)
+        settings::LOOK_AGAIN.check(self.look_again)?;
+        settings::FAILOVER_TIMEOUT.check(self.node.outage_limit())?;
+        settings::CONNECT_TIMEOUT.check(self.node.connect_timeout)?;
+        settings::RESPONSE_TIMEOUT.check(self.node.response_timeout)
     }
-}
-
-fn within(key: &str, value: Duration, allowed: &RangeInclusive<Duration>) -> Result<(), Error> {
-    if allowed.contains(&value) {
-        return Ok(());
-    }
-    Err(Error::config(key, format!("{value:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
 }
 
 #[cfg(test)]

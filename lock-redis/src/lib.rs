@@ -72,6 +72,7 @@ mod attempt;
 mod backend;
 mod cluster;
 mod config;
+mod driver;
 pub mod fence;
 #[doc(hidden)]
 pub mod fifo;
@@ -90,4 +91,5 @@ mod writers;
 pub use crate::{
     backend::Redis,
     config::{Config, Deployment, Queue, Sentinel},
+    driver::RedisDriver,
 };

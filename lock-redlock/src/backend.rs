@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The name of this backend.
-const BACKEND: &str = "redlock";
+pub(crate) const BACKEND: &str = "redlock";
 
 /// One connection to a deployment of independent Redis servers.
 pub struct Redlock {

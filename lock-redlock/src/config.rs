@@ -2,15 +2,62 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use lock_core::{Error, Settings};
+use lock_core::{Error, Setting, SettingDoc, Settings};
 use lock_redis::{keys::Keys, node::NodeConfig};
 
-/// The shortest ttl: below, a renewal may not come round in time.
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
-/// What `max_ttl` may be. It is also how long a restarted node gives no vote.
-const MAX_TTLS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
-/// What the limits for one request or connection may be.
-const LIMITS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_secs(60);
+const TEN_MS: Duration = Duration::from_millis(10);
+
+/// Below the least ttl a renewal may not come round in time.
+const TTL: Setting<Duration> = Setting::duration(
+    "ttl",
+    Duration::from_secs(30),
+    Duration::from_millis(100),
+    Duration::from_secs(24 * 60 * 60),
+    "How long the servers keep a lock without a renewal, unless a request says otherwise; at most `max_ttl`.",
+);
+
+const MAX_TTL: Setting<Duration> = Setting::duration(
+    "max_ttl",
+    MINUTE,
+    Duration::from_secs(1),
+    Duration::from_secs(24 * 60 * 60),
+    "The deployment's longest ttl, and for how long a restarted node gives no vote. A client that says otherwise than \
+     the deployment is refused.",
+);
+
+const RESTART_QUARANTINE: Setting<bool> = Setting::choice(
+    "restart_quarantine",
+    &[("on", true), ("off", false)],
+    "Whether a restarted node gives no vote for `max_ttl`: `off` only where every node has each write on its disk \
+     before it answers. A client that says otherwise than the deployment is refused.",
+);
+
+const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
+    "connect_timeout",
+    Duration::from_secs(1),
+    TEN_MS,
+    MINUTE,
+    "How long connecting may take, and for how long waiters bridge an outage.",
+);
+
+/// Far above a round trip, so that a busy machine is not taken for a dead one: where others decide, nobody waits for it.
+const NODE_TIMEOUT: Setting<Duration> = Setting::duration(
+    "node_timeout",
+    Duration::from_secs(1),
+    TEN_MS,
+    MINUTE,
+    "How long each node may take for one request, where those that answered do not decide.",
+);
+
+const PREFIX: Setting<&str> =
+    Setting::text("prefix", Some("lock"), Keys::PREFIXES, "What the keys of all locks begin with.");
+
+/// Every setting of a URL.
+pub(crate) fn settings() -> Vec<SettingDoc> {
+    vec![TTL.doc(), MAX_TTL.doc(), RESTART_QUARANTINE.doc(), CONNECT_TIMEOUT.doc(), NODE_TIMEOUT.doc(), PREFIX.doc()]
+}
+
 /// Which numbers of servers are allowed, for an error.
 const COUNTS: &str = "an odd number of servers, at least 3: host:port,host:port,host:port";
 
@@ -46,11 +93,8 @@ impl Config {
     /// The port of a server that was given without one.
     pub const PORT: u16 = 6379;
 
-    /// The ttl of a lock unless something else is asked for, in a deployment that allows it.
-    const TTL: Duration = Duration::from_secs(30);
-
     /// The longest ttl of a new deployment, unless something else is asked for.
-    pub(crate) const MAX_TTL: Duration = Duration::from_secs(60);
+    pub(crate) const MAX_TTL: Duration = MAX_TTL.default_value();
 
     /// The servers `nodes`, everything else as it is by default.
     ///
@@ -61,11 +105,9 @@ impl Config {
         Ok(Self {
             nodes,
             ttl: None,
-            prefix: "lock".to_owned(),
-            connect_timeout: Duration::from_secs(1),
-            // Far above a round trip, so that a busy machine is not taken for a dead one: where others decide, nobody
-            // waits for it.
-            node_timeout: Duration::from_secs(1),
+            prefix: PREFIX.default_value().to_owned(),
+            connect_timeout: CONNECT_TIMEOUT.default_value(),
+            node_timeout: NODE_TIMEOUT.default_value(),
             max_ttl: None,
             restart_quarantine: None,
         })
@@ -89,20 +131,12 @@ impl Config {
             node.username.clone_from(&settings.username);
             node.password.clone_from(&settings.password);
         }
-        let is_set = |settings: &Settings, key: &str| settings.values.contains_key(key);
-        if is_set(&settings, "max_ttl") {
-            config.max_ttl = Some(settings.duration("max_ttl", Self::MAX_TTL, MAX_TTLS)?);
-        }
-        if is_set(&settings, "ttl") {
-            config.ttl = Some(settings.duration("ttl", Self::TTL, config.ttls())?);
-        }
-        if is_set(&settings, "restart_quarantine") {
-            let quarantine = settings.choice("restart_quarantine", &[("on", true), ("off", false)])?;
-            config.restart_quarantine = Some(quarantine);
-        }
-        config.connect_timeout = settings.duration("connect_timeout", config.connect_timeout, LIMITS)?;
-        config.node_timeout = settings.duration("node_timeout", config.node_timeout, LIMITS)?;
-        if let Some(prefix) = settings.text("prefix") {
+        config.max_ttl = MAX_TTL.read_if_set(&mut settings)?;
+        config.ttl = config.ttl_setting().read_if_set(&mut settings)?;
+        config.restart_quarantine = RESTART_QUARANTINE.read_if_set(&mut settings)?;
+        config.connect_timeout = CONNECT_TIMEOUT.read(&mut settings)?;
+        config.node_timeout = NODE_TIMEOUT.read(&mut settings)?;
+        if let Some(prefix) = PREFIX.take(&mut settings) {
             config.prefix = prefix;
         }
         settings.finish()?;
@@ -114,32 +148,27 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_servers(&self.nodes)?;
         if !Keys::is_prefix(&self.prefix) {
-            return Err(Error::config("prefix", &self.prefix, Keys::PREFIXES));
+            return Err(PREFIX.refused(&self.prefix));
         }
-        if let Some(max_ttl) = self.max_ttl.filter(|max_ttl| !MAX_TTLS.contains(max_ttl)) {
-            let allowed = format!("{:?} to {:?}", MAX_TTLS.start(), MAX_TTLS.end());
-            return Err(Error::config("max_ttl", format!("{max_ttl:?}"), allowed));
+        if let Some(max_ttl) = self.max_ttl {
+            MAX_TTL.check(max_ttl)?;
         }
-        if let Some(ttl) = self.ttl.filter(|ttl| !self.ttls().contains(ttl)) {
-            let allowed = format!("{SHORTEST_TTL:?} to max_ttl, {:?}", self.ttls().end());
-            return Err(Error::config("ttl", format!("{ttl:?}"), allowed));
-        }
-        Ok(())
+        self.ttl.map_or(Ok(()), |ttl| self.ttl_setting().check(ttl))
     }
 
-    /// The ttls that a request may ask for, as far as they are known without the deployment.
-    fn ttls(&self) -> RangeInclusive<Duration> {
-        SHORTEST_TTL..=self.max_ttl.unwrap_or(*MAX_TTLS.end())
+    /// The ttl, as far as it is narrowed without knowing the deployment.
+    fn ttl_setting(&self) -> Setting<Duration> {
+        self.max_ttl.map_or(TTL, |max_ttl| TTL.up_to(max_ttl))
     }
 
     /// The ttls that a request may ask for in a deployment with this longest one.
     pub(crate) const fn ttls_up_to(max_ttl: Duration) -> RangeInclusive<Duration> {
-        SHORTEST_TTL..=max_ttl
+        TTL.up_to(max_ttl).range()
     }
 
     /// The ttl of a lock that asks for none, in a deployment with this longest one.
     pub(crate) fn default_ttl(&self, max_ttl: Duration) -> Duration {
-        self.ttl.unwrap_or_else(|| Self::TTL.min(max_ttl))
+        self.ttl.unwrap_or_else(|| TTL.default_value().min(max_ttl))
     }
 
     /// The servers, for messages.

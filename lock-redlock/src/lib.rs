@@ -54,6 +54,7 @@ mod config;
 #[doc(hidden)]
 pub mod deployment;
 mod downgrade;
+mod driver;
 #[doc(hidden)]
 pub mod holdings;
 mod init;
@@ -79,6 +80,7 @@ mod watch;
 pub use crate::{
     backend::Redlock,
     config::Config,
+    driver::RedlockDriver,
     init::{InitOptions, init},
     replace::{Replaced, replace},
 };

@@ -30,7 +30,18 @@ impl ZooKeeper {
     /// # Cancel safety
     /// When the future is dropped, the session ends in the background.
     pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
-        let zk = Self { connection: Arc::new(Connection::new(config.checked()?)?) };
+        Self::connect_in(config, Context::current()).await
+    }
+
+    /// As [`ZooKeeper::connect`], in a context of one's own.
+    ///
+    /// # Errors
+    /// Those of [`ZooKeeper::connect`].
+    ///
+    /// # Cancel safety
+    /// As that of [`ZooKeeper::connect`].
+    pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
+        let zk = Self { connection: Arc::new(Connection::new(config.checked()?, context)?) };
         zk.connection.run(|connection| async move { connection.room(room::OF_NONE).await.map(drop) }).await?;
         Ok(Arc::new(zk))
     }

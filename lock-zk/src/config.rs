@@ -1,15 +1,46 @@
 //! What a connection needs to know.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{fmt, time::Duration};
 
-use lock_core::{Error, Settings};
+use lock_core::{Error, Setting, SettingDoc, Settings};
 
 /// The port of a server for which none is given.
 const PORT: u16 = 2181;
 
-const SESSION_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
-const TICK_TIME: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
-const CONNECT_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(600);
+const SESSION_TIMEOUT: Setting<Duration> = Setting::duration(
+    "session_timeout",
+    Duration::from_secs(10),
+    Duration::from_millis(100),
+    Duration::from_secs(3600),
+    "After how long without news the servers end the session, and all its locks with it.",
+);
+
+const TICK_TIME: Setting<Duration> = Setting::duration(
+    "tick_time",
+    Duration::from_secs(2),
+    Duration::from_millis(10),
+    Duration::from_secs(600),
+    "The `tickTime` of the servers, or more; at most a third of `session_timeout`.",
+);
+
+const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
+    "connect_timeout",
+    Duration::from_secs(5),
+    Duration::from_millis(10),
+    Duration::from_secs(600),
+    "How long connecting may take, and for how long waiters bridge an outage.",
+);
+
+const STRATEGY: Setting<Strategy> = Setting::choice(
+    "strategy",
+    &[("queue", Strategy::Queue), ("herd", Strategy::Herd)],
+    "How waiters wait: with `queue` in a fair queue, with `herd` all for one node, which is for comparison only.",
+);
+
+/// Every setting of a URL.
+pub(crate) fn settings() -> Vec<SettingDoc> {
+    vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc()]
+}
 
 /// How contenders of one name take turns. All who use a name have to use the same strategy: whoever comes with the other
 /// one gets an [`Error::Config`] while the name is in use, and for as long as the servers keep its empty directory.
@@ -22,10 +53,6 @@ pub enum Strategy {
     /// One node that all try to create: unfair, and everybody wakes at each release. For comparison with the queue. Only the
     /// exclusive lock.
     Herd,
-}
-
-impl Strategy {
-    const ALL: &[(&'static str, Self)] = &[("queue", Self::Queue), ("herd", Self::Herd)];
 }
 
 impl fmt::Display for Strategy {
@@ -76,9 +103,9 @@ impl Config {
         Self {
             servers: servers.into_iter().map(|(host, port)| (host.into(), port)).collect(),
             root: Self::ROOT.to_owned(),
-            session_timeout: Duration::from_secs(10),
-            tick_time: Duration::from_secs(2),
-            connect_timeout: Duration::from_secs(5),
+            session_timeout: SESSION_TIMEOUT.default_value(),
+            tick_time: TICK_TIME.default_value(),
+            connect_timeout: CONNECT_TIMEOUT.default_value(),
             strategy: Strategy::Queue,
         }
     }
@@ -129,10 +156,10 @@ impl Config {
         if !matches!(settings.path.as_str(), "" | "/") {
             config.root = settings.path.clone();
         }
-        config.session_timeout = settings.duration("session_timeout", config.session_timeout, SESSION_TIMEOUT)?;
-        config.tick_time = settings.duration("tick_time", config.tick_time, TICK_TIME)?;
-        config.connect_timeout = settings.duration("connect_timeout", config.connect_timeout, CONNECT_TIMEOUT)?;
-        config.strategy = settings.choice("strategy", Strategy::ALL)?;
+        config.session_timeout = SESSION_TIMEOUT.read(&mut settings)?;
+        config.tick_time = TICK_TIME.read(&mut settings)?;
+        config.connect_timeout = CONNECT_TIMEOUT.read(&mut settings)?;
+        config.strategy = STRATEGY.read(&mut settings)?;
         settings.finish()?;
         config.checked()
     }
@@ -158,9 +185,9 @@ impl Config {
             return Err(Error::config("hosts", self.connect_string(), "at least one host, each with a port above 0"));
         }
         check_root(&self.root)?;
-        check(SESSION_TIMEOUT, "session_timeout", self.session_timeout)?;
-        check(TICK_TIME, "tick_time", self.tick_time)?;
-        check(CONNECT_TIMEOUT, "connect_timeout", self.connect_timeout)?;
+        SESSION_TIMEOUT.check(self.session_timeout)?;
+        TICK_TIME.check(self.tick_time)?;
+        CONNECT_TIMEOUT.check(self.connect_timeout)?;
         // Validity counts from a request that is more than a tick older than the write that proves it, and the next such
         // write comes half a tick later: of a session that is only two ticks long nothing would be left.
         if self.tick_time * 3 > self.session_timeout {
@@ -195,13 +222,6 @@ impl Config {
         };
         Error::config("session_timeout", format!("{asked:?}"), allowed)
     }
-}
-
-fn check(allowed: RangeInclusive<Duration>, key: &str, value: Duration) -> Result<(), Error> {
-    if allowed.contains(&value) {
-        return Ok(());
-    }
-    Err(Error::config(key, format!("{value:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
 }
 
 fn check_root(root: &str) -> Result<(), Error> {

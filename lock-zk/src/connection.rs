@@ -28,10 +28,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection without a session yet.
-    pub(crate) fn new(config: Config) -> Result<Self, Error> {
+    pub(crate) fn new(config: Config, context: Context) -> Result<Self, Error> {
         let thread =
             Thread::start().map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
-        let context = Context::current().with_cleanup_on(thread.handle().clone());
+        let context = context.with_cleanup_on(thread.handle().clone());
         let (sessions, closed) = (Pool::default(), CancellationToken::new());
         Ok(Self { config: Arc::new(config), context, thread, sessions, closed })
     }

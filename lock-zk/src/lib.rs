@@ -54,6 +54,7 @@ mod backend;
 mod config;
 mod connection;
 mod contend;
+mod driver;
 pub mod fence;
 pub mod heartbeat;
 mod herd;
@@ -73,4 +74,5 @@ mod wire;
 pub use crate::{
     backend::ZooKeeper,
     config::{Config, Strategy},
+    driver::ZooKeeperDriver,
 };

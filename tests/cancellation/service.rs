@@ -51,7 +51,7 @@ enum RedisServers {
 impl Service {
     pub(crate) async fn memory() -> Self {
         let name = format!("cancellation-{:016x}", fastrand::u64(..));
-        let locks = Locks::connect(&format!("memory://{name}")).await.expect("memory is there");
+        let locks = lock::connect(&format!("memory://{name}")).await.expect("memory is there");
         Self { scheme: "memory", settings: "", ports: Vec::new(), servers: Servers::Memory(name, locks) }
     }
 
@@ -143,7 +143,7 @@ impl Service {
         };
         // Connecting is not what is on trial: on a busy machine it may take more than one limit.
         loop {
-            match Locks::connect(&url).await {
+            match lock::connect(&url).await {
                 Ok(locks) => return locks,
                 Err(Error::Unavailable { reason, .. }) => println!("connecting again: {reason}"),
                 Err(error) => panic!("{error}"),

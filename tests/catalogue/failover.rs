@@ -1,6 +1,6 @@
 //! Another server becomes the primary.
 
-use lock::{Error, Guard, Locks};
+use lock::{Error, Guard};
 use lock_lab::servers::Sentinel;
 
 use crate::world::{HEARD, LONG, within};
@@ -11,7 +11,7 @@ use crate::world::{HEARD, LONG, within};
 async fn after_a_failover_not_only_the_old_holder_is_granted_the_lock() {
     let servers = Sentinel::start().await.expect("a primary, replicas and sentinels start");
     let url = format!("{}?ttl={}ms&response_timeout=5s&connect_timeout=15s{HEARD}", servers.url(), LONG.as_millis());
-    let connect = async || within("a connection", Locks::connect(&url)).await.unwrap();
+    let connect = async || within("a connection", lock::connect(&url)).await.unwrap();
     let (first, second) = (connect().await, connect().await);
     let mut held = first.mutex("a").lock().await.unwrap();
     let old = servers.primary().await;

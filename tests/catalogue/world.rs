@@ -207,7 +207,7 @@ impl Service {
 }
 
 async fn connected(url: &str) -> Locks {
-    within("a connection", Locks::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
+    within("a connection", lock::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 /// The key that is the lock `name`.

@@ -49,7 +49,7 @@ impl LocalFixture {
 impl Fixture for LocalFixture {
     async fn connect(&self) -> Result<Locks, Failure> {
         let url = format!("local://{}", self.directory.path().display());
-        Ok((*lock::Locks::connect(&url).await?).clone())
+        Ok(lock::connect(&url).await?)
     }
 
     async fn connect_severable(&self) -> Result<Severable, Failure> {

@@ -160,8 +160,8 @@ impl RedisNodesFixture {
         };
         let ttl = ttl.as_millis();
         let url = format!("{scheme}://{user}{hosts}/{path}?ttl={ttl}ms&{limit_key}={limit}ms{settings}{addresses}");
-        let locks = lock::Locks::connect(&url).await?;
-        Ok((*locks).clone())
+        let locks = lock::connect(&url).await?;
+        Ok(locks)
     }
 
     /// The setting by which a client reaches every server through its proxy.

@@ -66,8 +66,8 @@ impl ZooKeeperFixture {
         let tick = ZooKeeper::TICK.as_millis();
         let (session, strategy) = (session.as_millis(), self.strategy);
         let url = format!("zk://{hosts}/?session_timeout={session}ms&tick_time={tick}ms&strategy={strategy}");
-        let locks = lock::Locks::connect(&url).await?;
-        Ok((*locks).clone())
+        let locks = lock::connect(&url).await?;
+        Ok(locks)
     }
 
     /// Waits until the control client's server has applied all that any client was told of so far. A `sync` would do on

@@ -1,13 +1,13 @@
 //! The era: a store stays open to the holders of another lock service, whose numbers are lower.
 
 use lock::{
-    Fence, FencingToken, Locks,
+    Fence, FencingToken,
     fence::redis::{FenceError, FencedKey},
 };
 use lock_lab::servers::{Redis, ZooKeeper};
 
 async fn token(url: &str) -> FencingToken {
-    let locks = Locks::connect(url).await.unwrap();
+    let locks = lock::connect(url).await.unwrap();
     let guard = locks.mutex("report").lock().await.unwrap();
     guard.token()
 }

@@ -44,6 +44,13 @@ pub(crate) fn write_capabilities() -> Result<()> {
     run(test.env("LOCK_WRITE_CAPABILITIES", "1"))
 }
 
+/// Has the test of docs/configuration.md write it instead.
+pub(crate) fn write_configuration() -> Result<()> {
+    let mut test = cargo();
+    test.args(["test", "--package", "lock", "--all-features", "--test", "configuration", "page"]);
+    run(test.env("LOCK_WRITE_CONFIGURATION", "1"))
+}
+
 /// The vocabulary and what is written once must not know the wire.
 fn core_has_no_network() -> Result<()> {
     let mut tree: Command = cargo();

@@ -76,6 +76,8 @@ enum Job {
     },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
+    /// Writes docs/configuration.md from what the drivers say of their settings.
+    Configuration,
     /// Plays schedules on simulated servers: each machine with all its safeguards, then without each of them.
     Simulate {
         /// Passed on to the simulator: `--seeds N`, `--machine NAME`, `--seed S`, `--without SAFEGUARD`.
@@ -148,6 +150,7 @@ fn work(job: Job) -> Result<()> {
             setup::require_servers()?;
             checks::write_capabilities()
         }
+        Job::Configuration => checks::write_configuration(),
         Job::Simulate { rest } => run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest)),
         Job::Safeguards { only } => {
             setup::require_servers()?;

@@ -1,12 +1,20 @@
 //! Settings of a memory connection.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::time::Duration;
 
 use super::MemoryServer;
-use crate::{Error, Settings};
+use crate::{Error, Setting, Settings};
 
-/// The shortest and the longest ttl.
-pub(super) const TTL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(86_400);
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How long the server keeps a lease.
+pub(super) const TTL: Setting<Duration> = Setting::duration(
+    "ttl",
+    DEFAULT_TTL,
+    Duration::from_millis(10),
+    Duration::from_secs(86_400),
+    "How long the server keeps a lease without a renewal.",
+);
 
 /// Settings of a memory connection.
 #[derive(Debug, Clone)]
@@ -19,7 +27,7 @@ impl Config {
     /// A connection to `server` with a ttl of 30 s.
     #[must_use]
     pub const fn new(server: MemoryServer) -> Self {
-        Self { server, ttl: Duration::from_secs(30) }
+        Self { server, ttl: DEFAULT_TTL }
     }
 
     /// How long the server keeps a lease without a renewal, from 10 ms to a day.
@@ -43,7 +51,7 @@ impl Config {
         if !settings.path.trim_matches('/').is_empty() {
             return Err(Error::config("path", settings.path, "no path with memory://"));
         }
-        let ttl = settings.duration("ttl", Duration::from_secs(30), TTL)?;
+        let ttl = TTL.read(&mut settings)?;
         settings.finish()?;
         Ok(Self { server: MemoryServer::named(&name), ttl })
     }

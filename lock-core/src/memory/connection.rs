@@ -42,11 +42,17 @@ impl Memory {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn connect(config: Config) -> Result<Arc<Self>, Error> {
+        Self::connect_in(config, Context::current())
+    }
+
+    /// As [`Memory::connect`], in a context of one's own but for its clock, which is the server's.
+    ///
+    /// # Errors
+    /// Those of [`Memory::connect`].
+    pub fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         let Config { server, ttl } = config;
-        if !TTL.contains(&ttl) {
-            return Err(Error::config("ttl", format!("{ttl:?}"), format!("{:?} to {:?}", TTL.start(), TTL.end())));
-        }
-        let context = Context::current().with_clock(server.clock());
+        TTL.check(ttl)?;
+        let context = context.with_clock(server.clock());
         let memory = Arc::new_cyclic(|memory| Self {
             server,
             renewer: Renewer::new(&context, Arc::new(MemoryRenewer { memory: Weak::clone(memory) })),
@@ -128,7 +134,7 @@ impl Backend for Memory {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(BACKEND)
-            .with_ttl(TTL)
+            .with_ttl(TTL.range())
             .with(Feature::Fifo)
             .with(Feature::Queue)
             .with(Feature::Expiry)

@@ -18,7 +18,7 @@ pub(super) async fn run(
 ) -> Result<HolderKilled, LabError> {
     let lease = Duration::from_secs_f64(settings.lease_ms / 1e3);
     let url = deployment.url_with_lease(lease);
-    let locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let mut next_grant_ms = Vec::new();
     for _ in 0..settings.kills {
         next_grant_ms.push(in_millis(once(&locks, &url, lease, program).await?));

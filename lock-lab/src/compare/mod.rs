@@ -158,7 +158,7 @@ fn without_servers(mut result: Backend, error: LabError) -> Backend {
 }
 
 async fn promises_fifo(deployment: &Deployment) -> Result<bool, LabError> {
-    let locks = Locks::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
+    let locks = lock::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
     let fifo = locks.capabilities().supports(lock::Feature::Fifo);
     close(&locks).await;
     Ok(fifo)

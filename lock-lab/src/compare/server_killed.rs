@@ -35,8 +35,8 @@ pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Res
     let url = deployment.url_with_lease(lease);
     let hold = Duration::from_secs_f64(settings.hold_ms / 1e3);
     let busy = Busy::start(&url, BUSY, settings.load_clients, hold).await?;
-    let old_locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
-    let next_locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let old_locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let next_locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let requested = clock.now();
     let guard = old_locks.mutex(HELD).lock().await.map_err(LabError::lock("acquiring"))?;
     let old = Grant { client: 0, requested, granted: clock.now(), ended: requested, token: guard.token() };

@@ -1,6 +1,5 @@
 //! One client, no contention.
 
-use lock::Locks;
 use lock_core::{Clock, Error, Mutex};
 use tokio::{runtime::Builder, sync::oneshot};
 
@@ -37,7 +36,7 @@ async fn client(
     warm: oneshot::Sender<()>,
     go: oneshot::Receiver<()>,
 ) -> Result<Uncontended, LabError> {
-    let locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let mutex = locks.mutex("compare/uncontended");
     let failed = || LabError::lock("acquiring and releasing");
     acquire_and_release(&mutex, WARM_UP).await.map_err(failed())?;

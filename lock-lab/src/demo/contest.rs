@@ -45,7 +45,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Result<Vec<Turn>, LabError> {
     // On servers that others use, too, a lock that nobody else wants.
     let name = format!("demo/{:016x}", fastrand::u64(..));
-    let starter = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
+    let starter = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
     let first = starter.mutex(&name).lock().await.map_err(LabError::lock("acquiring"))?;
     let (events, mut inbox) = mpsc::unbounded_channel();
     let mut contenders = contenders(url, &name, options, &events).await?;
@@ -88,7 +88,7 @@ async fn contenders(
     let start = Arc::new(Barrier::new(options.nodes));
     let mut contenders = JoinSet::new();
     for node in 1..=options.nodes {
-        let locks = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
+        let locks = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
         let limit = WAIT_LIMIT + options.hold * u32::try_from(options.nodes).unwrap_or(u32::MAX);
         let mutex = locks.mutex(name).payload(title(node).into_bytes()).timeout(limit);
         let (events, start, hold) = (events.clone(), Arc::clone(&start), options.hold);

@@ -232,7 +232,7 @@ async fn one_frozen(clients: Clients, ttl: Duration, options: &Options) -> Resul
     let stop = Arc::new(AtomicBool::new(false));
     let mut running = JoinSet::new();
     for client in 0..clients.count() {
-        let locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+        let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
         running.spawn(acquire_all_the_time(locks, clients.name(client), Arc::clone(&stop)));
     }
     clock.sleep(options.healthy).await;
@@ -300,7 +300,7 @@ async fn most_frozen(limit: Duration, waiting: bool, attempts: usize) -> Result<
     let nodes = RedisNodes::start(NODES).await?;
     let node_limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
     let url = format!("{}/?node_timeout={node_limit_ms}ms", nodes.url());
-    let locks = Locks::connect(&url).await.map_err(LabError::lock("connecting"))?;
+    let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let clock = Clock::boot();
     let mutex = locks.mutex("frozen");
     let held = mutex.lock().await.map_err(LabError::lock("an acquisition before the freeze"))?;

@@ -151,7 +151,7 @@ impl Worker {
         } else {
             let mut clients = Vec::new();
             for number in 0..=self.clients {
-                let locks = Locks::connect(&self.url).await.map_err(LabError::lock("connecting"))?;
+                let locks = lock::connect(&self.url).await.map_err(LabError::lock("connecting"))?;
                 let store = Store::connect(&self.store).await?;
                 let is_careless = number < self.careless;
                 let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
@@ -195,7 +195,7 @@ impl Worker {
         let clock = Clock::boot();
         loop {
             let error = tokio::select! {
-                connected = Locks::connect(&self.url) => match connected {
+                connected = lock::connect(&self.url) => match connected {
                     Ok(locks) => return Some(locks),
                     Err(error) => error,
                 },

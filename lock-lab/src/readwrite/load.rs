@@ -36,7 +36,7 @@ pub(super) async fn run(url: &str, options: &Options) -> Result<Record, LabError
     let stop = Arc::new(AtomicBool::new(false));
     let mut clients = JoinSet::new();
     for client in 0..options.readers + options.writers + 1 {
-        let locks = Locks::connect(url).await.map_err(LabError::lock("connecting"))?;
+        let locks = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
         let (name, stop) = (name.clone(), Arc::clone(&stop));
         let (readers, hold) = (options.readers, options.hold);
         clients.spawn(async move {

@@ -144,7 +144,7 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
 
 async fn on(topology: Topology, options: &Options) -> Result<Summary, LabError> {
     let deployment = topology.start().await?;
-    let locks = lock::Locks::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
+    let locks = lock::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
     let supported = locks.require(Feature::ReadWrite);
     // Nothing was held on it.
     let _ = locks.close(Duration::from_secs(1)).await;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use lock::Locks;
 use lock_core::{Clock, Error};
 use lock_lab::failover::{
     arrangement::Arrangement,
@@ -79,13 +78,13 @@ async fn clients_that_disagree_are_refused_with_what_differs() {
         [(Disagreement::Servers, "the members of the deployment"), (Disagreement::MaxTtl, "max_ttl")]
     {
         let url = stage.scene.strange_url(disagreement, stage.lease).unwrap();
-        let refused = Locks::connect(&url).await.unwrap_err();
+        let refused = lock::connect(&url).await.unwrap_err();
         assert!(matches!(refused, Error::Config { .. }) && refused.to_string().contains(named), "{refused}");
     }
     // It is the setting that was refused, and not the way there.
     let url = stage.scene.strange_url(Disagreement::MaxTtl, stage.lease).unwrap();
     let agreed = url.split("&max_ttl").next().unwrap();
-    Locks::connect(agreed).await.unwrap().mutex("other").lock().await.unwrap().release().await.unwrap();
+    lock::connect(agreed).await.unwrap().mutex("other").lock().await.unwrap().release().await.unwrap();
 
     let others = Stage::of(Arrangement::Redlock3, Fault::MemberReplaced).await;
     others.scene.strange_url(Disagreement::Servers, others.lease).unwrap_err();

@@ -42,7 +42,7 @@ impl Stage {
     }
 
     pub(crate) async fn connect(&self, side: Side) -> Locks {
-        Locks::connect(&self.scene.url(side, self.lease)).await.unwrap()
+        lock::connect(&self.scene.url(side, self.lease)).await.unwrap()
     }
 
     pub(crate) async fn hold(&self, locks: &Locks) -> Guard {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use lock_core::{Error, Settings};
 
+use super::settings;
 use crate::node::{Address, AddressMap};
 
 /// What the servers are to each other.
@@ -109,8 +110,8 @@ pub(super) fn read(settings: &mut Settings) -> Result<(Deployment, Address, u32)
             let (service, db) = service(&settings.path)?;
             let first = sentinels[0].clone();
             let mut sentinel = Sentinel::new(service, sentinels);
-            sentinel.username = settings.text("sentinel_username");
-            sentinel.password = settings.text("sentinel_password");
+            sentinel.username = settings::SENTINEL_USERNAME.take(settings);
+            sentinel.password = settings::SENTINEL_PASSWORD.take(settings);
             Ok((Deployment::Sentinel(sentinel), first, db))
         }
         "redis+cluster" => {
@@ -123,10 +124,8 @@ pub(super) fn read(settings: &mut Settings) -> Result<(Deployment, Address, u32)
 
 /// Reads where servers are reached that announce themselves by other addresses.
 pub(super) fn address_map(settings: &mut Settings) -> Result<AddressMap, Error> {
-    let Some(text) = settings.text("address_map") else { return Ok(AddressMap::default()) };
-    text.parse().map_err(|()| {
-        Error::config("address_map", text, "ANNOUNCED:PORT=REACHED:PORT, several of them with commas between")
-    })
+    let Some(text) = settings::ADDRESS_MAP.take(settings) else { return Ok(AddressMap::default()) };
+    text.parse().map_err(|()| settings::ADDRESS_MAP.refused(text))
 }
 
 fn hosts(settings: &Settings, port: u16) -> Result<Vec<Address>, Error> {

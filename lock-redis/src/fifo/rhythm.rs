@@ -31,11 +31,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::TTLS;
+    use crate::config::settings::TTL;
 
     proptest! {
         #[test]
-        fn nobody_who_is_dead_costs_more_than_a_ttl_or_a_few_seconds(ttl in TTLS.start().as_millis()..=TTLS.end().as_millis()) {
+        fn nobody_who_is_dead_costs_more_than_a_ttl_or_a_few_seconds(ttl in TTL.range().start().as_millis()..=TTL.range().end().as_millis()) {
             let ttl = Duration::from_millis(u64::try_from(ttl).unwrap());
             let rhythm = Rhythm::of(ttl);
             prop_assert!(rhythm.claim < ttl && rhythm.alive < ttl);
@@ -43,7 +43,7 @@ mod tests {
         }
 
         #[test]
-        fn a_grant_that_the_next_heartbeat_finds_is_still_the_finders(ttl in TTLS.start().as_millis()..=TTLS.end().as_millis()) {
+        fn a_grant_that_the_next_heartbeat_finds_is_still_the_finders(ttl in TTL.range().start().as_millis()..=TTL.range().end().as_millis()) {
             let rhythm = Rhythm::of(Duration::from_millis(u64::try_from(ttl).unwrap()));
             let granted = BootInstant::from_nanos(7);
             prop_assert!(granted.saturating_add(rhythm.beat) < deadline(granted, rhythm.claim));

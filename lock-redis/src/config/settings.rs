@@ -1,0 +1,109 @@
+//! Each setting, with its default and what is allowed.
+
+use std::time::Duration;
+
+use lock_core::{Setting, SettingDoc};
+
+use super::Queue;
+use crate::keys::Keys;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const MINUTE: Duration = Duration::from_secs(60);
+const TEN_MS: Duration = Duration::from_millis(10);
+
+/// Below the least ttl a renewal may not come round in time; above the longest a dead holder blocks for days.
+pub(crate) const TTL: Setting<Duration> = Setting::duration(
+    "ttl",
+    Duration::from_secs(30),
+    Duration::from_millis(100),
+    DAY,
+    "How long the server keeps a lock without a renewal, unless a request says otherwise.",
+);
+
+pub(super) const PREFIX: Setting<&str> =
+    Setting::text("prefix", Some("lock"), Keys::PREFIXES, "What the keys of all locks begin with.");
+
+pub(super) const QUEUE: Setting<Queue> = Setting::choice(
+    "queue",
+    &[("none", Queue::None), ("fifo", Queue::Fifo)],
+    "Who is next of those who wait: with `none` whoever comes first after a release, with `fifo` whoever has waited the \
+     longest.",
+);
+
+pub(super) const LOOK_AGAIN: Setting<Duration> = Setting::duration(
+    "look_again",
+    Duration::from_secs(5),
+    Duration::from_millis(100),
+    DAY,
+    "How long a waiter relies on being told of a release before it looks by itself.",
+);
+
+pub(super) const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
+    "connect_timeout",
+    Duration::from_secs(1),
+    TEN_MS,
+    MINUTE,
+    "How long connecting may take, and for how long waiters bridge an outage of a single server.",
+);
+
+pub(super) const RESPONSE_TIMEOUT: Setting<Duration> =
+    Setting::duration("response_timeout", Duration::from_millis(500), TEN_MS, MINUTE, "How long a request may take.");
+
+pub(super) const MIN_REPLICAS: Setting<u32> = Setting::number(
+    "min_replicas",
+    0,
+    0,
+    100,
+    "By how many replicas each grant and each renewal has to be acknowledged.",
+);
+
+pub(super) const REPLICA_TIMEOUT: Setting<Duration> = Setting::duration(
+    "replica_timeout",
+    Duration::from_millis(500),
+    Duration::from_millis(1),
+    MINUTE,
+    "How long the replicas may take to acknowledge.",
+);
+
+/// Where another server may take over.
+pub(super) const FAILOVER_TIMEOUT: Setting<Duration> = Setting::duration(
+    "failover_timeout",
+    Duration::from_secs(30),
+    TEN_MS,
+    Duration::from_secs(60 * 60),
+    "For how long waiters bridge an outage, since another server may take over.",
+);
+
+pub(super) const ADDRESS_MAP: Setting<&str> = Setting::text(
+    "address_map",
+    None,
+    "ANNOUNCED:PORT=REACHED:PORT, several of them with commas between",
+    "Where servers are reached that announce themselves by addresses which this program cannot use.",
+);
+
+pub(super) const SENTINEL_USERNAME: Setting<&str> =
+    Setting::text("sentinel_username", None, "a user of the sentinels", "As whom to sign in to the sentinels.");
+
+pub(super) const SENTINEL_PASSWORD: Setting<&str> =
+    Setting::text("sentinel_password", None, "that user's password", "The password for the sentinels.");
+
+/// The settings of a URL of `scheme`.
+pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
+    let mut all = vec![
+        TTL.doc(),
+        PREFIX.doc(),
+        QUEUE.doc(),
+        LOOK_AGAIN.doc(),
+        CONNECT_TIMEOUT.doc(),
+        RESPONSE_TIMEOUT.doc(),
+        MIN_REPLICAS.doc(),
+        REPLICA_TIMEOUT.doc(),
+    ];
+    if scheme != "redis" {
+        all.extend([FAILOVER_TIMEOUT.doc(), ADDRESS_MAP.doc()]);
+    }
+    if scheme == "redis+sentinel" {
+        all.extend([SENTINEL_USERNAME.doc(), SENTINEL_PASSWORD.doc()]);
+    }
+    all
+}

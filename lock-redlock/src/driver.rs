@@ -1,0 +1,36 @@
+//! The driver of `redlock://`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
+
+use crate::{Config, Redlock, backend::BACKEND, config};
+
+/// Connects to a deployment of independent Redis servers.
+#[derive(Debug, Clone, Copy)]
+pub struct RedlockDriver;
+
+#[async_trait]
+impl Driver for RedlockDriver {
+    fn schemes(&self) -> &'static [Scheme] {
+        &[Scheme {
+            name: BACKEND,
+            summary: "Redlock: a majority of independent Redis nodes, which survives the loss of a minority of them",
+            form: "redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][,...]",
+            example: "redlock://127.0.0.1:6379,127.0.0.1:6380,127.0.0.1:6381",
+        }]
+    }
+
+    fn settings(&self, _: &str) -> Vec<SettingDoc> {
+        config::settings()
+    }
+
+    fn log_target(&self) -> &'static str {
+        "lock_redlock"
+    }
+
+    async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
+        Ok(Redlock::connect_in(Config::from_settings(settings)?, context).await?)
+    }
+}

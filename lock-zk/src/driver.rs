@@ -1,0 +1,36 @@
+//! The driver of `zk://`.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
+
+use crate::{Config, ZooKeeper, backend::NAME, config};
+
+/// Connects to a ZooKeeper ensemble.
+#[derive(Debug, Clone, Copy)]
+pub struct ZooKeeperDriver;
+
+#[async_trait]
+impl Driver for ZooKeeperDriver {
+    fn schemes(&self) -> &'static [Scheme] {
+        &[Scheme {
+            name: NAME,
+            summary: "ZooKeeper: a fair queue on an ensemble that survives the loss of a minority of its servers",
+            form: "zk://HOST[:PORT][,HOST[:PORT]...][/PATH]",
+            example: "zk://127.0.0.1:2181/app",
+        }]
+    }
+
+    fn settings(&self, _: &str) -> Vec<SettingDoc> {
+        config::settings()
+    }
+
+    fn log_target(&self) -> &'static str {
+        "lock_zk"
+    }
+
+    async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
+        Ok(ZooKeeper::connect_in(Config::from_settings(settings)?, context).await?)
+    }
+}
