@@ -129,7 +129,7 @@ const COLUMNS: [&str; 11] = [
     "servers alone",
     "grants lost",
     "two holders (M)",
-    "validity too long (T)",
+    "validity overstated (T)",
     "late writes: fenced (F) / not",
     "loser knew after (L)",
     "left behind (O)",
@@ -151,7 +151,7 @@ const HOW: &str = "*Longest gap*: the longest time without a grant of the busy l
 themselves, to elect another leader or to come back, until they served a plain write. A lock that somebody held \
 when the fault struck can stay closed until its lease ends: the longest gaps are that. *Grants lost*: \
 locks that ended otherwise than by their release. *Two holders (M)*: pairs of grants that were valid at the same time, each \
-by its own clock and deadline. *Validity too long (T)*: holders that still took themselves for valid when the \
+by its own clock and deadline. *Validity overstated (T)*: holders that still took themselves for valid when the \
 servers had given the lock up. *Late writes*: writes that a store took after a later holder had written there; the store \
 with a fence compares fencing tokens and takes none of them (F), the store without one is the control and takes all. *Loser \
 knew after (L)*: from the fault until the last loser knew, by its own look. *Left behind (O)*: keys, nodes and places in line \
