@@ -1,7 +1,7 @@
 //! The scripts of the queue on a real server, against a model of it, under random schedules; and their readers.
 
-#[path = "../../../tests/made_up/mod.rs"]
-mod made_up;
+#[path = "../../../tests/suite/fixtures/mod.rs"]
+mod fixtures;
 
 use std::sync::{Arc, Mutex};
 
@@ -360,7 +360,7 @@ async fn a_grant_that_was_handed_over_has_the_number_that_the_arithmetic_says() 
 proptest! {
     #[test]
     fn no_answer_makes_a_reader_panic_and_none_but_a_grant_is_one(
-        answer in made_up::answer(&["granted", "in line", "gone", "held", "0"]),
+        answer in fixtures::answer(&["granted", "in line", "gone", "held", "0"]),
     ) {
         if let Ok(Standing::Granted(number)) = standing(&answer) {
             let Value::Array(parts) = &answer else { panic!("{answer:?}") };

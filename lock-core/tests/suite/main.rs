@@ -1,0 +1,14 @@
+//! What the tests of this crate have in common is built once: they are one program.
+
+mod conformance;
+mod held;
+mod line;
+mod locks;
+mod max_hold;
+mod memory;
+mod multi;
+mod operation;
+mod owner;
+mod renewer;
+mod validity;
+mod world;

@@ -1,0 +1,206 @@
+//! A real server, connections to it, and control requests that go past the backend.
+
+pub(crate) mod apart;
+pub(crate) mod guide;
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{BootInstant, Clock, Guard, LockName, Locks, LocksOptions};
+use lock_lab::{proxy::Proxy, servers};
+use lock_redis::{Config, Queue, Redis, keys::Keys, node::NodeConfig};
+use redis::{FromRedisValue, aio::MultiplexedConnection};
+
+/// Longer than anything that is waited for; only a promise that is broken takes so long.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server, and a connection for control requests.
+pub(crate) struct Server {
+    pub(crate) redis: servers::Redis,
+    pub(crate) control: MultiplexedConnection,
+}
+
+pub(crate) async fn server() -> Server {
+    let redis = servers::Redis::start().await.unwrap();
+    let control = redis.connection().await.unwrap();
+    Server { redis, control }
+}
+
+/// Those who wait hear of a release, or look when the holder's lease ends.
+pub(crate) fn config(port: u16) -> Config {
+    Config::new("127.0.0.1", port).with_look_again(100 * LIMIT)
+}
+
+/// A server that always answers, if late: the machine is busy, or stands still.
+pub(crate) fn patient_node(port: u16) -> NodeConfig {
+    let mut config = NodeConfig::new("127.0.0.1", port);
+    (config.response_timeout, config.connect_timeout) = (LIMIT, LIMIT);
+    config
+}
+
+pub(crate) async fn connect(config: Config) -> Locks {
+    Locks::new(Redis::connect(config).await.unwrap())
+}
+
+impl Server {
+    pub(crate) fn config(&self) -> Config {
+        config(self.redis.port())
+    }
+
+    /// For a test in which the server always answers, if late.
+    pub(crate) fn patient(&self) -> Config {
+        self.config().with_response_timeout(LIMIT)
+    }
+
+    pub(crate) async fn locks(&self) -> Locks {
+        connect(self.patient()).await
+    }
+
+    /// A client whose waiters stand in line on the server.
+    pub(crate) async fn fifo(&self) -> Locks {
+        connect(self.patient().with_queue(Queue::Fifo)).await
+    }
+
+    pub(crate) async fn named(&self, payload: &str) -> Locks {
+        let options = LocksOptions::default().with_payload(payload.as_bytes());
+        Locks::with_options(Redis::connect(self.config()).await.unwrap(), options)
+    }
+
+    pub(crate) async fn proxy(&self) -> Proxy {
+        Proxy::start(self.redis.port()).await.unwrap()
+    }
+
+    /// Sends a command, as somebody else would.
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
+        self.try_ask(command).await.unwrap()
+    }
+
+    pub(crate) async fn try_ask<T: FromRedisValue>(&mut self, command: &[&str]) -> redis::RedisResult<T> {
+        let mut request = redis::cmd(command[0]);
+        request.arg(&command[1..]);
+        request.query_async(&mut self.control).await
+    }
+
+    /// What the server keeps, but for the counters behind the tokens.
+    pub(crate) async fn left(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
+            if !key.ends_with(":token") {
+                left.push(key);
+                continue;
+            }
+            for field in self.ask::<Vec<String>>(&["HKEYS", &key]).await {
+                if field != "counter" {
+                    left.push(format!("{key} {field}"));
+                }
+            }
+        }
+        left
+    }
+
+    /// Waits until the server keeps nothing but the counters and so many tombstones.
+    pub(crate) async fn until_only_tombstones_are_left(&mut self, tombstones: usize) {
+        let deadline = after(LIMIT);
+        loop {
+            let left = self.left().await;
+            if left.len() == tombstones && left.iter().all(|key| key.contains(":undone:")) {
+                return;
+            }
+            assert!(Clock::boot().now() < deadline, "left on the server: {left:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until the server keeps nothing but the counters.
+    pub(crate) async fn until_nothing_is_left(&mut self) {
+        let deadline = after(LIMIT);
+        loop {
+            let left = self.left().await;
+            if left.is_empty() {
+                return;
+            }
+            assert!(Clock::boot().now() < deadline, "left on the server: {left:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits until somebody listens to the releases of `name`.
+    pub(crate) async fn until_somebody_waits(&mut self, name: &str) {
+        let channel = keys(name).channel();
+        let deadline = after(LIMIT);
+        loop {
+            let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &channel]).await;
+            if count > 0 {
+                return;
+            }
+            assert!(Clock::boot().now() < deadline, "nobody waits for {name}");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// How many scripts were called so far.
+    pub(crate) async fn calls(&self) -> u64 {
+        let stats = self.redis.info("commandstats").await.unwrap();
+        let count = |name| {
+            let stat: &String = stats.get(name)?;
+            stat.strip_prefix("calls=")?.split(',').next()?.parse::<u64>().ok()
+        };
+        ["cmdstat_eval", "cmdstat_evalsha"].into_iter().filter_map(count).sum()
+    }
+
+    /// Waits until scripts were called that often.
+    pub(crate) async fn until_called(&self, times: u64) {
+        soon(async { while self.calls().await < times {} }).await;
+    }
+
+    pub(crate) async fn holder(&mut self, name: &str) -> Option<String> {
+        let keys = keys(name);
+        self.ask(&["GET", keys.lock()]).await
+    }
+}
+
+/// Waits until so many stand in line, as `locks` sees it.
+pub(crate) async fn in_line(locks: &Locks, name: &str, waiters: usize) {
+    soon(async { while locks.inspect(name).await.unwrap().queue.len() != waiters {} }).await;
+}
+
+pub(crate) fn keys(name: &str) -> Keys {
+    Keys::new("lock", &LockName::new(name).unwrap())
+}
+
+pub(crate) fn after(duration: Duration) -> BootInstant {
+    Clock::boot().now().saturating_add(duration)
+}
+
+/// Runs `future`, which must end long before the limit.
+pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
+    Clock::boot().timeout(LIMIT, future).await.expect("it did not end in time")
+}
+
+/// Waits until a renewal that was sent after this was called is acknowledged.
+pub(crate) async fn renewed(guard: &Guard) {
+    // The next one may be under way already; the one after it is not.
+    for _ in 0..2 {
+        let before = guard.valid_until();
+        soon(async {
+            while guard.valid_until() == before {
+                Clock::boot().sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        assert!(guard.is_valid(), "lost: {guard:?}");
+    }
+}
+
+/// Counts holders that believe to hold it at the same time.
+#[derive(Clone, Default)]
+pub(crate) struct Inside(Arc<std::sync::atomic::AtomicUsize>);
+
+impl Inside {
+    pub(crate) fn enter(&self) {
+        assert_eq!(self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two holders at once");
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}

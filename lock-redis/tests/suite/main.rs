@@ -1,0 +1,20 @@
+//! What the tests of this crate have in common is built once: they are one program.
+
+mod answers;
+mod cluster;
+mod common;
+mod evicting;
+mod exclusive;
+mod faults;
+mod fifo;
+mod fifo_faults;
+mod fixtures;
+mod foreign_types;
+mod given_up;
+mod replicas;
+mod rights;
+mod scripts;
+mod sentinel;
+mod sharing;
+mod sharing_faults;
+mod simulated_line;

@@ -1,0 +1,14 @@
+//! What the tests of this crate have in common is built once: they are one program.
+
+mod answers;
+mod cancelled;
+mod deployment;
+mod faults;
+mod lock;
+mod members;
+mod readers;
+mod readers_faults;
+mod replace;
+mod simulated_node;
+mod stragglers;
+mod token_model;
