@@ -68,10 +68,10 @@ impl Holder {
         }
     }
 
-    /// Kills it with SIGKILL and waits for its end.
+    /// Kills the process with SIGKILL and waits for its end.
     ///
     /// # Errors
-    /// [`LabError::Io`] when it could not be killed.
+    /// [`LabError::Io`] when the process could not be killed.
     pub async fn kill(mut self) -> Result<(), LabError> {
         self.child.kill().await.map_err(|source| LabError::io("killing the holder", source))
     }

@@ -85,8 +85,27 @@ fn log(verbose: u8) {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use proptest::prelude::*;
 
     use super::*;
+
+    /// A word that the program knows, or any other.
+    fn word() -> impl Strategy<Value = String> {
+        let program = Arguments::command();
+        let commands = || program.get_subcommands();
+        let options = commands().flat_map(|command| command.get_arguments().filter_map(|option| option.get_long()));
+        let values = ["--", "-v", "redis", "1s", "99999999999999999999y", "{}", "-1", "0", ""].map(str::to_owned);
+        let known = commands().map(|command| command.get_name().to_owned()).chain(values);
+        let known: Vec<String> = known.chain(options.map(|option| format!("--{option}"))).collect();
+        prop_oneof![3 => proptest::sample::select(known), 1 => "\\PC{0,6}"]
+    }
+
+    proptest! {
+        #[test]
+        fn no_command_line_makes_it_panic(words in proptest::collection::vec(word(), 0..8)) {
+            let _ = Arguments::try_parse_from(std::iter::once("lock-lab".to_owned()).chain(words));
+        }
+    }
 
     #[test]
     fn the_definition_has_no_contradiction() {

@@ -10,7 +10,7 @@ use clap::{
 /// The options of a command line that names none.
 ///
 /// # Panics
-/// When one of them has no default, which is a mistake of this program.
+/// When an option has no default, which is a mistake of this program.
 pub(crate) fn defaults<T: Args>() -> T {
     let none = T::augment_args(Command::new("defaults")).get_matches_from(["defaults"]);
     T::from_arg_matches(&none).expect("every option has a default")

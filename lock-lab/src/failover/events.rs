@@ -209,22 +209,22 @@ pub enum ProcessFault {
     Stopped,
     /// SIGCONT: stamped before the signal.
     Continued,
-    /// Its runtime was told to stand still, while its other threads go on: stamped before the order.
+    /// The runtime was told to stand still, while the other threads go on: stamped before the order.
     Starved {
         /// For how long.
         millis: u64,
     },
 }
 
-/// That a process was struck.
+/// A fault of a worker process, and when it struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultEvent {
-    /// When.
+    /// When the fault struck.
     #[serde(with = "nanos")]
     pub at: BootInstant,
-    /// Which process.
+    /// Number of the process.
     pub process: usize,
-    /// How.
+    /// What was done to the process.
     pub fault: ProcessFault,
 }
 

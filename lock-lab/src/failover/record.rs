@@ -16,7 +16,7 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct Record {
     state: Mutex<State>,
-    /// How much there is.
+    /// Number of changes so far.
     news: watch::Sender<usize>,
 }
 

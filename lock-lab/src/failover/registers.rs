@@ -11,7 +11,7 @@ use super::events::{Attempt, Lock, Update, Values, Write, now};
 pub(crate) struct Registers {
     /// The highest token that each register without a fence has seen.
     highest: BTreeMap<Lock, FencingToken>,
-    /// How many updates there were.
+    /// Number of updates so far.
     updates: u64,
     values: Values,
 }

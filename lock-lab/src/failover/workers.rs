@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{LabError, servers};
 
-/// Which processes there are, and what they do.
+/// The processes of a run, and what all of them do.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WorkersOptions {
@@ -28,7 +28,7 @@ pub struct WorkersOptions {
     pub program: PathBuf,
     /// The processes, by what is different about each.
     pub processes: Vec<WorkerOptions>,
-    /// Those that come later, by [`Workers::admit_strangers`], and whose settings disagree with those of the servers.
+    /// Processes that come later, by [`Workers::admit_strangers`]: their settings disagree with those of the servers.
     pub strangers: Vec<WorkerOptions>,
     /// For how long a client holds the busy lock.
     pub hold: Duration,
@@ -38,7 +38,7 @@ pub struct WorkersOptions {
     pub wait: Duration,
 }
 
-/// One worker process.
+/// What is different about one worker process.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// The lock service; through proxies of its own where a fault cuts off this process alone.
@@ -47,9 +47,9 @@ pub struct WorkerOptions {
     pub clients: usize,
     /// How many clients are careless, the keeper first.
     pub careless: usize,
-    /// The network namespace in which it runs; `None` for that of this program.
+    /// Network namespace in which the process runs; `None` for that of this program.
     pub namespace: Option<PathBuf>,
-    /// By how much its wall clock is ahead.
+    /// Time by which the wall clock of the process is ahead.
     pub clock_ahead: Duration,
 }
 
@@ -76,10 +76,10 @@ pub struct Workers {
     options: WorkersOptions,
     processes: Vec<WorkerProcess>,
     record: Arc<Record>,
-    /// Those that read what the processes report.
+    /// Tasks that read what the processes report.
     readers: JoinSet<()>,
     sink: Sink,
-    /// The working directory of all: by it the reaper finds one that is stopped when this program is killed.
+    /// Working directory of all processes: by it the reaper finds a stopped process when this program is killed.
     dir: TempDir,
 }
 
@@ -329,7 +329,7 @@ impl Workers {
             if self.processes[process].is_stopped() {
                 self.resume(process)?;
             }
-            // One that has ended needs no order.
+            // A process that has ended needs no order.
             let _ = self.order(process, Order::Quit).await;
         }
         let deadline = Clock::boot().now().saturating_add(limit);

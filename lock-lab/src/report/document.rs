@@ -19,7 +19,7 @@ const STYLE: &str = include_str!("page.css");
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) title: &'static str,
-    /// How the pictures look, where they have classes of their own.
+    /// Style sheet of the pictures, where these have classes of their own.
     pub(crate) style: &'static str,
     pub(crate) blocks: Vec<Block>,
 }
@@ -41,7 +41,7 @@ pub(crate) enum Block {
     Table(Table),
     /// A picture that is a file of its own beside the page.
     Picture { file: &'static str, title: &'static str, svg: Markup },
-    /// What only a page can show.
+    /// A picture or a legend that only a page can show.
     Drawn(Markup),
 }
 

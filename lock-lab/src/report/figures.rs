@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Stands where there is no figure.
+/// The sign in the place of a figure that there is not.
 pub(crate) const NONE: &str = "–";
 
 /// Microseconds as a time.
@@ -37,12 +37,12 @@ pub(crate) fn share(part: usize, whole: usize) -> String {
     if whole == 0 { NONE.into() } else { format!("{:.1} %", part as f64 / whole as f64 * 100.0) }
 }
 
-/// How many of something that there should be none of.
+/// A count of something that should not be.
 pub(crate) fn count(count: usize) -> String {
     if count == 0 { "none".into() } else { count.to_string() }
 }
 
-/// Whether something is so.
+/// A yes or a no.
 pub(crate) fn yes(yes: bool) -> String {
     if yes { "yes" } else { "no" }.into()
 }

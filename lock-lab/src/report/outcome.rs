@@ -8,11 +8,11 @@ use crate::LabError;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome<T> {
-    /// What was measured.
+    /// The measurement.
     Measured(T),
-    /// It was tried, and this went wrong.
+    /// The measurement was tried, and failed with this error.
     Failed(String),
-    /// It cannot be measured here, and why; for missing servers, how to get them.
+    /// The reason why nothing can be measured here; for missing servers, how to get them.
     Missing(String),
 }
 

@@ -1,6 +1,6 @@
 //! Where things stand in a picture.
 
-/// An axis: values from one to the other, across pixels from one to the other.
+/// An axis: a range of values, drawn along a range of pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     pub(crate) values: (f64, f64),
@@ -8,14 +8,14 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Where a value stands; one beyond an end stands at that end.
+    /// Pixel of a value. A value beyond an end of the axis stands at that end.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let ((low, high), (from, to)) = (self.values, self.pixels);
         let share = (value - low) / (high - low).max(f64::MIN_POSITIVE);
         from + share.clamp(0.0, 1.0) * (to - from)
     }
 
-    /// How much of the values a pixel is.
+    /// Length of one pixel, in values.
     pub(crate) fn pixel(&self) -> f64 {
         (self.values.1 - self.values.0) / (self.pixels.1 - self.pixels.0).abs()
     }

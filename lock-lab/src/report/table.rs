@@ -3,31 +3,31 @@
 use comfy_table::{CellAlignment, presets::UTF8_HORIZONTAL_ONLY};
 use maud::{Markup, html};
 
-/// One table.
+/// A table with its heading and its explanation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// Its heading.
+    /// Heading above the table.
     pub(crate) title: &'static str,
-    /// What its columns mean, and how the figures were taken.
+    /// What the columns mean, and how the figures were taken.
     pub(crate) how: String,
-    /// The columns' headings; the first is that of the rows' names.
+    /// Headings of the columns; the first stands above the names of the rows.
     pub(crate) columns: Vec<&'static str>,
-    /// Which of these columns have sentences in them; all others have figures.
+    /// Headings of the columns with sentences; all other columns have figures.
     pub(crate) sentences: &'static [&'static str],
     /// The rows.
     pub(crate) rows: Vec<Row>,
 }
 
-/// One row.
+/// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// What it is about: the first cell.
+    /// First cell: what the row is about.
     pub(crate) name: String,
     /// The other cells, or why there are none.
     pub(crate) cells: Result<Vec<String>, String>,
-    /// How it is coloured.
+    /// Colour of the row, so that a bad one is found without reading all.
     pub(crate) mark: Option<Mark>,
-    /// Where on the page there is more about it.
+    /// Place on the page with more about the row, as `#id`.
     pub(crate) link: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Row {
 }
 
 impl Mark {
-    /// Its class on the page.
+    /// Class of such a row in the style sheet.
     const fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -116,7 +116,7 @@ impl Table {
 }
 
 impl Row {
-    /// Every cell that it has.
+    /// All cells of the row.
     fn all(&self) -> Vec<&str> {
         let cells = match &self.cells {
             Ok(cells) => cells.iter().map(String::as_str).collect(),

@@ -12,7 +12,7 @@ pub struct Uncontended {
     pub acquire: Latency,
     /// From the call of release to its end, in microseconds.
     pub release: Latency,
-    /// Both, in microseconds.
+    /// Acquire and release together, in microseconds.
     pub both: Latency,
     /// What all servers received, per acquire and release; `None` where there is no server.
     pub requests: Option<f64>,
@@ -26,17 +26,17 @@ pub struct Uncontended {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Contended {
-    /// How many grants.
+    /// Number of grants.
     pub grants: usize,
     /// Hand-offs between different clients.
     pub moves: usize,
-    /// The same, per second.
+    /// Hand-offs between different clients, per second.
     pub moves_per_second: f64,
     /// From a release to the grant of a different client, in microseconds.
     pub hand_off: Latency,
     /// Time held over time passed.
     pub utilisation: f64,
-    /// For how long a holder really held, in microseconds.
+    /// Time for which a holder really held, in microseconds.
     pub held: Latency,
     /// Waiters passed over, per hand-off.
     pub overtakes: f64,
@@ -106,16 +106,16 @@ pub struct ServerKilled {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OldHolder {
-    /// It was held all the time, and released in the end.
+    /// The lock was held all the time, and released in the end.
     Kept {
-        /// How long after the kill it was released, in milliseconds.
+        /// From the kill to the release, in milliseconds.
         released_ms: f64,
     },
-    /// Its holder knew the loss.
+    /// The holder was told that the lock is lost.
     Lost {
-        /// How long after the kill, in milliseconds.
+        /// From the kill to that news, in milliseconds.
         after_ms: f64,
-        /// Why, in the guard's own words.
+        /// Cause of the loss, in the guard's own words.
         why: String,
     },
 }

@@ -18,11 +18,11 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// When it began, in UTC.
+    /// When the comparison began, in UTC.
     pub date: String,
-    /// How long it took, in seconds.
+    /// How long the comparison took, in seconds.
     pub seconds: f64,
-    /// Where it ran.
+    /// The machine on which everything ran.
     pub machine: Machine,
     /// What was done on each backend.
     pub settings: Settings,
@@ -36,7 +36,7 @@ pub struct Report {
 pub struct Settings {
     /// The version of this program.
     pub version: String,
-    /// Whether it was built with optimisations.
+    /// Whether this program was built with optimisations.
     pub optimised: bool,
     /// Uncontended: how many acquire and release pairs, after the warm-up.
     pub uncontended: usize,
@@ -58,15 +58,15 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Backend {
-    /// Its key, as on the command line.
+    /// Key of the backend, as on the command line.
     pub key: String,
-    /// Its name.
+    /// Name of the backend.
     pub title: String,
-    /// The version of its servers; empty where there is none.
+    /// Version of the servers; empty where there are none.
     pub version: String,
-    /// What strikes its servers; empty where there is none.
+    /// What strikes the servers; empty where there are none.
     pub fault: String,
-    /// Whether it promises grants in the order of arrival.
+    /// Whether the backend promises grants in the order of arrival.
     pub fifo: bool,
     /// One client.
     pub uncontended: Outcome<Uncontended>,

@@ -25,19 +25,19 @@ const AT_ONCE: Duration = Duration::from_millis(250);
 /// What looking at the servers after the processes had ended found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResidueCheck {
-    /// Looks at the servers.
+    /// Number of looks at the servers.
     pub looks: usize,
     /// From the end of the last process until nothing was left, in milliseconds; `None` when something was at the last look.
     pub empty_after_ms: Option<f64>,
-    /// By when nothing had to be left, counted likewise.
+    /// From the end of the last process until nothing may be left, in milliseconds.
     pub due_ms: f64,
     /// What was left when it had to be gone: when all processes had ended, or before, for an attempt that had.
     pub left: Vec<String>,
-    /// Whether nothing was.
+    /// Whether nothing was left behind.
     pub verdict: Verdict,
 }
 
-/// What is required.
+/// What may be left, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lingering {
     /// How long what a dead process or a fault has left stays.

@@ -27,17 +27,17 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// When it began, in UTC.
+    /// When the matrix began, in UTC.
     pub date: String,
-    /// How long it took, in seconds.
+    /// How long the matrix took, in seconds.
     pub seconds: f64,
-    /// The command that it was.
+    /// The command that ran the matrix.
     pub command: String,
-    /// Where it ran.
+    /// The machine on which everything ran.
     pub machine: Machine,
     /// What was done in each run.
     pub settings: Settings,
-    /// Whether it was interrupted: then only what was finished is here.
+    /// Whether the matrix was interrupted: then the report has only the runs that were finished.
     pub interrupted: bool,
     /// What came out, run by run.
     pub runs: Vec<Run>,
@@ -54,9 +54,9 @@ pub struct Report {
 pub struct Settings {
     /// The version of this program.
     pub version: String,
-    /// Whether it was built with optimisations.
+    /// Whether this program was built with optimisations.
     pub optimised: bool,
-    /// Whether it was the full matrix.
+    /// Whether this was the full matrix.
     pub full: bool,
     /// The ttl or session time-out, in a sentence.
     pub leases: String,
@@ -68,11 +68,11 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// The arrangement's key.
+    /// Key of the arrangement of servers.
     pub backend: String,
-    /// The fault's key.
+    /// Key of the fault.
     pub fault: String,
-    /// Why not.
+    /// The reason why the fault does not apply.
     pub why: String,
 }
 

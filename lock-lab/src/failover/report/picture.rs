@@ -103,7 +103,7 @@ fn draw_lane(lane: &Lane, panel: &Panel, number: usize, first_of_lock: bool) -> 
     }
 }
 
-/// Whether it is released in time and too short for anybody to point at.
+/// Whether the hold was released in time, and is drawn too short for anybody to point at.
 fn is_short(hold: &Hold, panel: &Panel) -> bool {
     hold.valid_until.is_none() && hold.knew.is_none() && hold.held.length() < panel.axis.pixel() * 12.0
 }

@@ -58,7 +58,7 @@ impl<'a> Pair<'a> {
         self.figures().filter_map(time).max_by(f64::total_cmp)
     }
 
-    /// How much was left behind; where it was nothing, after which time.
+    /// Number of things left behind; where there were none, the time after which the servers were seen to be empty.
     fn left(&self) -> String {
         let mut looked = self.figures().filter_map(|figures| figures.left.as_ref()).peekable();
         if looked.peek().is_none() {

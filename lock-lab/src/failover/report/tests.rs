@@ -26,7 +26,7 @@ fn runs_of_the_same_pair_share_a_row_with_their_sums_and_longest_times() {
     assert_eq!((cell(&report, "longest gap"), cell(&report, "servers alone")), ("1400 ms".into(), "1300 ms".into()));
 }
 
-/// It matters most, and columns to the right may be out of sight.
+/// The verdict matters most, and columns to the right may be out of sight.
 #[test]
 fn the_verdict_comes_first_behind_what_it_is_about() {
     let table = table::table(&[]);
@@ -69,6 +69,13 @@ fn the_page_needs_nothing_else_and_shows_each_run() {
         assert!(!page.contains(outside), "{outside}");
     }
     assert!(page.contains("the replica &lt;leads&gt;"));
+}
+
+#[test]
+fn every_picture_scales_and_every_cell_may_wrap() {
+    let page = report().document().html();
+    assert!(page.split("<svg").skip(1).all(|svg| svg.split('>').next().is_some_and(|tag| tag.contains("viewBox"))));
+    assert!(!page.contains("nowrap"));
 }
 
 #[test]

@@ -6,10 +6,10 @@ use lock_core::Clock;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, aio::MultiplexedConnection};
 use tokio::sync::Mutex;
 
-/// How long one server may take to answer. One that is frozen never does.
+/// How long one server may take to answer. A frozen server never does.
 const ANSWER_LIMIT: Duration = Duration::from_millis(200);
 
-/// One server, and a connection to it that is made anew after an error.
+/// One server, and a connection that is made anew after an error.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) port: u16,

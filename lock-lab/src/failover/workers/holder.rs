@@ -6,18 +6,18 @@ use lock_core::{BootInstant, FencingToken};
 
 use crate::failover::events::{Attempt, History, Lock, ProcessFault, What, now};
 
-/// Who holds a lock.
+/// The holder of a lock, as far as the processes have reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// Whose hold it is.
+    /// The attempt that was granted.
     pub whose: Attempt,
-    /// Its token.
+    /// Fencing token of the grant.
     pub token: FencingToken,
-    /// Its last deadline.
+    /// Latest deadline that was reported.
     pub valid_until: BootInstant,
 }
 
-/// Who holds it at `now`, going by what was reported. The lists are in the order of their arrival.
+/// The holder of a lock at `now`, going by what was reported. The lists are in the order of their arrival.
 fn holder_at(history: &History, lock: Lock, now: BootInstant) -> Option<Holder> {
     let is_dead = |whose: Attempt| {
         history
@@ -33,7 +33,7 @@ fn holder_at(history: &History, lock: Lock, now: BootInstant) -> Option<Holder> 
             What::Extended { valid_until } => drop(deadlines.entry(event.whose).or_insert(valid_until)),
             What::Granted { token, valid_until } => {
                 let valid_until = deadlines.get(&event.whose).copied().unwrap_or(valid_until);
-                // One that was stopped, or cut off, does not say that it is over.
+                // A holder that was stopped or cut off does not say that its hold is over.
                 let holds = now < valid_until && !over.contains(&event.whose) && !is_dead(event.whose);
                 if holds {
                     return Some(Holder { whose: event.whose, token, valid_until });

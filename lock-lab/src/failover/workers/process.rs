@@ -36,7 +36,7 @@ pub(super) struct WorkerProcess {
     child: Child,
     orders: Option<ChildStdin>,
     complaints: PathBuf,
-    /// Where its time comes from, if not from the machine.
+    /// Wall clock of the process, where it is not that of the machine.
     _clock: Option<WallClock>,
     killed: bool,
     stopped: bool,
@@ -57,7 +57,7 @@ impl WorkerProcess {
         let invalid = |error: serde_json::Error| LabError::io("writing the worker's options", error.into());
         let options_json = serde_json::to_string(worker).map_err(invalid)?;
         let mut command = match &options.namespace {
-            // It enters and becomes the worker, so the process is the worker's.
+            // The command enters the namespace and becomes the worker, so the process id is the worker's.
             Some(namespace) => {
                 let mut command = network::enter(namespace)?;
                 command.arg(program);
@@ -128,7 +128,7 @@ impl WorkerProcess {
         self.stopped && !self.killed
     }
 
-    /// Whether it has ended by then.
+    /// Whether the process has ended within `limit`.
     pub(super) async fn ended_within(&mut self, limit: Duration) -> bool {
         Clock::boot().timeout(limit, self.child.wait()).await.is_some()
     }
