@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Error, Guard, LockName, Locks, Mode, Request, Wait};
+use crate::{Error, Guard, LockName, Mode, Request, Wait, connection::Connection};
 
 /// A name and the options of an acquisition.
 #[derive(Debug, Clone)]
 pub(crate) struct AcquireOptions {
-    pub(crate) locks: Locks,
+    pub(crate) connection: Connection,
     pub(crate) name: Arc<Result<LockName, Error>>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
@@ -17,9 +17,9 @@ pub(crate) struct AcquireOptions {
 }
 
 impl AcquireOptions {
-    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        let payload = locks.payload();
-        Self { locks, name: Arc::new(name), ttl: None, timeout: None, payload, delay: None, max_hold: None }
+    pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
+        let payload = connection.payload();
+        Self { connection, name: Arc::new(name), ttl: None, timeout: None, payload, delay: None, max_hold: None }
     }
 
     pub(crate) fn name(&self) -> Result<LockName, Error> {
@@ -34,17 +34,33 @@ impl AcquireOptions {
     /// Waits for it, for as long as the wait limit allows.
     pub(crate) async fn acquire(&self, mode: Mode) -> Result<Guard, Error> {
         let request = self.request(mode, Wait::UntilStopped)?;
-        self.locks.acquire(request, self.timeout, self.max_hold).await
+        self.deliver(request, self.timeout).await
     }
 
     /// Takes it if that is possible at once.
     pub(crate) async fn try_acquire(&self, mode: Mode) -> Result<Option<Guard>, Error> {
         let request = self.request(mode, Wait::No)?;
-        match self.locks.acquire(request, None, self.max_hold).await {
+        match self.deliver(request, None).await {
             Ok(guard) => Ok(Some(guard)),
             Err(Error::NotAcquired { .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    async fn deliver(&self, request: Request, limit: Option<Duration>) -> Result<Guard, Error> {
+        if self.max_hold.is_some_and(|limit| limit.is_zero()) {
+            return Err(Error::config("max_hold", "0s", "more than zero"));
+        }
+        let name = request.name.clone();
+        let guard = self.connection.acquire(request, limit, Guard::new).await?;
+        // A grant that took longer than its lease is none; the guard gives it back.
+        if let Some(loss) = guard.validity().loss() {
+            return Err(Error::Lost { name, loss });
+        }
+        if let Some(limit) = self.max_hold {
+            guard.limit(limit);
+        }
+        Ok(guard)
     }
 
     fn request(&self, mode: Mode, wait: Wait) -> Result<Request, Error> {

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Backoff, BootInstant, Clock, Error, context::Tasks};
+use crate::{Backoff, BootInstant, Clock, Error, tasks::Tasks};
 
 /// Keeps trying until what was left is gone, or has certainly ended by itself. One per connection; clones share it.
 #[derive(Debug, Clone)]

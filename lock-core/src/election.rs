@@ -11,8 +11,9 @@ use std::{
 use futures_core::{Stream, stream::BoxStream};
 
 use crate::{
-    Error, FencingToken, Guard, LockName, Locks, Mode, Snapshot,
+    Error, FencingToken, Guard, LockName, Mode, Snapshot,
     acquire_options::{AcquireOptions, options},
+    connection::Connection,
 };
 
 /// An election: members campaign, one at a time leads. It is the exclusive lock of its name, whose holder's payload says
@@ -47,13 +48,13 @@ pub struct Leader {
 #[must_use = "a stream does nothing unless it is polled"]
 pub struct Leaders {
     changes: BoxStream<'static, Result<Snapshot, Error>>,
-    locks: Locks,
+    connection: Connection,
     newest: Option<u64>,
 }
 
 impl Election {
-    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        Self { options: AcquireOptions::new(locks, name) }
+    pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
+        Self { options: AcquireOptions::new(connection, name) }
     }
 
     options!();
@@ -99,8 +100,8 @@ impl Election {
     /// [`Error::InvalidName`], [`Error::Closed`].
     pub fn observe(&self) -> Result<Leaders, Error> {
         let name = self.options.name()?;
-        let locks = self.options.locks.clone();
-        Ok(Leaders { changes: locks.watch(name.as_str())?, locks, newest: None })
+        let connection = self.options.connection.clone();
+        Ok(Leaders { changes: connection.watch(name)?, connection, newest: None })
     }
 }
 
@@ -135,7 +136,7 @@ impl Leaders {
         let holder = snapshot.holders.into_iter().find(|holder| led(holder.mode) && holder.token.is_some())?;
         let number = holder.token.filter(|number| self.newest.is_none_or(|newest| *number > newest))?;
         self.newest = Some(number);
-        Some(Leader { payload: holder.payload, token: self.locks.fencing_token(number), id: holder.id })
+        Some(Leader { payload: holder.payload, token: self.connection.fencing_token(number), id: holder.id })
     }
 }
 

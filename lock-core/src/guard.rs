@@ -5,7 +5,8 @@ use std::{future::Future, sync::OnceLock, time::Duration};
 use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, FencingToken, LockName, Locks, Loss, Operation, Validity,
+    Abandoned, BootInstant, Committed, Error, FencingToken, LockName, Loss, Operation, Validity,
+    connection::Connection,
     held::{Ended, HeldLease},
     operation::{self, HeldSet},
 };
@@ -17,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
-    locks: Locks,
+    connection: Connection,
     name: LockName,
     token: FencingToken,
     /// `None` once released.
@@ -28,37 +29,37 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(locks: Locks, name: LockName, token: FencingToken, held: HeldLease) -> Self {
+    pub(crate) fn new(connection: Connection, name: LockName, token: FencingToken, held: HeldLease) -> Self {
         tracing::debug!(%name, %token, "granted");
         let validity = held.validity().clone();
-        Self { locks, name, token, held: Some(held), validity, operations: OnceLock::new() }
+        Self { connection, name, token, held: Some(held), validity, operations: OnceLock::new() }
     }
 
     /// Ends the hold after `limit`: the deadline by the clock alone, the release in the background.
     pub(crate) fn limit(&self, limit: Duration) {
         let Some(held) = self.held.clone() else { return };
         self.validity.limit(self.validity.clock().now().saturating_add(limit));
-        let (locks, name, validity) = (self.locks.clone(), self.name.clone(), self.validity.clone());
-        self.locks.spawn_until_closed(async move {
+        let (connection, name, validity) = (self.connection.clone(), self.name.clone(), self.validity.clone());
+        self.connection.spawn_until_closed(async move {
             if validity.lost().await == Loss::MaxHoldExceeded
                 && let Some(ended) = held.end(Loss::MaxHoldExceeded)
             {
                 tracing::warn!(%name, ?limit, "held for its maximum time; released");
-                drop(locks.give_back(name, ended));
+                drop(connection.give_back(name, ended));
             }
         });
     }
 
-    pub(crate) const fn locks(&self) -> &Locks {
-        &self.locks
+    pub(crate) const fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Goes on as a reader.
     pub(crate) async fn downgrade(self) -> Result<Self, Error> {
         self.check()?;
-        let locks = self.locks.clone();
+        let connection = self.connection.clone();
         // The guard goes with it: should the caller go away, it is released there.
-        let ending = locks.keep_open();
+        let ending = connection.keep_open();
         let downgrade = async move {
             let _ending = ending;
             if let Some(held) = &self.held
@@ -70,7 +71,7 @@ impl Guard {
             }
             self.check().map(|()| self)
         };
-        locks.in_order(downgrade).await
+        connection.in_order(downgrade).await
     }
 
     /// What is locked.
@@ -161,7 +162,7 @@ impl Guard {
     /// restored: what has to survive that is the business of the store's own transactions.
     pub async fn transact<O: Operation>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>> {
         let held = HeldSet::new([self.as_held()]);
-        operation::transact(&self.locks, held, self.token, operation).await
+        operation::transact(&self.connection, held, self.token, operation).await
     }
 
     /// What an operation under this guard needs of it. The lock is not released before it is dropped.
@@ -185,10 +186,10 @@ impl Guard {
     /// it. This program does not hold it in either case.
     pub async fn release(mut self) -> Result<(), Error> {
         let operations = self.operations.take();
-        let locks = self.locks.clone();
+        let connection = self.connection.clone();
         match operations {
             // The guard goes with it: should the caller go away, it is released there.
-            Some(operations) => locks.in_order(async move { self.end_after(operations).await }).await,
+            Some(operations) => connection.in_order(async move { self.end_after(operations).await }).await,
             None => self.end().await,
         }
     }
@@ -204,7 +205,7 @@ impl Guard {
     fn end(&mut self) -> impl Future<Output = Result<(), Error>> + use<> {
         let lost = self.validity.loss().map(|loss| self.lost_error(loss));
         let ended = self.held.take().and_then(|held| held.end(Loss::Released));
-        let given_back = ended.map(|ended| self.locks.give_back(self.name.clone(), ended));
+        let given_back = ended.map(|ended| self.connection.give_back(self.name.clone(), ended));
         async move {
             match given_back {
                 Some(given_back) => given_back.await,
@@ -225,11 +226,11 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let (locks, name) = (self.locks.clone(), self.name.clone());
-        let end = move || held.end(Loss::Released).map(|ended| locks.give_back(name, ended));
+        let (connection, name) = (self.connection.clone(), self.name.clone());
+        let end = move || held.end(Loss::Released).map(|ended| connection.give_back(name, ended));
         match self.operations.take().filter(|operations| !operations.is_empty()) {
             None => drop(end()),
-            Some(operations) => drop(self.locks.in_order(async move {
+            Some(operations) => drop(self.connection.in_order(async move {
                 operations.close();
                 operations.wait().await;
                 // It stays in the table until then, for the end of its maximum time or of the connection.

@@ -10,18 +10,22 @@ mod cleanup;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod connection;
 mod context;
 mod driver;
 mod election;
 mod error;
+mod feature;
 pub mod fence;
 mod guard;
 mod held;
 mod locks;
 pub mod memory;
+mod mode;
 mod multi;
 mod mutex;
 mod name;
+mod name_check;
 mod operation;
 mod owner;
 mod renewer;
@@ -31,22 +35,24 @@ mod semaphore;
 pub mod settings;
 mod snapshot;
 mod spi;
+mod tasks;
 mod token;
 pub mod validity;
-pub mod watch;
 
 pub use crate::{
     backoff::Backoff,
-    capabilities::{Capabilities, Feature},
+    capabilities::Capabilities,
     cleanup::Cleanup,
     clock::{BootInstant, Clock, TimeSource},
-    context::{Context, Executor, Task},
+    context::Context,
     driver::{Driver, Registry, Scheme},
     election::{Election, Leader, Leaders, Term},
     error::{Error, Loss, Source},
+    feature::Feature,
     fence::{Fence, StaleToken},
     guard::Guard,
     locks::{Locks, LocksOptions},
+    mode::Mode,
     multi::{MultiGuard, MultiLock, Tokens},
     mutex::Mutex,
     name::LockName,
@@ -57,7 +63,8 @@ pub use crate::{
     semaphore::{Permit, Semaphore},
     settings::{Setting, SettingDoc, Settings},
     snapshot::{Contender, Snapshot},
-    spi::{Backend, Lease, Mode, ReleaseOutcome, Request, Wait},
+    spi::{Backend, Lease, ReleaseOutcome, Request, Wait},
+    tasks::{Executor, Task},
     token::FencingToken,
     validity::Validity,
 };

@@ -7,7 +7,7 @@ use futures_util::future::{join_all, select_all};
 use crate::{
     Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Locks, Loss, Mode, Operation,
     acquire_options::{AcquireOptions, options},
-    locks::WITHDRAWAL,
+    connection::{Connection, WITHDRAWAL},
     operation::{self, HeldSet},
 };
 
@@ -37,7 +37,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "it only describes the locks; call lock or try_lock"]
+#[must_use = "it only describes the connection; call lock or try_lock"]
 pub struct MultiLock {
     /// With the first name, or with what is wrong with one of them.
     options: AcquireOptions,
@@ -49,12 +49,12 @@ pub struct MultiLock {
 ///
 /// It is valid for as long as all of them are.
 #[derive(Debug)]
-#[must_use = "the locks are released when the guard is dropped"]
+#[must_use = "the connection are released when the guard is dropped"]
 pub struct MultiGuard {
     /// In the order of their names; at least one.
     guards: Vec<Guard>,
     tokens: Tokens,
-    locks: Locks,
+    connection: Connection,
 }
 
 /// The fencing tokens of several locks, in the order of their names.
@@ -76,7 +76,7 @@ impl Locks {
                 (names.next().ok_or_else(none), names.collect())
             }
         };
-        MultiLock { options: AcquireOptions::new(self.clone(), first), others }
+        MultiLock { options: AcquireOptions::new(self.connection.clone(), first), others }
     }
 }
 
@@ -97,7 +97,7 @@ impl MultiLock {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock), for each of them.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
-        let clock = self.options.locks.clock();
+        let clock = self.options.connection.clock();
         let deadline = self.options.timeout.map(|limit| clock.now().saturating_add(limit));
         let mut taken = Vec::with_capacity(1 + self.others.len());
         for name in self.names()? {
@@ -154,7 +154,7 @@ impl MultiLock {
     async fn complete(&self, taken: Vec<Guard>) -> Result<MultiGuard, Error> {
         match taken.iter().find_map(lost) {
             Some((name, loss)) => Err(self.undone(taken, Error::Lost { name, loss }).await),
-            None => Ok(MultiGuard::new(self.options.locks.clone(), taken)),
+            None => Ok(MultiGuard::new(self.options.connection.clone(), taken)),
         }
     }
 
@@ -166,14 +166,14 @@ impl MultiLock {
     /// Releases what was taken: in the background what takes too long.
     async fn undo(&self, taken: Vec<Guard>) {
         let released = join_all(taken.into_iter().map(Guard::release));
-        let _ = self.options.locks.clock().timeout(WITHDRAWAL, released).await;
+        let _ = self.options.connection.clock().timeout(WITHDRAWAL, released).await;
     }
 }
 
 impl MultiGuard {
-    fn new(locks: Locks, guards: Vec<Guard>) -> Self {
+    fn new(connection: Connection, guards: Vec<Guard>) -> Self {
         let tokens = guards.iter().map(|guard| (guard.name().clone(), guard.token())).collect();
-        Self { guards, tokens: Tokens(tokens), locks }
+        Self { guards, tokens: Tokens(tokens), connection }
     }
 
     /// What is locked, in the order of the names.
@@ -262,7 +262,7 @@ impl MultiGuard {
         O: Operation<Tokens>,
     {
         let held_set = HeldSet::new(self.guards.iter().map(Guard::as_held));
-        operation::transact(&self.locks, held_set, self.tokens.clone(), operation).await
+        operation::transact(&self.connection, held_set, self.tokens.clone(), operation).await
     }
 
     /// Releases all of them and reports.

@@ -1,8 +1,9 @@
 //! The exclusive lock.
 
 use crate::{
-    Error, Guard, LockName, Locks, Mode,
+    Error, Guard, LockName, Mode,
     acquire_options::{AcquireOptions, options},
+    connection::Connection,
 };
 
 /// The exclusive lock of one name: at most one guard at a time, over all processes that use the same servers. It is the
@@ -18,8 +19,8 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        Self { options: AcquireOptions::new(locks, name) }
+    pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
+        Self { options: AcquireOptions::new(connection, name) }
     }
 
     options!();

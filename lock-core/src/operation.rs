@@ -12,7 +12,7 @@ use std::{
 use futures_util::future::select_all;
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
-use crate::{Error, FencingToken, LockName, Locks, Validity};
+use crate::{Error, FencingToken, LockName, Validity, connection::Connection};
 
 /// Work in four steps, of which the third makes it count. [`Guard::transact`](crate::Guard::transact) runs them.
 ///
@@ -259,7 +259,7 @@ impl HeldSet {
 
 /// Runs `operation` under `held_set`. When the caller goes away, what is left of it is done in the background.
 pub(crate) async fn transact<T, O>(
-    locks: &Locks,
+    connection: &Connection,
     held_set: HeldSet,
     token: T,
     operation: O,
@@ -270,7 +270,7 @@ where
 {
     let stop = CancellationToken::new();
     let steps = steps(held_set, stop.clone(), token, operation);
-    locks.run_to_completion(stop, steps).await
+    connection.run_to_completion(stop, steps).await
 }
 
 async fn steps<T, O>(

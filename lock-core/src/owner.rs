@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex as StdMutex, PoisonError, Weak},
 };
 
-use crate::{Error, Guard, LockName, Locks, Loss, Mode, Mutex, acquire_options::AcquireOptions};
+use crate::{Error, Guard, LockName, Loss, Mode, Mutex, acquire_options::AcquireOptions, connection::Connection};
 
 /// On whose behalf locks are taken: who holds one already takes it again at once, instead of waiting for itself.
 ///
@@ -58,7 +58,7 @@ struct Key {
 struct Entry {
     key: Key,
     /// Keeps the connection, so that no other one can be taken for it.
-    locks: Locks,
+    connection: Connection,
     owner: Weak<Entries>,
     /// Held by the task that acquires on behalf of all.
     turn: tokio::sync::Mutex<()>,
@@ -117,15 +117,15 @@ impl Owner {
         SCOPE.try_with(Clone::clone).ok()
     }
 
-    fn entry(&self, locks: &Locks, name: LockName) -> Arc<Entry> {
-        let key = Key { connection: locks.address(), name };
+    fn entry(&self, connection: &Connection, name: LockName) -> Arc<Entry> {
+        let key = Key { connection: connection.address(), name };
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
             return entry;
         }
         let entry = Arc::new(Entry {
             key: key.clone(),
-            locks: locks.clone(),
+            connection: connection.clone(),
             owner: Arc::downgrade(&self.entries),
             turn: tokio::sync::Mutex::default(),
             hold: StdMutex::default(),
@@ -152,7 +152,7 @@ impl fmt::Debug for Owner {
 impl Entry {
     /// Joins the hold that there is; `None` when there is none.
     fn enter(&self) -> Result<Option<ReentrantGuard>, Error> {
-        self.locks.check_open()?;
+        self.connection.check_open()?;
         let Some(hold) = self.hold.lock().unwrap_or_else(PoisonError::into_inner).upgrade() else {
             return Ok(None);
         };
@@ -245,15 +245,15 @@ impl Reentrant {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`].
     pub async fn lock(&self) -> Result<ReentrantGuard, Error> {
-        let AcquireOptions { locks, timeout, .. } = &self.options;
-        let clock = locks.clock();
+        let AcquireOptions { connection, timeout, .. } = &self.options;
+        let clock = connection.clock();
         let name = self.options.name()?;
-        let entry = self.owner.entry(locks, name.clone());
+        let entry = self.owner.entry(connection, name.clone());
         if let Some(guard) = entry.enter()? {
             return Ok(guard);
         }
         let deadline = timeout.map(|limit| clock.now().saturating_add(limit));
-        let turn = locks.until_closed(entry.turn.lock());
+        let turn = connection.until_closed(entry.turn.lock());
         let _turn = match timeout {
             None => turn.await?,
             Some(limit) => clock.timeout(*limit, turn).await.ok_or(Error::NotAcquired { name })??,
@@ -281,7 +281,7 @@ impl Reentrant {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`].
     pub async fn try_lock(&self) -> Result<Option<ReentrantGuard>, Error> {
-        let entry = self.owner.entry(&self.options.locks, self.options.name()?);
+        let entry = self.owner.entry(&self.options.connection, self.options.name()?);
         if let Some(guard) = entry.enter()? {
             return Ok(Some(guard));
         }
@@ -326,6 +326,7 @@ impl Deref for ReentrantGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Locks;
     use crate::memory::{Config, Memory, MemoryServer};
 
     #[tokio::test]

@@ -3,8 +3,9 @@
 use std::ops::Deref;
 
 use crate::{
-    Error, Feature, Guard, LockName, Locks, Mode,
+    Error, Feature, Guard, LockName, Mode,
     acquire_options::{AcquireOptions, options},
+    connection::Connection,
 };
 
 /// The read-write lock of one name: many readers, or one writer. The write side is the [`Mutex`](crate::Mutex) of that
@@ -47,8 +48,8 @@ impl From<DowngradeFailed> for Error {
 }
 
 impl RwLock {
-    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>) -> Self {
-        Self { options: AcquireOptions::new(locks, name) }
+    pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
+        Self { options: AcquireOptions::new(connection, name) }
     }
 
     options!();
@@ -113,7 +114,7 @@ impl RwLock {
 
     /// A write lock without readers would be a mutex under a name that promises more.
     fn supported(&self) -> Result<(), Error> {
-        self.options.locks.require(Feature::ReadWrite)
+        self.options.connection.require(Feature::ReadWrite)
     }
 }
 
@@ -132,7 +133,7 @@ impl WriteGuard {
     /// # Unknown outcomes
     /// After [`Error::Unavailable`] something may stand on the server until the background release or the ttl ends it.
     pub async fn downgrade(self) -> Result<Guard, DowngradeFailed> {
-        match self.0.locks().require(Feature::Downgrade) {
+        match self.0.connection().require(Feature::Downgrade) {
             Err(error) => Err(DowngradeFailed { error, guard: Some(self) }),
             Ok(()) => self.0.downgrade().await.map_err(|error| DowngradeFailed { error, guard: None }),
         }

@@ -3,8 +3,9 @@
 use std::{future::Future, num::NonZeroU32, time::Duration};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, Guard, LockName, Locks, Loss, Mode, Operation, Validity,
+    Abandoned, BootInstant, Committed, Error, Guard, LockName, Loss, Mode, Operation, Validity,
     acquire_options::{AcquireOptions, options},
+    connection::Connection,
     operation::{self, HeldSet},
 };
 
@@ -30,8 +31,8 @@ pub struct Semaphore {
 pub struct Permit(Guard);
 
 impl Semaphore {
-    pub(crate) fn new(locks: Locks, name: Result<LockName, Error>, permits: u32) -> Self {
-        Self { options: AcquireOptions::new(locks, name), permits }
+    pub(crate) fn new(connection: Connection, name: Result<LockName, Error>, permits: u32) -> Self {
+        Self { options: AcquireOptions::new(connection, name), permits }
     }
 
     options!();
@@ -140,7 +141,7 @@ impl Permit {
         O: Operation<()>,
     {
         let held_set = HeldSet::new([self.0.as_held()]);
-        operation::transact(self.0.locks(), held_set, (), operation).await
+        operation::transact(self.0.connection(), held_set, (), operation).await
     }
 
     /// Releases the permit and reports; see [`Guard::release`].

@@ -1,12 +1,12 @@
 //! The SPI: what a backend implements. Programs use [`Locks`](crate::Locks) instead.
 
-use std::{fmt, fmt::Debug, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_core::stream::BoxStream;
+use futures_core::{Stream, stream::BoxStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capabilities, Context, Error, Feature, LockName, Snapshot, Validity, watch};
+use crate::{Capabilities, Clock, Context, Error, LockName, Mode, Snapshot, Validity};
 
 /// What is asked of a backend.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct Request {
     /// Who asks, for people who look at the lock; at most [`Request::MAX_PAYLOAD`] bytes.
     pub payload: Arc<[u8]>,
     /// How long the server keeps the lock closed after the end of this lease, unless it was given back in order
-    /// ([`Feature::LockDelay`]).
+    /// ([`Feature::LockDelay`](crate::Feature::LockDelay)).
     pub delay: Option<Duration>,
 }
 
@@ -35,77 +35,6 @@ impl Request {
     #[must_use]
     pub fn new(name: LockName, mode: Mode) -> Self {
         Self { name, mode, ttl: None, wait: Wait::UntilStopped, payload: Arc::new([]), delay: None }
-    }
-}
-
-/// How a lock is shared.
-///
-/// `Exclusive` and `Read` are two ways to hold one and the same lock: a mutex and the write side of a read-write lock are
-/// the same request, so those of one name exclude each other. A semaphore is a thing of its own: permits of a name have
-/// nothing to do with its lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// One holder, and no reader beside it: a mutex, or a writer.
-    Exclusive,
-    /// Many holders, and no writer beside them. One that waits does not overtake a writer that waits
-    /// ([`Feature::ReadWrite`]).
-    Read,
-    /// One of `of` holders ([`Feature::Semaphore`]). The number that the oldest live contender names is the one that
-    /// counts; who names another is refused with [`Error::permits`].
-    Permit {
-        /// How many holders there may be.
-        of: NonZeroU32,
-    },
-}
-
-impl Mode {
-    /// What a backend must be able to do for it.
-    #[must_use]
-    pub const fn needs(self) -> Option<Feature> {
-        match self {
-            Self::Exclusive => None,
-            Self::Read => Some(Feature::ReadWrite),
-            Self::Permit { .. } => Some(Feature::Semaphore),
-        }
-    }
-
-    /// How many permits a contender of a semaphore says that there are; `None` for a contender of a lock.
-    #[must_use]
-    pub const fn permits(self) -> Option<NonZeroU32> {
-        if let Self::Permit { of } = self { Some(of) } else { None }
-    }
-
-    /// Which of those `ahead` in one line, nearest first, a contender of this mode waits for: `None` when it may hold. A
-    /// writer waits for whoever is next ahead, a reader for the nearest writer, and of N permits for the Nth ahead (of those
-    /// who leave ahead of it, anybody may make room for it). Looks at no more of them than it needs.
-    ///
-    /// Those that come later never matter: so a grant is final, and whoever looks again after some ahead have left sees the
-    /// same or better.
-    ///
-    /// # Errors
-    /// The first that `ahead` gives.
-    pub fn waits_for<T, E>(self, ahead: impl IntoIterator<Item = Result<(T, Self), E>>) -> Result<Option<T>, E> {
-        let mut room = self.permits().map_or(1, NonZeroU32::get);
-        for other in ahead {
-            let (who, other) = other?;
-            // Readers share. Everybody else ahead takes one place, of which all but a semaphore have one.
-            room -= u32::from(!(self == Self::Read && other == Self::Read));
-            if room == 0 {
-                return Ok(Some(who));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exclusive => f.write_str("exclusive"),
-            Self::Read => f.write_str("read"),
-            Self::Permit { of } => write!(f, "permit of {of}"),
-        }
     }
 }
 
@@ -155,7 +84,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// Unless a backend has something better, it looks four times a second.
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
         let clock = self.context().clock();
-        watch::by_looking(self, name, clock, Duration::from_millis(250))
+        Box::pin(by_looking(self, name, clock))
     }
 
     /// Disconnects, within `limit`. Acquisitions have been stopped before, every lease was released, and the cleanup has
@@ -191,10 +120,29 @@ pub trait Lease: Debug + Send + Sync + 'static {
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error>;
 
     /// Goes on as a reader, without a moment in which a writer could come between, and without waiting: for a lease that
-    /// was asked for as [`Mode::Exclusive`] from a backend with [`Feature::Downgrade`]. Number and validity stay.
+    /// was asked for as [`Mode::Exclusive`] from a backend with [`Feature::Downgrade`](crate::Feature::Downgrade). Number and validity stay.
     /// Never dropped half-way, as a release.
     ///
     /// # Errors
     /// [`Error::Lost`] and [`Error::Unavailable`]. Then the validity has ended, and the lease is given back, as by a release.
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error>;
+}
+
+/// How often a name is looked at where the server announces nothing.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What comes and goes between two looks is not seen. A look that fails is an item, too, and the next one follows all the
+/// same.
+fn by_looking<B: Backend + ?Sized>(
+    backend: Arc<B>,
+    name: LockName,
+    clock: Clock,
+) -> impl Stream<Item = Result<Snapshot, Error>> {
+    futures_util::stream::unfold((backend, name, true), move |(backend, name, first)| async move {
+        if !first {
+            clock.sleep(LOOK).await;
+        }
+        let look = backend.inspect(&name).await;
+        Some((look, (backend, name, false)))
+    })
 }

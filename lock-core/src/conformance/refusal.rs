@@ -21,7 +21,7 @@ pub(super) async fn is_honest(run: &Run, feature: Feature) -> Outcome {
     let client = run.connect().await?;
     client.uses(&name);
     let mut refusals = vec![("Locks::require", client.locks().require(feature).err())];
-    refusals.extend(within("refusals", operations(&client, &name, feature)).await??);
+    refusals.extend(within("refusals", Box::pin(operations(&client, &name, feature))).await??);
     let backend = client.capabilities().backend;
     for (operation, refusal) in refusals {
         by_name(operation, refusal, feature, backend)?;

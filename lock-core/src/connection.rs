@@ -1,0 +1,259 @@
+//! What `Locks`, locks and guards of one connection share: the backend, what is held, and what is under way.
+
+use std::{fmt, future::Future, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use futures_core::stream::BoxStream;
+use futures_util::StreamExt;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
+
+use crate::{
+    Backend, Capabilities, Clock, Context, Error, Feature, FencingToken, LockName, Loss, ReleaseOutcome, Request,
+    Snapshot,
+    held::{Ended, HeldLease, HeldLeases},
+    run_to_completion::RunToCompletion,
+};
+
+/// A connection to a lock service. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Connection(Arc<Shared>);
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    /// The backend's.
+    context: Context,
+    /// The era of the fencing tokens.
+    era: u32,
+    /// Who this program is, shown to those who look at a lock.
+    payload: Arc<[u8]>,
+    held: HeldLeases,
+    /// Cancelled by `close`; every acquisition's own stop is its child.
+    closed: CancellationToken,
+    /// Acquisitions whose callers went away, and releases: they run on the runtime and end by themselves.
+    tasks: TaskTracker,
+    /// Acquisitions whose callers still wait for them, and drive them.
+    attempts: TaskTracker,
+}
+
+/// The lock delays that a request may ask for.
+const LOCK_DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+
+/// How long after its limit an acquisition may take to withdraw before it is left to end in the background.
+pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
+
+impl Connection {
+    pub(crate) fn new(backend: Arc<dyn Backend>, era: u32, payload: Arc<[u8]>) -> Self {
+        Self(Arc::new(Shared {
+            context: backend.context().clone(),
+            backend,
+            era,
+            payload,
+            held: HeldLeases::default(),
+            closed: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            attempts: TaskTracker::new(),
+        }))
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.0.backend.capabilities()
+    }
+
+    pub(crate) fn require(&self, feature: Feature) -> Result<(), Error> {
+        self.capabilities().require(feature)
+    }
+
+    /// The clock for time limits.
+    pub(crate) fn clock(&self) -> Clock {
+        self.0.context.clock()
+    }
+
+    /// Who this program is, for those who look at a lock.
+    pub(crate) fn payload(&self) -> Arc<[u8]> {
+        Arc::clone(&self.0.payload)
+    }
+
+    /// The fencing token of that number, with this connection's era.
+    pub(crate) fn fencing_token(&self, number: u64) -> FencingToken {
+        FencingToken { era: self.0.era, number }
+    }
+
+    /// What tells this connection from all others that live.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.0.closed.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Waits for `future`, but not beyond the end of the connection.
+    pub(crate) async fn until_closed<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        self.0.closed.run_until_cancelled(future).await.ok_or(Error::Closed)
+    }
+
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
+        self.check_open()?;
+        self.0.backend.inspect(name).await
+    }
+
+    pub(crate) fn watch(&self, name: LockName) -> Result<BoxStream<'static, Result<Snapshot, Error>>, Error> {
+        self.check_open()?;
+        let closed = self.0.closed.clone();
+        Ok(Arc::clone(&self.0.backend).watch(name).take_until(closed.cancelled_owned()).boxed())
+    }
+
+    /// Acquires within `limit` (no limit: until it is granted); never dropped half-way. `guard` makes of the grant what
+    /// releases it when it is dropped: a caller that goes away leaves nothing behind.
+    pub(crate) async fn acquire<G: Send + 'static>(
+        &self,
+        request: Request,
+        limit: Option<Duration>,
+        guard: fn(Self, LockName, FencingToken, HeldLease) -> G,
+    ) -> Result<G, Error> {
+        self.check(&request)?;
+        let clock = self.clock();
+        let deadline = limit.map(|limit| clock.now().saturating_add(limit));
+        let name = request.name.clone();
+        let stop = self.0.closed.child_token();
+        let mut acquisition = self.run_to_completion(stop.clone(), {
+            let connection = self.clone();
+            let stop = stop.clone();
+            let attempt = self.0.attempts.token();
+            async move {
+                let _attempt = attempt;
+                let name = request.name.clone();
+                let lease = Arc::clone(&connection.0.backend).acquire(request, stop).await?;
+                let token = connection.fencing_token(lease.token());
+                match connection.0.held.insert(lease) {
+                    Ok(held) => Ok(guard(connection, name, token, held)),
+                    Err(lease) => {
+                        let _ = Ended::new(lease, Loss::Closed).lease.release().await;
+                        Err(Error::Closed)
+                    }
+                }
+            }
+        });
+        let result = match deadline {
+            None => acquisition.await,
+            Some(deadline) => tokio::select! {
+                biased;
+                result = &mut acquisition => result,
+                () = clock.sleep_until(deadline) => {
+                    stop.cancel();
+                    clock.timeout(WITHDRAWAL, acquisition).await.unwrap_or(Err(Error::Cancelled))
+                }
+            },
+        };
+        match result {
+            Err(Error::Cancelled) if self.0.closed.is_cancelled() => Err(Error::Closed),
+            Err(Error::Cancelled) => Err(Error::NotAcquired { name }),
+            other => other,
+        }
+    }
+
+    /// Gives an ended lease back and says whether it was held until then; in the background unless the returned future is
+    /// awaited.
+    pub(crate) fn give_back(&self, name: LockName, ended: Ended) -> impl Future<Output = Result<(), Error>> + use<> {
+        // A release is never told to stop: it ends by itself, and the cleanup takes what it could not do.
+        self.in_order(async move {
+            let released = ended.lease.release().await;
+            let loss = match (ended.lost, released) {
+                (None, Ok(ReleaseOutcome::Released)) => return Ok(()),
+                (None, Err(error)) => return Err(error),
+                (None, Ok(ReleaseOutcome::Gone)) => Loss::Revoked,
+                (Some(loss), _) => loss,
+            };
+            Err(Error::Lost { name, loss })
+        })
+    }
+
+    /// Runs `future` to its end: in the background when its caller goes away.
+    pub(crate) fn in_order<T, F>(&self, future: F) -> impl Future<Output = T> + use<T, F>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.run_to_completion(CancellationToken::new(), future)
+    }
+
+    /// Runs `future` to its end, soon after `stop` is cancelled when its caller goes away.
+    pub(crate) fn run_to_completion<T, F>(&self, stop: CancellationToken, future: F) -> RunToCompletion<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        RunToCompletion::new(stop, self.0.tasks.clone(), self.0.context.clone(), future)
+    }
+
+    /// Runs `future` in the background until it ends or the connection is closed.
+    pub(crate) fn spawn_until_closed(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let closed = self.0.closed.clone();
+        let work = async move {
+            closed.run_until_cancelled(future).await;
+        };
+        drop(self.0.context.spawn(self.0.tasks.track_future(work)));
+    }
+
+    /// Has the end of the connection wait until the returned token is dropped.
+    pub(crate) fn keep_open(&self) -> TaskTrackerToken {
+        self.0.tasks.token()
+    }
+
+    pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
+        let Shared { closed, attempts, tasks, held, context, backend, .. } = self.0.as_ref();
+        let clock = self.clock();
+        let deadline = clock.now().saturating_add(limit);
+        let left = || deadline.saturating_since(clock.now());
+        closed.cancel();
+        // A caller that still has its future but does not poll it must not hold this up for the whole limit.
+        attempts.close();
+        let _ = clock.timeout(limit.min(WITHDRAWAL), attempts.wait()).await;
+        for ended in held.close() {
+            drop(self.in_order(ended.lease.release()));
+        }
+        tasks.close();
+        let released = clock.timeout(left(), tasks.wait()).await.is_some();
+        let clean = context.cleanup().close(left()).await;
+        backend.close(left()).await;
+        if released && clean {
+            return Ok(());
+        }
+        let backend = self.capabilities().backend;
+        Err(Error::no_answer(backend, "closed before everything was given back; the rest ends by itself"))
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Error> {
+        self.check_open()?;
+        if request.payload.len() > Request::MAX_PAYLOAD {
+            let length = format!("{} bytes", request.payload.len());
+            return Err(Error::config("payload", length, format!("at most {} bytes", Request::MAX_PAYLOAD)));
+        }
+        let capabilities = self.capabilities();
+        if let Some(feature) = request.mode.needs() {
+            capabilities.require(feature)?;
+        }
+        if let Some(delay) = request.delay {
+            capabilities.require(Feature::LockDelay)?;
+            check_within("lock_delay", delay, &LOCK_DELAYS)?;
+        }
+        let Some(ttl) = request.ttl else { return Ok(()) };
+        capabilities.require(Feature::Ttl)?;
+        capabilities.ttl.map_or(Ok(()), |allowed| check_within("ttl", ttl, &allowed))
+    }
+}
+
+fn check_within(key: &str, value: Duration, allowed: &RangeInclusive<Duration>) -> Result<(), Error> {
+    if allowed.contains(&value) {
+        return Ok(());
+    }
+    Err(Error::config(key, format!("{value:?}"), format!("{:?} to {:?}", allowed.start(), allowed.end())))
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("backend", &self.0.backend).finish_non_exhaustive()
+    }
+}
