@@ -62,6 +62,7 @@ fn nanos(duration: Duration) -> u64 {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Clock(Source);
 
+/// Where the time of a [`Clock`] comes from.
 #[derive(Debug, Clone, Copy, Default)]
 enum Source {
     #[default]

@@ -20,6 +20,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<Shared>);
 
+/// What the clones of a [`Connection`] share.
 struct Shared {
     backend: Arc<dyn Backend>,
     /// The backend's.

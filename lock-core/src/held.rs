@@ -12,6 +12,7 @@ use crate::{Lease, Loss, Validity};
 #[derive(Debug, Default)]
 pub(crate) struct HeldLeases(Arc<Mutex<Table>>);
 
+/// The held leases by number, and whether the connection is closed.
 #[derive(Debug, Default)]
 struct Table {
     /// In the order of the grants. A lease that is being downgraded is `None`.
@@ -20,7 +21,8 @@ struct Table {
     closed: bool,
 }
 
-/// One of them, for its guard. Whoever ends it first has the lease; the others find it gone.
+/// The claim of a guard on one lease in the table of [`HeldLeases`]. Whoever ends the lease first gets it; everybody else
+/// finds it gone.
 #[derive(Clone)]
 pub(crate) struct HeldLease {
     table: Weak<Mutex<Table>>,

@@ -23,7 +23,7 @@ mod connection;
 mod contender;
 mod driver;
 mod lease;
-mod line;
+mod queue;
 #[cfg(test)]
 mod schedules;
 mod server;

@@ -45,9 +45,10 @@ tokio::task_local! {
     static SCOPE: Owner;
 }
 
-/// What an owner has to do with each lock. Only locks that are held or being acquired are in it.
+/// The locks that an owner holds or is acquiring.
 type Entries = StdMutex<HashMap<Key, Weak<Entry>>>;
 
+/// A lock of one connection, as the key of an owner's entries.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     connection: usize,

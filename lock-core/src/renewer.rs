@@ -38,20 +38,22 @@ pub struct RenewalHandle<L> {
     id: u64,
 }
 
+/// What a [`Renewer`], its handles and its task share.
 struct Shared<L> {
     clock: Clock,
-    book: Mutex<Book<L>>,
+    schedule: Mutex<Schedule<L>>,
     changed: Notify,
 }
 
-/// Which lease is due when. An entry is in `due` unless its renewal is under way.
-struct Book<L> {
+/// Which lease is due for renewal when. An entry is in `due` unless its renewal is under way.
+struct Schedule<L> {
     entries: HashMap<u64, Entry<L>>,
     due: BTreeSet<(BootInstant, u64)>,
     next_id: u64,
     closed: bool,
 }
 
+/// One lease in the schedule.
 struct Entry<L> {
     lease: Arc<L>,
     validity: Validity,
@@ -64,8 +66,9 @@ struct Entry<L> {
 impl<L: Send + Sync + 'static> Renewer<L> {
     /// A renewer that renews through `renewer`, on `runtime`.
     pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
-        let book = Book { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
-        let shared = Arc::new(Shared { clock: context.clock(), book: Mutex::new(book), changed: Notify::new() });
+        let schedule = Schedule { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
+        let shared =
+            Arc::new(Shared { clock: context.clock(), schedule: Mutex::new(schedule), changed: Notify::new() });
         drop(context.spawn(run(Arc::clone(&shared), how)));
         Self { shared }
     }
@@ -74,11 +77,11 @@ impl<L: Send + Sync + 'static> Renewer<L> {
     /// brought nothing is repeated after a sixth of that, or a third of what is left of the lease.
     pub fn keep(&self, lease: Arc<L>, validity: Validity, every: Duration) -> RenewalHandle<L> {
         let due = self.shared.clock.now().saturating_add(every);
-        let id = self.shared.book(|book| {
-            let id = book.next_id;
-            book.next_id += 1;
-            book.entries.insert(id, Entry { lease, validity, every, due, wanted: None });
-            book.due.insert((due, id));
+        let id = self.shared.schedule(|schedule| {
+            let id = schedule.next_id;
+            schedule.next_id += 1;
+            schedule.entries.insert(id, Entry { lease, validity, every, due, wanted: None });
+            schedule.due.insert((due, id));
             id
         });
         self.shared.changed.notify_one();
@@ -88,7 +91,7 @@ impl<L: Send + Sync + 'static> Renewer<L> {
 
 impl<L> Drop for Renewer<L> {
     fn drop(&mut self) {
-        self.shared.book(|book| book.closed = true);
+        self.shared.schedule(|schedule| schedule.closed = true);
         self.shared.changed.notify_one();
     }
 }
@@ -98,7 +101,7 @@ impl<L> RenewalHandle<L> {
     /// after it.
     pub fn renew_by(&self, at: BootInstant) {
         let Some(shared) = self.shared.upgrade() else { return };
-        shared.book(|book| book.hasten(self.id, at));
+        shared.schedule(|schedule| schedule.hasten(self.id, at));
         shared.changed.notify_one();
     }
 }
@@ -106,21 +109,21 @@ impl<L> RenewalHandle<L> {
 impl<L> Drop for RenewalHandle<L> {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        shared.book(|book| {
-            if let Some(entry) = book.entries.remove(&self.id) {
-                book.due.remove(&(entry.due, self.id));
+        shared.schedule(|schedule| {
+            if let Some(entry) = schedule.entries.remove(&self.id) {
+                schedule.due.remove(&(entry.due, self.id));
             }
         });
     }
 }
 
 impl<L> Shared<L> {
-    fn book<T>(&self, work: impl FnOnce(&mut Book<L>) -> T) -> T {
-        work(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
+    fn schedule<T>(&self, work: impl FnOnce(&mut Schedule<L>) -> T) -> T {
+        work(&mut self.schedule.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<L> Book<L> {
+impl<L> Schedule<L> {
     /// Takes what is due now or a little later, so that leases of one moment travel together.
     fn take_due(&mut self, now: BootInstant) -> Vec<u64> {
         let Some(&(_, first)) = self.due.first() else { return Vec::new() };
@@ -130,7 +133,7 @@ impl<L> Book<L> {
         due.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn schedule(&mut self, id: u64, due: BootInstant) {
+    fn put_back(&mut self, id: u64, due: BootInstant) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.due = entry.wanted.take().map_or(due, |wanted| wanted.min(due));
             self.due.insert((entry.due, id));
@@ -152,14 +155,14 @@ impl<L> Book<L> {
 async fn run<R: Renew>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
     let clock = shared.clock;
     loop {
-        let (closed, next) = shared.book(|book| (book.closed, book.due.first().map(|(due, _)| *due)));
+        let (closed, next) = shared.schedule(|schedule| (schedule.closed, schedule.due.first().map(|(due, _)| *due)));
         if closed {
             return;
         }
         let now = clock.now();
         match next {
             Some(next) if next <= now => {
-                let due = shared.book(|book| book.take_due(now));
+                let due = shared.schedule(|schedule| schedule.take_due(now));
                 for ids in due.chunks(BATCH) {
                     renew(&shared, renewer.as_ref(), ids).await;
                 }
@@ -187,14 +190,14 @@ async fn renew<R: Renew>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
     let started = shared.clock.now();
     let mut batch = Vec::with_capacity(ids.len());
     let mut renewals = Vec::with_capacity(ids.len());
-    shared.book(|book| {
+    shared.schedule(|schedule| {
         for id in ids {
-            let Some(entry) = book.entries.get(id) else { continue };
+            let Some(entry) = schedule.entries.get(id) else { continue };
             if let Some(until) = entry.validity.valid_until() {
                 batch.push(Arc::clone(&entry.lease));
                 renewals.push((*id, entry.validity.clone(), entry.every, until));
             } else {
-                book.entries.remove(id);
+                schedule.entries.remove(id);
             }
         }
     });
@@ -203,13 +206,13 @@ async fn renew<R: Renew>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
     }
     renewer.renew(&batch).await;
     let now = shared.clock.now();
-    shared.book(|book| {
+    shared.schedule(|schedule| {
         for (id, validity, every, before) in renewals {
             match validity.valid_until() {
-                Some(until) if until > before => book.schedule(id, started.saturating_add(every)),
-                Some(until) => book.schedule(id, now.saturating_add(pause(every, until.saturating_since(now)))),
+                Some(until) if until > before => schedule.put_back(id, started.saturating_add(every)),
+                Some(until) => schedule.put_back(id, now.saturating_add(pause(every, until.saturating_since(now)))),
                 None => {
-                    book.entries.remove(&id);
+                    schedule.entries.remove(&id);
                 }
             }
         }
@@ -218,7 +221,7 @@ async fn renew<R: Renew>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
 
 impl<L> fmt::Debug for Renewer<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.shared.book(|book| book.entries.len());
+        let kept = self.shared.schedule(|schedule| schedule.entries.len());
         f.debug_struct("Renewer").field("kept", &kept).finish_non_exhaustive()
     }
 }

@@ -17,7 +17,7 @@ pub trait Executor: Debug + Send + Sync {
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
-/// Where tasks run.
+/// Where the tasks of a context run: on a tokio runtime, or on an executor of one's own.
 #[derive(Debug, Clone)]
 pub(crate) enum Tasks {
     Runtime(Handle),

@@ -31,6 +31,7 @@ pub struct Validity {
     clock: Clock,
 }
 
+/// The state behind the clones of one [`Validity`].
 struct Cell {
     /// A deadline in nanoseconds, or (below `LOSSES.len()`) an index into `LOSSES`.
     state: AtomicU64,

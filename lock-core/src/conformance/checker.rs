@@ -28,6 +28,7 @@ pub(super) struct Checker {
     book: Mutex<Book>,
 }
 
+/// Every grant that is being watched, and the violations found so far.
 #[derive(Debug, Default)]
 struct Book {
     lines: HashMap<Family, Line>,
@@ -42,6 +43,7 @@ struct Family {
     permits: bool,
 }
 
+/// The grants of one family, with what is known of their order.
 #[derive(Debug, Default)]
 struct Line {
     holds: Vec<Arc<Hold>>,
@@ -128,7 +130,7 @@ impl Checker {
             for hold in holds {
                 self.compare(&hold).await;
             }
-            Clock::boot().sleep(PAUSE).await;
+            Clock::runtime().sleep(PAUSE).await;
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     Capabilities, Election, Error, Feature, LockName, Locks, Mutex, Permit, RwLock, Semaphore, Snapshot, WriteGuard,
 };
 
-/// One connection. Clones share it.
+/// A connection of a run, whose grants the checker watches. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     locks: Locks,

@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use async_trait::async_trait;
 
 use super::Failure;
-use crate::{Error, LockName, Locks};
+use crate::{Clock, Error, LockName, Locks};
 
 /// The ttl (or session) of an ordinary connection: longer than a case waits for anything, so that what is only ended by its
 /// ttl counts as left behind.
@@ -31,6 +31,11 @@ pub trait Fixture: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Unavailable`] is expected here, or from the first acquisition where connecting is lazy.
     async fn connect_to_down(&self, down: Down) -> Result<Locks, Error>;
+
+    /// The clock that its connections count validity on.
+    fn clock(&self) -> Clock {
+        Clock::boot()
+    }
 
     /// Everything that the servers keep for `name`, in words: keys, queue entries, nodes; of the lock with its writer, its
     /// readers and their intents, and of the semaphore of that name. Not what is meant to outlive a release: the counter

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 #[track_caller]
 pub(super) fn within<F: Future + Send>(what: &str, future: F) -> impl Future<Output = Outcome<F::Output>> + Send {
     let late = Failure::new(format!("{what} took longer than {LIMIT:?}"));
-    async move { Clock::boot().timeout(LIMIT, future).await.ok_or(late) }
+    async move { Clock::runtime().timeout(LIMIT, future).await.ok_or(late) }
 }
 
 /// Looks again and again until there is something to see, within [`LIMIT`].
@@ -35,7 +35,7 @@ where
 {
     let late = Failure::new(format!("within {LIMIT:?} it did not come to this: {what}"));
     async move {
-        let clock = Clock::boot();
+        let clock = Clock::runtime();
         let seen = clock.timeout(LIMIT, async {
             loop {
                 if let Some(seen) = look().await? {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable};
 use crate::{
-    Error, LockName, Locks,
+    Clock, Error, LockName, Locks,
     memory::{Config, Memory, MemoryServer},
 };
 
@@ -17,6 +17,12 @@ pub struct MemoryFixture {
 }
 
 impl MemoryFixture {
+    /// A server that counts on `clock`, as that of a paused runtime.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { server: MemoryServer::with_clock(clock) }
+    }
+
     /// A new connection to the fixture's server.
     ///
     /// # Errors
@@ -28,6 +34,10 @@ impl MemoryFixture {
 
 #[async_trait]
 impl Fixture for MemoryFixture {
+    fn clock(&self) -> Clock {
+        self.server.clock()
+    }
+
     async fn connect(&self) -> Result<Locks, Failure> {
         Ok(Locks::new(self.memory(LONG_TTL)?))
     }
@@ -38,7 +48,7 @@ impl Fixture for MemoryFixture {
     }
 
     async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
-        let server = MemoryServer::new();
+        let server = MemoryServer::with_clock(self.clock());
         let connect = || Memory::connect(Config::new(server.clone()));
         match down {
             Down::Refusing => {
@@ -72,6 +82,7 @@ impl Fixture for MemoryFixture {
     }
 }
 
+/// The link of a memory connection: a flag on the connection itself.
 #[derive(Debug)]
 struct MemoryLink(Arc<Memory>);
 

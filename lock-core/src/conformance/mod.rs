@@ -53,10 +53,12 @@ pub struct Case {
     steps: fn(Arc<Run>) -> Steps,
 }
 
+/// The steps of one case, as one boxed future.
 type Steps = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 impl Case {
-    /// Tries it out on `fixture`. Needs a multi-threaded tokio runtime with its time and I/O drivers.
+    /// Tries it out on `fixture`. Needs a tokio runtime with its time and I/O drivers: one with several
+    /// threads, or a paused one where the fixture counts on its clock.
     ///
     /// # Errors
     /// What was not as promised.
@@ -65,7 +67,7 @@ impl Case {
     /// Servers are left with whatever was held when the future is dropped.
     pub async fn run(&self, fixture: Arc<dyn Fixture>) -> Result<(), Failure> {
         let run = Arc::new(Run::new(self, fixture));
-        let steps = Clock::boot().timeout(CASE_LIMIT, self.steps_or_refusals(&run)).await;
+        let steps = Clock::runtime().timeout(CASE_LIMIT, self.steps_or_refusals(&run)).await;
         let outcome = steps.unwrap_or_else(|| Err(Failure::new(format!("it took longer than {CASE_LIMIT:?}"))));
         run.finish(outcome).await
     }

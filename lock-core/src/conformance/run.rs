@@ -12,9 +12,9 @@ use super::{
     held::{Checked, Held},
     limits::{LIMIT, eventually, within},
 };
-use crate::{Capabilities, Error, Feature, LockName, Locks};
+use crate::{Capabilities, Clock, Error, Feature, LockName, Locks};
 
-/// What a case works with.
+/// One run of a case: its connections, its lock names and its checker.
 #[derive(Debug)]
 pub(super) struct Run {
     case: Case,
@@ -51,6 +51,11 @@ impl Run {
         }
         let capabilities = self.capabilities().await?;
         Ok(needs.iter().copied().filter(|feature| !capabilities.supports(*feature)).collect())
+    }
+
+    /// The clock that the connections count validity on.
+    pub(super) fn clock(&self) -> Clock {
+        self.fixture.clock()
     }
 
     /// A lock name that nobody else uses.

@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     BACKEND, Config, MemoryServer,
     config::TTL,
-    contender::{Attempt, Grant, Place},
-    lease::{Held, MemoryLease, MemoryRenewer},
-    line::Entered,
+    contender::{Attempt, Grant, WaiterState},
+    lease::{MemoryLease, MemoryRenewer, RenewedLease},
+    queue::EnterOutcome,
     watch as follow,
 };
 use crate::{Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot, Wait};
@@ -24,7 +24,7 @@ use crate::{Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockNa
 /// A connection to a [`MemoryServer`].
 pub struct Memory {
     pub(super) server: MemoryServer,
-    pub(super) renewer: Renewer<Held>,
+    pub(super) renewer: Renewer<RenewedLease>,
     /// Cancelled by `close`.
     pub(super) closed: CancellationToken,
     ttl: Duration,
@@ -74,7 +74,7 @@ impl Memory {
         self.server.clock()
     }
 
-    pub(super) fn leave(&self, held: &Held) -> bool {
+    pub(super) fn leave(&self, held: &RenewedLease) -> bool {
         self.server.table(|table, now| table.leave(now, &held.name, held.id))
     }
 
@@ -105,13 +105,13 @@ impl Memory {
     async fn queued(
         &self,
         name: &LockName,
-        mut place: watch::Receiver<Place>,
+        mut place: watch::Receiver<WaiterState>,
         stop: &CancellationToken,
     ) -> Result<Grant, Error> {
         loop {
             let look_again = match *place.borrow_and_update() {
-                Place::Granted(grant) => return Ok(grant),
-                Place::InLine { look_again } => look_again,
+                WaiterState::Granted(grant) => return Ok(grant),
+                WaiterState::InLine { look_again } => look_again,
             };
             tokio::select! {
                 biased;
@@ -152,10 +152,10 @@ impl Backend for Memory {
         let attempt = Attempt { id, mode, ttl: ttl.unwrap_or(self.ttl), delay: delay.unwrap_or_default(), payload };
         let waits = wait == Wait::UntilStopped;
         let grant = match self.server.table(|table, now| table.enter(now, &name, attempt.clone(), waits)) {
-            Entered::Granted(grant) => grant,
-            Entered::Refused => return Err(Error::NotAcquired { name }),
-            Entered::Disagrees { asked, there } => return Err(Error::permits(&name, asked, there)),
-            Entered::Queued(place) => match self.queued(&name, place, &stop).await {
+            EnterOutcome::Granted(grant) => grant,
+            EnterOutcome::Refused => return Err(Error::NotAcquired { name }),
+            EnterOutcome::Disagrees { asked, there } => return Err(Error::permits(&name, asked, there)),
+            EnterOutcome::Queued(place) => match self.queued(&name, place, &stop).await {
                 Ok(grant) => grant,
                 Err(error) => {
                     // A grant that came in the same moment goes with it.

@@ -8,18 +8,18 @@ use crate::{BootInstant, Clock, Contender, Mode, clock::wall_micros};
 
 /// The present moment on both of a server's clocks. Leases run on the first; the second is for people.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Moment {
+pub(super) struct ServerTime {
     pub(super) at: BootInstant,
     pub(super) wall_micros: u64,
 }
 
-impl Moment {
+impl ServerTime {
     pub(super) fn now(clock: Clock) -> Self {
         Self { at: clock.now(), wall_micros: wall_micros() }
     }
 }
 
-/// One attempt.
+/// One attempt to acquire: what the request asked for, under a number of its own.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
     /// Different for all attempts of a server.
@@ -38,33 +38,35 @@ pub(super) struct Grant {
     pub(super) at: BootInstant,
 }
 
-/// What a waiter is told.
+/// What the server tells a waiter: that it waits, or its grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum WaiterState {
     /// It waits. Then a lease ends, unless it is renewed, or a lock delay; a server has nobody who would look on his own.
     InLine { look_again: BootInstant },
     /// It holds.
     Granted(Grant),
 }
 
+/// A contender that waits in a queue.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) attempt: Attempt,
-    pub(super) since: Moment,
-    place: watch::Sender<Place>,
+    pub(super) since: ServerTime,
+    place: watch::Sender<WaiterState>,
 }
 
+/// A contender that was granted, with the end of its lease.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) attempt: Attempt,
     pub(super) ends_at: BootInstant,
     token: u64,
-    since: Moment,
+    since: ServerTime,
 }
 
 impl Waiter {
-    pub(super) fn new(attempt: Attempt, now: Moment) -> (Self, watch::Receiver<Place>) {
-        let (place, told) = watch::channel(Place::InLine { look_again: now.at });
+    pub(super) fn new(attempt: Attempt, now: ServerTime) -> (Self, watch::Receiver<WaiterState>) {
+        let (place, told) = watch::channel(WaiterState::InLine { look_again: now.at });
         (Self { attempt, since: now, place }, told)
     }
 
@@ -75,9 +77,9 @@ impl Waiter {
 
     /// Tells it when to look again: only when that is earlier than what it knows or when it has looked, so that neither a
     /// renewal nor a grant to another wakes those in line.
-    pub(super) fn look_again(&self, now: Moment, at: BootInstant) {
+    pub(super) fn look_again(&self, now: ServerTime, at: BootInstant) {
         self.place.send_if_modified(|place| match place {
-            Place::InLine { look_again } if at < *look_again || *look_again <= now.at => {
+            WaiterState::InLine { look_again } if at < *look_again || *look_again <= now.at => {
                 *look_again = at;
                 true
             }
@@ -86,8 +88,8 @@ impl Waiter {
     }
 
     /// Tells it of its grant; `None` when nobody listens.
-    pub(super) fn granted(self, grant: Grant, now: Moment) -> Option<Holder> {
-        self.place.send(Place::Granted(grant)).ok()?;
+    pub(super) fn granted(self, grant: Grant, now: ServerTime) -> Option<Holder> {
+        self.place.send(WaiterState::Granted(grant)).ok()?;
         Some(Holder::new(self.attempt, grant, now))
     }
 
@@ -97,12 +99,12 @@ impl Waiter {
 }
 
 impl Holder {
-    pub(super) fn new(attempt: Attempt, grant: Grant, now: Moment) -> Self {
+    pub(super) fn new(attempt: Attempt, grant: Grant, now: ServerTime) -> Self {
         let ends_at = grant.at.saturating_add(attempt.ttl);
         Self { attempt, ends_at, token: grant.token, since: now }
     }
 
-    pub(super) fn contender(&self, now: Moment) -> Contender {
+    pub(super) fn contender(&self, now: ServerTime) -> Contender {
         self.attempt
             .contender()
             .with_token(self.token)

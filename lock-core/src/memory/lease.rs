@@ -19,27 +19,28 @@ use crate::{
 /// How many times a lease is renewed within its ttl.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// What is renewed.
-pub(super) struct Held {
+/// The part of a lease that its renewal needs.
+pub(super) struct RenewedLease {
     pub(super) id: u64,
     pub(super) name: LockName,
     pub(super) validity: Validity,
     ttl: Duration,
 }
 
+/// A grant of the memory backend.
 pub(super) struct MemoryLease {
     memory: Arc<Memory>,
-    held: Arc<Held>,
+    held: Arc<RenewedLease>,
     token: u64,
     /// Dropped by the release, which ends the renewal.
-    kept: RenewalHandle<Held>,
+    kept: RenewalHandle<RenewedLease>,
 }
 
 impl MemoryLease {
     pub(super) fn new(memory: Arc<Memory>, name: LockName, attempt: &Attempt, grant: Grant) -> Self {
         let ttl = attempt.ttl;
         let validity = Validity::new(memory.clock(), deadline(grant.at, ttl));
-        let held = Arc::new(Held { id: attempt.id, name, ttl, validity: validity.clone() });
+        let held = Arc::new(RenewedLease { id: attempt.id, name, ttl, validity: validity.clone() });
         let kept = memory.renewer.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
         Self { memory, held, token: grant.token, kept }
     }
@@ -75,7 +76,7 @@ impl Lease for MemoryLease {
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
-        let Held { id, name, validity, .. } = self.held.as_ref();
+        let RenewedLease { id, name, validity, .. } = self.held.as_ref();
         let problem = match (validity.loss(), self.memory.check_reachable()) {
             (Some(loss), _) => self.lost(loss),
             (None, Err(unreachable)) => unreachable,
@@ -94,15 +95,16 @@ impl Lease for MemoryLease {
     }
 }
 
+/// Renews the leases of one memory connection.
 pub(super) struct MemoryRenewer {
     pub(super) memory: Weak<Memory>,
 }
 
 #[async_trait]
 impl Renew for MemoryRenewer {
-    type Lease = Held;
+    type Lease = RenewedLease;
 
-    async fn renew(&self, batch: &[Arc<Held>]) {
+    async fn renew(&self, batch: &[Arc<RenewedLease>]) {
         let Some(memory) = self.memory.upgrade() else { return };
         for held in batch {
             let Some(observed) = held.validity.observe() else { continue };

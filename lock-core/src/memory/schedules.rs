@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 
 use super::{
-    contender::{Attempt, Moment, Place},
-    line::Entered,
+    contender::{Attempt, ServerTime, WaiterState},
+    queue::EnterOutcome,
     table::Table,
 };
 use crate::{BootInstant, Contender, LockName, Mode};
@@ -139,7 +139,7 @@ struct Both {
     model: Model,
     now: u64,
     entered: u64,
-    places: Vec<(u64, watch::Receiver<Place>)>,
+    places: Vec<(u64, watch::Receiver<WaiterState>)>,
     /// Every grant, by its number, with whose it is.
     grants: Vec<(u64, u64, Mode)>,
 }
@@ -148,8 +148,8 @@ fn name() -> LockName {
     LockName::new("a").unwrap()
 }
 
-fn moment(now: u64) -> Moment {
-    Moment { at: BootInstant::from_nanos(now * 1_000_000_000), wall_micros: now }
+fn moment(now: u64) -> ServerTime {
+    ServerTime { at: BootInstant::from_nanos(now * 1_000_000_000), wall_micros: now }
 }
 
 impl Both {
@@ -206,10 +206,10 @@ impl Both {
         let disagrees = matches!((mode, self.model.permits()), (Mode::Permit { of }, Some(there)) if of != there);
         let free = self.model.is_free(self.model.0.len(), mode);
         match self.table.enter(moment(self.now), &name(), attempt, waits) {
-            Entered::Disagrees { .. } => return assert!(disagrees),
-            Entered::Refused => return assert!(!disagrees && !free && !waits),
-            Entered::Granted(_) => assert!(!disagrees && free),
-            Entered::Queued(place) => {
+            EnterOutcome::Disagrees { .. } => return assert!(disagrees),
+            EnterOutcome::Refused => return assert!(!disagrees && !free && !waits),
+            EnterOutcome::Granted(_) => assert!(!disagrees && free),
+            EnterOutcome::Queued(place) => {
                 assert!(!disagrees && !free && waits);
                 self.places.push((id, place));
             }

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{contender::Moment, table::Table};
+use super::{contender::ServerTime, table::Table};
 use crate::{Clock, LockName, Snapshot};
 
 /// What memory connections connect to. Clones are the same server.
@@ -20,6 +20,7 @@ pub struct MemoryServer {
     shared: Arc<Server>,
 }
 
+/// What the clones of a [`MemoryServer`] share.
 struct Server {
     clock: Clock,
     table: Mutex<Table>,
@@ -67,7 +68,7 @@ impl MemoryServer {
         self.table(|table, now| table.snapshot(now, name))
     }
 
-    pub(super) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> Clock {
         self.shared.clock
     }
 
@@ -80,10 +81,10 @@ impl MemoryServer {
     }
 
     /// Works on the table, at the present moment.
-    pub(super) fn table<T>(&self, work: impl FnOnce(&mut Table, Moment) -> T) -> T {
+    pub(super) fn table<T>(&self, work: impl FnOnce(&mut Table, ServerTime) -> T) -> T {
         let mut table = self.shared.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that the table's time never runs backwards.
-        work(&mut table, Moment::now(self.shared.clock))
+        work(&mut table, ServerTime::now(self.shared.clock))
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use tokio::sync::watch;
 
 use super::{
-    contender::{Attempt, Moment},
-    line::{Entered, Line},
+    contender::{Attempt, ServerTime},
+    queue::{EnterOutcome, WaitQueue},
 };
 use crate::{BootInstant, LockName, Mode, Snapshot};
 
@@ -16,54 +16,54 @@ const SWEEP: usize = 2;
 /// All locks of a server. Fencing tokens come from one counter for all names, so a name that nobody uses leaves nothing.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    names: HashMap<LockName, Lines>,
+    names: HashMap<LockName, NameQueues>,
     /// When something ends by itself next, for every name that there is.
     ends: BTreeSet<(BootInstant, LockName)>,
     followers: HashMap<LockName, watch::Sender<()>>,
     last_token: u64,
 }
 
-/// What there is under one name.
+/// The two queues of one name: that of its lock and that of its semaphore.
 #[derive(Debug, Default)]
-struct Lines {
-    lock: Line,
-    permits: Line,
+struct NameQueues {
+    lock: WaitQueue,
+    permits: WaitQueue,
     /// As in `Table::ends`.
     next_end: Option<BootInstant>,
 }
 
 impl Table {
     /// Takes the lock or a permit, or a place in its queue if the attempt waits.
-    pub(super) fn enter(&mut self, now: Moment, name: &LockName, attempt: Attempt, wait: bool) -> Entered {
+    pub(super) fn enter(&mut self, now: ServerTime, name: &LockName, attempt: Attempt, wait: bool) -> EnterOutcome {
         self.at(now, name, |lines, last_token| lines.line(attempt.mode).enter(now, attempt, wait, last_token))
     }
 
     /// Gives up the lock or the place in its queue. Returns whether the attempt held it.
-    pub(super) fn leave(&mut self, now: Moment, name: &LockName, id: u64) -> bool {
+    pub(super) fn leave(&mut self, now: ServerTime, name: &LockName, id: u64) -> bool {
         self.at(now, name, |lines, _| lines.both().map(|line| line.leave(id)).contains(&true))
     }
 
     /// Counts the holder's lease from now. Returns whether it still held the lock.
-    pub(super) fn renew(&mut self, now: Moment, name: &LockName, id: u64) -> bool {
+    pub(super) fn renew(&mut self, now: ServerTime, name: &LockName, id: u64) -> bool {
         self.at(now, name, |lines, _| lines.both().map(|line| line.renew(now, id)).contains(&true))
     }
 
     /// Makes a reader of a writer. Returns whether it still held the lock.
-    pub(super) fn downgrade(&mut self, now: Moment, name: &LockName, id: u64) -> bool {
+    pub(super) fn downgrade(&mut self, now: ServerTime, name: &LockName, id: u64) -> bool {
         self.at(now, name, |lines, _| lines.lock.downgrade(id))
     }
 
     /// Takes the lock and the permits from whoever holds them, as an operator would.
-    pub(super) fn delete(&mut self, now: Moment, name: &LockName) {
+    pub(super) fn delete(&mut self, now: ServerTime, name: &LockName) {
         self.at(now, name, |lines, _| lines.both().map(|line| line.delete(now)));
     }
 
     /// Ends what has run out under that name, and grants what there is room for.
-    pub(super) fn settle(&mut self, now: Moment, name: &LockName) {
+    pub(super) fn settle(&mut self, now: ServerTime, name: &LockName) {
         self.at(now, name, |_, _| ());
     }
 
-    pub(super) fn snapshot(&mut self, now: Moment, name: &LockName) -> Snapshot {
+    pub(super) fn snapshot(&mut self, now: ServerTime, name: &LockName) -> Snapshot {
         self.at(now, name, |lines, _| {
             let mut snapshot = Snapshot::default();
             for line in lines.both() {
@@ -99,7 +99,7 @@ impl Table {
 
     /// Works on what there is under a name: the one way in. Some names whose holders died and that nobody asks for go on the
     /// way, too.
-    fn at<T>(&mut self, now: Moment, name: &LockName, work: impl FnOnce(&mut Lines, &mut u64) -> T) -> T {
+    fn at<T>(&mut self, now: ServerTime, name: &LockName, work: impl FnOnce(&mut NameQueues, &mut u64) -> T) -> T {
         for _ in 0..SWEEP {
             let ended = self.ends.first().filter(|(end, _)| *end <= now.at).map(|(_, name)| name.clone());
             let Some(ended) = ended else { break };
@@ -109,7 +109,12 @@ impl Table {
     }
 
     /// Works on what there is under a name, with the lines brought up to the present before and after. What is empty goes.
-    fn settled_at<T>(&mut self, now: Moment, name: &LockName, work: impl FnOnce(&mut Lines, &mut u64) -> T) -> T {
+    fn settled_at<T>(
+        &mut self,
+        now: ServerTime,
+        name: &LockName,
+        work: impl FnOnce(&mut NameQueues, &mut u64) -> T,
+    ) -> T {
         let lines = self.names.entry(name.clone()).or_default();
         lines.settle(now, &mut self.last_token);
         let done = work(lines, &mut self.last_token);
@@ -122,7 +127,7 @@ impl Table {
                 self.ends.remove(&(end, name.clone()));
             }
         }
-        if lines.both().map(Line::take_changed).contains(&true)
+        if lines.both().map(WaitQueue::take_changed).contains(&true)
             && let Some(followers) = self.followers.get(name)
         {
             followers.send_replace(());
@@ -135,19 +140,19 @@ impl Table {
     }
 }
 
-impl Lines {
-    fn line(&mut self, mode: Mode) -> &mut Line {
+impl NameQueues {
+    fn line(&mut self, mode: Mode) -> &mut WaitQueue {
         match mode {
             Mode::Exclusive | Mode::Read => &mut self.lock,
             Mode::Permit { .. } => &mut self.permits,
         }
     }
 
-    fn both(&mut self) -> [&mut Line; 2] {
+    fn both(&mut self) -> [&mut WaitQueue; 2] {
         [&mut self.lock, &mut self.permits]
     }
 
-    fn settle(&mut self, now: Moment, last_token: &mut u64) {
+    fn settle(&mut self, now: ServerTime, last_token: &mut u64) {
         for line in self.both() {
             line.settle(now, last_token);
         }

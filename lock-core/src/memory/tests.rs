@@ -5,8 +5,8 @@ use std::{num::NonZeroU32, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
 use super::{
-    contender::{Attempt, Grant, Moment, Place},
-    line::Entered,
+    contender::{Attempt, Grant, ServerTime, WaiterState},
+    queue::EnterOutcome,
     table::Table,
 };
 use crate::{BootInstant, LockName, Mode};
@@ -15,8 +15,8 @@ const TTL: Duration = Duration::from_secs(10);
 const READ: Mode = Mode::Read;
 const WRITE: Mode = Mode::Exclusive;
 
-fn at(seconds: u64) -> Moment {
-    Moment { at: BootInstant::from_nanos(seconds * 1_000_000_000), wall_micros: seconds * 1_000_000 }
+fn at(seconds: u64) -> ServerTime {
+    ServerTime { at: BootInstant::from_nanos(seconds * 1_000_000_000), wall_micros: seconds * 1_000_000 }
 }
 
 fn permit(of: u32) -> Mode {
@@ -40,26 +40,26 @@ fn name() -> LockName {
 struct One(Table);
 
 impl One {
-    fn enters(&mut self, seconds: u64, attempt: Attempt) -> Entered {
+    fn enters(&mut self, seconds: u64, attempt: Attempt) -> EnterOutcome {
         self.0.enter(at(seconds), &name(), attempt, false)
     }
 
     fn granted(&mut self, seconds: u64, attempt: Attempt) -> Grant {
         match self.enters(seconds, attempt) {
-            Entered::Granted(grant) => grant,
+            EnterOutcome::Granted(grant) => grant,
             other => panic!("granted, not {other:?}"),
         }
     }
 
-    fn queued(&mut self, seconds: u64, attempt: Attempt) -> watch::Receiver<Place> {
+    fn queued(&mut self, seconds: u64, attempt: Attempt) -> watch::Receiver<WaiterState> {
         match self.0.enter(at(seconds), &name(), attempt, true) {
-            Entered::Queued(place) => place,
+            EnterOutcome::Queued(place) => place,
             other => panic!("queued, not {other:?}"),
         }
     }
 
     fn is_refused(&mut self, seconds: u64, attempt: Attempt) -> bool {
-        matches!(self.enters(seconds, attempt), Entered::Refused)
+        matches!(self.enters(seconds, attempt), EnterOutcome::Refused)
     }
 
     fn leaves(&mut self, seconds: u64, id: u64) -> bool {
@@ -75,17 +75,17 @@ impl One {
     }
 }
 
-fn grant(place: &watch::Receiver<Place>) -> Option<Grant> {
+fn grant(place: &watch::Receiver<WaiterState>) -> Option<Grant> {
     match *place.borrow() {
-        Place::Granted(grant) => Some(grant),
-        Place::InLine { .. } => None,
+        WaiterState::Granted(grant) => Some(grant),
+        WaiterState::InLine { .. } => None,
     }
 }
 
-fn looks_again(place: &watch::Receiver<Place>) -> BootInstant {
+fn looks_again(place: &watch::Receiver<WaiterState>) -> BootInstant {
     match *place.borrow() {
-        Place::InLine { look_again } => look_again,
-        Place::Granted(grant) => panic!("in line, not {grant:?}"),
+        WaiterState::InLine { look_again } => look_again,
+        WaiterState::Granted(grant) => panic!("in line, not {grant:?}"),
     }
 }
 
@@ -241,7 +241,7 @@ fn the_number_of_permits_is_that_of_the_oldest_contender_that_is_there() {
     table.granted(0, attempt(1, permit(1)));
     let waiter = table.queued(0, attempt(2, permit(1)));
     let disagrees =
-        |entered| matches!(entered, Entered::Disagrees { asked, there } if asked.get() == 3 && there.get() == 1);
+        |entered| matches!(entered, EnterOutcome::Disagrees { asked, there } if asked.get() == 3 && there.get() == 1);
     assert!(disagrees(table.enters(0, attempt(3, permit(3)))));
     assert!(disagrees(table.0.enter(at(0), &name(), attempt(3, permit(3)), true)));
     assert!(table.leaves(0, 1));

@@ -22,32 +22,33 @@ pub(super) fn announced(memory: Arc<Memory>, name: LockName) -> BoxStream<'stati
     }))
 }
 
+/// A stream that watches one name, and what it gave last.
 struct Follower {
     memory: Arc<Memory>,
     announcements: Announcements,
-    given: Option<Given>,
+    given: Option<LastItem>,
 }
 
-/// What the stream gave last.
-enum Given {
+/// The item that a [`Follower`] gave last.
+enum LastItem {
     State(Snapshot),
     Failure,
 }
 
 impl Follower {
     async fn next(&mut self) -> Result<Snapshot, Error> {
-        if let Some(Given::Failure) = self.given {
+        if let Some(LastItem::Failure) = self.given {
             let clock = self.memory.clock();
             let _ = clock.timeout(PAUSE, self.memory.reaches(true)).await;
         }
         loop {
             if let Err(error) = self.memory.check_reachable() {
-                self.given = Some(Given::Failure);
+                self.given = Some(LastItem::Failure);
                 return Err(error);
             }
             let state = self.announcements.state();
-            if !matches!(&self.given, Some(Given::State(given)) if given.is_like(&state)) {
-                self.given = Some(Given::State(state.clone()));
+            if !matches!(&self.given, Some(LastItem::State(given)) if given.is_like(&state)) {
+                self.given = Some(LastItem::State(state.clone()));
                 return Ok(state);
             }
             tokio::select! {

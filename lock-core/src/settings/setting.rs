@@ -16,6 +16,7 @@ pub struct Setting<T: 'static> {
     allowed: Allowed<T>,
 }
 
+/// Which values a setting takes.
 #[derive(Debug, Clone, Copy)]
 enum Allowed<T: 'static> {
     Range {

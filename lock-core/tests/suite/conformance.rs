@@ -4,7 +4,10 @@ mod sabotage;
 
 use std::sync::Arc;
 
-use lock_core::conformance::{CASES, Case, Failure, Fixture, MemoryFixture};
+use lock_core::{
+    Clock,
+    conformance::{CASES, Case, Failure, Fixture, MemoryFixture},
+};
 use tokio::task::JoinSet;
 
 use self::sabotage::{Sabotage, Sabotaged};
@@ -21,9 +24,9 @@ async fn found_out(sabotage: Sabotage, by: &str) -> String {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn the_memory_backend_passes_every_case() {
-    let fixture = Arc::new(MemoryFixture::default());
+    let fixture = Arc::new(MemoryFixture::with_clock(Clock::runtime()));
     let mut runs = JoinSet::new();
     for case in CASES {
         let fixture = fixture.clone();
@@ -38,7 +41,7 @@ async fn the_memory_backend_passes_every_case() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_is_left_alone_passes_in_the_saboteurs_hands() {
     let fixture: Arc<dyn Fixture> = Arc::new(Sabotaged::new(Sabotage::None));
     for name in [
@@ -56,19 +59,19 @@ async fn a_backend_that_is_left_alone_passes_in_the_saboteurs_hands() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_grants_twice_is_found_out() {
     let why = found_out(Sabotage::GrantsTwice, "at_most_one_of_100_contenders_holds_the_lock").await;
     assert!(why.contains("was granted while"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_overstates_validity_is_found_out_by_any_case_that_holds_a_lock() {
     let why = found_out(Sabotage::OverstatesValidity, "a_released_lock_goes_to_a_waiter").await;
     assert!(why.contains("beyond"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_goes_on_believing_after_a_loss_is_found_out() {
     let why = found_out(
         Sabotage::NeverLoses,
@@ -78,12 +81,12 @@ async fn a_backend_that_goes_on_believing_after_a_loss_is_found_out() {
     assert!(why.contains("valid after the next grant") || why.contains("was granted while"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_does_not_release_a_dropped_guard_is_found_out() {
     found_out(Sabotage::NeverReleases, "a_dropped_guard_releases_the_lock").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_leaves_a_stopped_attempt_in_the_queue_is_found_out() {
     found_out(
         Sabotage::LeavesTheQueue,
@@ -92,61 +95,61 @@ async fn a_backend_that_leaves_a_stopped_attempt_in_the_queue_is_found_out() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_whose_tokens_fall_is_found_out() {
     let why = found_out(Sabotage::TokensFall, "tokens_rise_over_10000_grants_from_several_connections").await;
     assert!(why.contains("token"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_waits_when_told_not_to_is_found_out() {
     found_out(Sabotage::AlwaysWaits, "an_attempt_without_waiting_takes_a_free_lock_and_leaves_a_held_one_alone").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_whose_names_collide_is_found_out() {
     found_out(Sabotage::FoldsNames, "names_that_escape_alike_do_not_collide").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_lets_readers_in_beside_a_writer_is_found_out() {
     let why = found_out(Sabotage::ReadsBesideWriters, "a_writer_excludes_readers_and_other_writers").await;
     assert!(why.contains("a reader was granted beside a writer"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_grants_one_permit_too_many_is_found_out() {
     let why = found_out(Sabotage::OnePermitTooMany, "an_attempt_at_a_permit_takes_what_is_free_and_no_more").await;
     assert!(why.contains("one permit too many was granted"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_whose_readers_overtake_a_waiting_writer_is_found_out() {
     let why = found_out(Sabotage::ReadersOvertake, "a_waiting_writer_is_granted_before_a_reader_that_came_later").await;
     assert!(why.contains("although a writer waited before it came") || why.contains("granted were"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_ignores_a_lock_delay_is_found_out() {
     let why =
         found_out(Sabotage::IgnoresLockDelays, "a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost").await;
     assert!(why.contains("the next was granted at"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_refuses_in_anothers_name_is_found_out() {
     let why = found_out(Sabotage::RefusesInAnothersName, "a_permit_given_back_goes_to_a_waiter").await;
     assert!(why.contains("was refused without the names of a semaphore and"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_pretends_to_have_a_feature_is_found_out() {
     let by = "a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in";
     let why = found_out(Sabotage::PretendsToDowngrade, by).await;
     assert!(why.contains("is not supported by the backend memory"), "{why}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_backend_whose_readers_have_tokens_out_of_order_is_found_out() {
     let why = found_out(Sabotage::TokensFall, "a_readers_token_lies_between_those_of_the_writers_around_it").await;
     assert!(why.contains("token"), "{why}");

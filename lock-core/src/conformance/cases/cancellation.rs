@@ -11,7 +11,7 @@ use super::super::{
     run::Run,
 };
 use super::ways::{Locking, OnlyPermit, Reading, Way, Writing};
-use crate::{Clock, LockName};
+use crate::LockName;
 
 /// More polls than any operation takes; one that takes more wakes itself in a loop.
 const MOST_POLLS: usize = 500;
@@ -135,7 +135,7 @@ async fn behind<W: Way, Holder: Way>(run: &Run) -> Outcome {
             let holder = hold::<Holder>(&holding, &name).await?;
             let attempt = PollAtMost::new(polls, drop_when, W::wait(&dropping, &name));
             let mut attempt = tokio::spawn(attempt);
-            let ended = Clock::boot().timeout(LEFT_ALONE, &mut attempt).await;
+            let ended = run.clock().timeout(LEFT_ALONE, &mut attempt).await;
             run.is_kept(&holder).await?;
             holder.release().await?;
             let completed = match ended {

@@ -13,7 +13,7 @@ use super::{
     rwlock::{spawn_reader, spawn_writer, writer_waits},
     waiting::in_line,
 };
-use crate::{Clock, Error, Feature, Guard, WriteGuard};
+use crate::{Error, Feature, Guard, WriteGuard};
 
 /// Goes on as a reader, which is neither refused nor slow.
 async fn downgraded(writer: Checked<WriteGuard>) -> Outcome<Checked<Guard>> {
@@ -79,10 +79,10 @@ pub(super) async fn a_downgraded_writer_is_renewed_on(run: Arc<Run>) -> Outcome 
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let reader = downgraded(first.write(&name).await?).await?;
-    let beyond = Clock::boot().now().saturating_add(reader.remaining() * 2);
+    let beyond = run.clock().now().saturating_add(reader.remaining() * 2);
     eventually("it is held for twice its ttl", || async {
         ensure!(reader.is_valid(), "{reader:?} was lost although it is renewed");
-        Ok((Clock::boot().now() > beyond).then_some(()))
+        Ok((run.clock().now() > beyond).then_some(()))
     })
     .await?;
     run.is_kept(&reader).await?;

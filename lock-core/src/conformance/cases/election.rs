@@ -135,7 +135,7 @@ pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<Run>) -> Ou
     tokio::select! {
         biased;
         leader = idle.next() => return Err(Failure::new(format!("nobody leads, and an observer sees {leader:?}"))),
-        () = Clock::boot().sleep(Duration::from_millis(50)) => drop(idle),
+        () = Clock::runtime().sleep(Duration::from_millis(50)) => drop(idle),
     }
     run.nothing_left(&name).await?;
     let term = within("a campaign", second.election(&name).campaign(b"second")).await??;

@@ -18,7 +18,7 @@ use super::super::{
     run::Run,
 };
 use super::waiting::in_line;
-use crate::{BootInstant, Clock, Feature, LockName};
+use crate::{BootInstant, Feature, LockName};
 
 /// How many wait in line for their turn.
 const WAITERS: usize = 12;
@@ -32,14 +32,14 @@ pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<Run>) 
     let mut contenders = JoinSet::new();
     for contender in 0..CONTENDERS {
         let mutex = clients[contender % clients.len()].mutex(&name);
-        let counter = Arc::clone(&counter);
+        let (counter, clock) = (Arc::clone(&counter), run.clock());
         contenders.spawn(async move {
             let mut times_held = Vec::new();
             for _ in 0..ROUNDS {
                 let guard = mutex.lock().await?;
-                let granted = Clock::boot().now();
+                let granted = clock.now();
                 increment(&counter).await;
-                let until = Clock::boot().now();
+                let until = clock.now();
                 ensure!(guard.is_valid(), "{guard:?} was lost while it was held");
                 times_held.push((granted, until));
                 guard.release().await?;

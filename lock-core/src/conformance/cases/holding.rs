@@ -10,7 +10,7 @@ use super::super::{
     run::Run,
 };
 use super::ways::{Locking, OnlyPermit, Way, Writing};
-use crate::{BootInstant, Clock, Error, Guard, Loss};
+use crate::{BootInstant, Error, Guard, Loss};
 
 /// Longer than a lease's end and its margin differ by far, shorter than a ttl.
 const DELAY: Duration = Duration::from_secs(1);
@@ -56,12 +56,13 @@ where
     H: Held,
     F: Future<Output = Result<Checked<H>, Error>> + Send + 'static,
 {
-    let waiter = tokio::spawn(async move { (next.await, Clock::boot().now()) });
+    let clock = run.clock();
+    let waiter = tokio::spawn(async move { (next.await, clock.now()) });
     // Nothing renews it but what was under way: the servers keep it at least until its last deadline.
     let mut ended = lost.valid_until();
     while let Some(until) = lost.valid_until() {
         ended = Some(until);
-        Clock::boot().sleep_until(until).await;
+        clock.sleep_until(until).await;
     }
     let Some(ended) = ended else { return Err(Failure::new("the lock was lost at once")) };
     let (next, granted) = within("the next grant", waiter).await??;
@@ -106,7 +107,7 @@ pub(super) async fn a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mutex = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST));
-    let asked = Clock::boot().now();
+    let asked = run.clock().now();
     let guard = within("an acquisition", mutex.lock()).await??;
     ends_by_its_clock(&guard, asked).await?;
     // The guard still lives, and holds up nobody.
@@ -119,7 +120,7 @@ pub(super) async fn a_reader_ends_after_its_maximum_time(run: Arc<Run>) -> Outco
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let lock = first.rwlock(&name).with(|lock| lock.max_hold(AT_MOST));
-    let asked = Clock::boot().now();
+    let asked = run.clock().now();
     let guard = within("an acquisition", lock.read()).await??;
     ends_by_its_clock(&guard, asked).await?;
     second.write(&name).await?.release().await?;
@@ -131,7 +132,7 @@ pub(super) async fn a_permit_ends_after_its_maximum_time(run: Arc<Run>) -> Outco
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let semaphore = first.semaphore(&name, 1).with(|(semaphore, of)| (semaphore.max_hold(AT_MOST), of));
-    let asked = Clock::boot().now();
+    let asked = run.clock().now();
     let permit = within("an acquisition", semaphore.acquire()).await??;
     ends_by_its_clock(&permit, asked).await?;
     second.permit(&name, 1).await?.release().await?;
@@ -141,13 +142,14 @@ pub(super) async fn a_permit_ends_after_its_maximum_time(run: Arc<Run>) -> Outco
 
 /// It ends when its maximum time is over, and not before.
 async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> Outcome {
-    let latest = Clock::boot().now().saturating_add(AT_MOST);
+    let clock = guard.validity().clock();
+    let latest = clock.now().saturating_add(AT_MOST);
     ensure!(
         guard.valid_until().is_none_or(|until| until <= latest),
         "a guard to be held for {AT_MOST:?}, until {latest:?} at the latest, says {guard:?}"
     );
     let loss = within("the end of the maximum time", guard.lost()).await?;
-    let ended = Clock::boot().now();
+    let ended = clock.now();
     ensure!(loss == Loss::MaxHoldExceeded, "a guard that was held for its maximum time ended because {loss}");
     ensure!(ended >= asked.saturating_add(AT_MOST), "asked for at {asked:?}, ended at {ended:?}");
     ensure!(!guard.is_valid(), "{guard:?} is valid after its end");
@@ -176,7 +178,7 @@ pub(super) async fn a_release_before_the_maximum_time_is_an_ordinary_one(run: Ar
     let waited = within("a limited wait", soon.lock()).await?;
     ensure!(matches!(waited, Err(Error::NotAcquired { .. })), "beside a holder a wait ended with {waited:?}");
     // The limits of those before do not end its hold.
-    Clock::boot().sleep(AT_MOST * 2).await;
+    run.clock().sleep(AT_MOST * 2).await;
     run.is_kept(&successor).await?;
     successor.release().await?;
     run.nothing_left(&name).await

@@ -10,7 +10,7 @@ use super::super::{
     limits::{eventually, within},
     run::Run,
 };
-use crate::{BootInstant, Clock, Error, LockName, Loss};
+use crate::{BootInstant, Error, LockName, Loss};
 
 pub(super) async fn a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_before_the_next_grant(
     run: Arc<Run>,
@@ -34,8 +34,8 @@ pub(super) async fn a_lease_whose_connection_is_cut_ends_and_its_guard_knows_bef
 
 async fn ends_before_the_next_grant(run: &Run, guard: Checked, second: &Client, name: &LockName) -> Outcome {
     let waiter = tokio::spawn({
-        let (client, name) = (second.clone(), name.clone());
-        async move { (client.lock(&name).await, Clock::boot().now()) }
+        let (client, name, clock) = (second.clone(), name.clone(), run.clock());
+        async move { (client.lock(&name).await, clock.now()) }
     });
     let deadline = last_deadline(&guard, || waiter.is_finished()).await?;
     let (next, granted) = within("the next grant", waiter).await??;
@@ -134,10 +134,10 @@ pub(super) async fn a_lock_is_renewed_for_as_long_as_it_is_held(run: Arc<Run>) -
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
     // Well beyond what was granted: two leases on.
-    let beyond = Clock::boot().now().saturating_add(guard.remaining() * 2);
+    let beyond = run.clock().now().saturating_add(guard.remaining() * 2);
     eventually("the lock is held for twice its ttl", || async {
         ensure!(guard.is_valid(), "{guard:?} was lost although it is renewed");
-        Ok((Clock::boot().now() > beyond).then_some(()))
+        Ok((run.clock().now() > beyond).then_some(()))
     })
     .await?;
     run.is_kept(&guard).await?;

@@ -8,7 +8,7 @@ use super::super::{
     limits::{eventually, within},
     run::Run,
 };
-use crate::{Clock, FencingToken};
+use crate::FencingToken;
 
 pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: Arc<Run>) -> Outcome {
     const GRANTS: usize = 10_000;
@@ -79,10 +79,10 @@ pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps(run: Arc<Run>) -> 
         return Err(Failure::new("a ttl can be chosen, and no range of them is named"));
     };
     let ttl = Duration::from_secs(5).clamp(*allowed.start(), *allowed.end());
-    let asked = Clock::boot().now();
+    let asked = run.clock().now();
     let guard = within("an acquisition", client.mutex(&name).ttl(ttl).lock()).await??;
     let until = guard.valid_until().ok_or_else(|| Failure::new("the lock was lost at once"))?;
-    let granted = Clock::boot().now();
+    let granted = run.clock().now();
     ensure!(until <= granted.saturating_add(ttl), "valid for longer than its ttl");
     // The lower bound is what a holder relies on: nearly all of the ttl, counted from when it was asked for.
     ensure!(until > asked.saturating_add(ttl / 2), "valid for less than half its ttl of {ttl:?}");

@@ -61,7 +61,7 @@ pub(crate) struct Sabotaged {
 
 impl Sabotaged {
     pub(crate) fn new(sabotage: Sabotage) -> Self {
-        Self { memory: MemoryFixture::default(), sabotage }
+        Self { memory: MemoryFixture::with_clock(Clock::runtime()), sabotage }
     }
 
     fn locks(&self, memory: Arc<Memory>) -> Locks {
@@ -76,6 +76,10 @@ impl Sabotaged {
 
 #[async_trait]
 impl Fixture for Sabotaged {
+    fn clock(&self) -> Clock {
+        self.memory.clock()
+    }
+
     async fn connect(&self) -> Result<Locks, Failure> {
         Ok(self.locks(self.memory.memory(LONG_TTL)?))
     }
@@ -214,7 +218,7 @@ impl Saboteur {
     fn lease(&self, lease: Box<dyn Lease>) -> Box<dyn Lease> {
         let validity = match (self.sabotage, lease.validity().valid_until()) {
             (Sabotage::OverstatesValidity, Some(until)) => {
-                Validity::new(Clock::boot(), until.saturating_add(LONG_TTL / 20))
+                Validity::new(Clock::runtime(), until.saturating_add(LONG_TTL / 20))
             }
             (Sabotage::NeverLoses, Some(_)) => self_renewed(),
             _ => lease.validity().clone(),
@@ -226,7 +230,7 @@ impl Saboteur {
 /// A validity that goes on and on.
 fn self_renewed() -> Validity {
     const STEP: Duration = Duration::from_millis(100);
-    let clock = Clock::boot();
+    let clock = Clock::runtime();
     let validity = Validity::new(clock, clock.now().saturating_add(STEP * 4));
     let renewed = validity.clone();
     tokio::spawn(async move {

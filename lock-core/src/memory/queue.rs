@@ -6,11 +6,12 @@ use std::{collections::VecDeque, convert::Infallible, num::NonZeroU32};
 
 use tokio::sync::watch;
 
-use super::contender::{Attempt, Grant, Holder, Moment, Place, Waiter};
+use super::contender::{Attempt, Grant, Holder, ServerTime, Waiter, WaiterState};
 use crate::{BootInstant, Mode, Snapshot};
 
+/// The queue of one lock or one semaphore: who waits, who holds, and which places are closed by a lock delay.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitQueue {
     /// In the order of their grants, which is that of their arrival.
     holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
@@ -26,10 +27,11 @@ struct ClosedPlace {
     until: BootInstant,
 }
 
+/// What became of a contender that entered a [`WaitQueue`].
 #[derive(Debug)]
-pub(super) enum Entered {
+pub(super) enum EnterOutcome {
     Granted(Grant),
-    Queued(watch::Receiver<Place>),
+    Queued(watch::Receiver<WaiterState>),
     /// There is no room, and the attempt does not wait.
     Refused,
     /// The oldest contender named another number of permits.
@@ -39,28 +41,34 @@ pub(super) enum Entered {
     },
 }
 
-impl Line {
+impl WaitQueue {
     /// Takes the lock, or a place in the queue if the attempt waits.
-    pub(super) fn enter(&mut self, now: Moment, attempt: Attempt, wait: bool, last_token: &mut u64) -> Entered {
+    pub(super) fn enter(
+        &mut self,
+        now: ServerTime,
+        attempt: Attempt,
+        wait: bool,
+        last_token: &mut u64,
+    ) -> EnterOutcome {
         if let (Some(asked), Some(there)) = (attempt.mode.permits(), self.permits())
             && asked != there
         {
-            return Entered::Disagrees { asked, there };
+            return EnterOutcome::Disagrees { asked, there };
         }
         // Whoever comes while somebody waits goes behind: a reader, too, beside whom there would be room.
         if self.queue.is_empty() && self.has_room(attempt.mode) {
             let grant = next_grant(now, last_token);
             self.holders.push(Holder::new(attempt, grant, now));
             self.changed = true;
-            return Entered::Granted(grant);
+            return EnterOutcome::Granted(grant);
         }
         if !wait {
-            return Entered::Refused;
+            return EnterOutcome::Refused;
         }
         let (waiter, place) = Waiter::new(attempt, now);
         self.queue.push_back(waiter);
         self.changed = true;
-        Entered::Queued(place)
+        EnterOutcome::Queued(place)
     }
 
     /// Gives up the lock or the place in the queue, in order: nothing stays closed. Returns whether the attempt held the
@@ -75,7 +83,7 @@ impl Line {
     }
 
     /// Counts the holder's lease from now. Returns whether it is still a holder.
-    pub(super) fn renew(&mut self, now: Moment, id: u64) -> bool {
+    pub(super) fn renew(&mut self, now: ServerTime, id: u64) -> bool {
         let renewed = self.holder(id).map(|holder| holder.ends_at = now.at.saturating_add(holder.attempt.ttl));
         renewed.is_some()
     }
@@ -88,7 +96,7 @@ impl Line {
     }
 
     /// Takes the lock from whoever holds it.
-    pub(super) fn delete(&mut self, now: Moment) {
+    pub(super) fn delete(&mut self, now: ServerTime) {
         for holder in &mut self.holders {
             holder.ends_at = now.at;
         }
@@ -96,7 +104,7 @@ impl Line {
     }
 
     /// Brings the line up to the present: ends what has run out, and grants what there is room for.
-    pub(super) fn settle(&mut self, now: Moment, last_token: &mut u64) {
+    pub(super) fn settle(&mut self, now: ServerTime, last_token: &mut u64) {
         self.settle_leases(now);
         while let Some(mode) = self.first_mode() {
             if !self.has_room(mode) {
@@ -126,7 +134,7 @@ impl Line {
         leases.chain(self.closed.iter().map(|place| place.until)).min()
     }
 
-    pub(super) fn show(&self, now: Moment, snapshot: &mut Snapshot) {
+    pub(super) fn show(&self, now: ServerTime, snapshot: &mut Snapshot) {
         snapshot.holders.extend(self.holders.iter().map(|holder| holder.contender(now)));
         snapshot.queue.extend(self.queue.iter().filter(|waiter| waiter.is_there()).map(Waiter::contender));
     }
@@ -148,7 +156,7 @@ impl Line {
     }
 
     /// Ends the leases that have run out, and the lock delays.
-    fn settle_leases(&mut self, now: Moment) {
+    fn settle_leases(&mut self, now: ServerTime) {
         for ended in self.holders.extract_if(.., |holder| holder.ends_at <= now.at) {
             // From the end of the lease, however late it is noticed.
             let until = ended.ends_at.saturating_add(ended.attempt.delay);
@@ -168,7 +176,7 @@ impl Line {
     }
 }
 
-fn next_grant(now: Moment, last_token: &mut u64) -> Grant {
+fn next_grant(now: ServerTime, last_token: &mut u64) -> Grant {
     *last_token += 1;
     Grant { token: *last_token, at: now.at }
 }
