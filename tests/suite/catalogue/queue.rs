@@ -9,7 +9,7 @@ use lock_zk::queue::{Kind, NUMBERS_END, is_out_of_numbers, prefix};
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::world::{LIMIT, LONG, Servers, Service, children, eventually, on_each, path, within};
+use crate::catalogue::world::{LIMIT, LONG, Servers, Service, children, eventually, on_each, path, within};
 
 on_each! {
     a_node_is_ones_own_only_in_ones_own_session: zookeeper;

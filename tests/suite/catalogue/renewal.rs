@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use lock_lab::proxy::Proxy;
 
-use crate::world::{LONG, Service, ask, eventually, key, on_each};
+use crate::catalogue::world::{LONG, Service, ask, eventually, key, on_each};
 
 on_each! {
     nothing_renews_a_lock_after_its_release: redis, redis_fifo, redlock;

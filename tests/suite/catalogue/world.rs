@@ -24,7 +24,7 @@ macro_rules! on_each {
         $(mod $test {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $backend() {
-                super::$test(crate::world::Service::$backend().await).await;
+                super::$test(crate::catalogue::world::Service::$backend().await).await;
             })+
         })+
     };

@@ -3,18 +3,14 @@
 //!
 //! `CANCEL_SEED=n` repeats the choices of an earlier run, `CANCEL_COUNT=n` says how many acquisitions are cancelled.
 
-#[path = "cancellation/choices.rs"]
 mod choices;
-#[path = "cancellation/dropped.rs"]
 mod dropped;
-#[path = "cancellation/run.rs"]
 mod run;
-#[path = "cancellation/service.rs"]
 mod service;
 
 use std::time::Duration;
 
-use service::Service;
+use self::service::Service;
 
 /// How many are cancelled on each backend, unless `CANCEL_COUNT` says otherwise.
 const COUNT: usize = 400;

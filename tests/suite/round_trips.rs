@@ -1,7 +1,6 @@
 //! An uncontended acquisition is one round trip: told by what passes a proxy, not by the time it takes. The proxy before
 //! Redis delays each direction by 5 ms and counts; the one before ZooKeeper holds back replies.
 
-#[path = "round_trips/frames.rs"]
 mod frames;
 
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::{panic, time::Duration};
 use lock::Error;
 use lock_lab::proxy::Proxy;
 
-use crate::world::{LONG, Service, on_each, within};
+use crate::catalogue::world::{LONG, Service, on_each, within};
 
 on_each! {
     a_dropped_guard_gives_the_lock_back: zookeeper, redis, redis_fifo, redlock;

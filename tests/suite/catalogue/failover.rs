@@ -3,7 +3,7 @@
 use lock::{Error, Guard};
 use lock_lab::servers::Sentinel;
 
-use crate::world::{HEARD, LONG, within};
+use crate::catalogue::world::{HEARD, LONG, within};
 
 /// One holds the lock and another one waits for it while a replica is promoted. Afterwards each of them is granted the
 /// lock in turn, as is one who comes only then: not only the one who held it before.

@@ -3,7 +3,7 @@
 use lock::Error;
 use lock_lab::proxy::Proxy;
 
-use crate::world::{LONG, Service, on_each, within};
+use crate::catalogue::world::{LONG, Service, on_each, within};
 
 on_each! {
     a_waiter_that_is_interrupted_leaves_no_contender: zookeeper, redis, redis_fifo, redlock;
@@ -42,7 +42,7 @@ async fn a_try_that_fails_over_a_broken_connection_leaves_no_contender(service: 
     service.until_only("a", &[]).await;
     let held = locks.mutex("a").lock().await.unwrap();
     let servers = service.proxies.len();
-    crate::world::eventually("it is held", || async { service.things("a").await.len() == servers }).await;
+    crate::catalogue::world::eventually("it is held", || async { service.things("a").await.len() == servers }).await;
     let there = service.things("a").await;
     for reply in 0..4 {
         service.on_the_way(|proxy| proxy.cut_at_reply(reply));

@@ -13,7 +13,7 @@ use std::{
 
 use lock::{BootInstant, Clock};
 
-use crate::choices::Cancel;
+use crate::cancellation::choices::Cancel;
 
 /// How it ended.
 pub(crate) enum Ended<T> {

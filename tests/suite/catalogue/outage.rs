@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock::Error;
 use lock_lab::proxy::Proxy;
 
-use crate::world::{LONG, Servers, Service, on_each, within};
+use crate::catalogue::world::{LONG, Servers, Service, on_each, within};
 
 on_each! {
     a_release_during_an_outage_is_made_up_for: zookeeper, redis, redis_fifo, redlock;

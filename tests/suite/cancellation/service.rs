@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 use zookeeper_client::Client;
 
-use crate::choices::Way;
+use crate::cancellation::choices::Way;
 
 /// The ttl, or ZooKeeper's session time-out: what is left behind a cut connection is gone after it.
 pub(crate) const TTL: Duration = Duration::from_secs(3);

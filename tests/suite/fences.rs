@@ -1,12 +1,8 @@
 //! Fences on real stores, with holders of real locks: an old one is refused, the new one writes as often as it likes.
 
-#[path = "fences/era.rs"]
 mod era;
-#[path = "fences/redis.rs"]
 mod redis_store;
-#[path = "fences/sqlite.rs"]
 mod sqlite;
-#[path = "fences/zookeeper.rs"]
 mod zookeeper;
 
 use lock::FencingToken;

@@ -1,6 +1,6 @@
 //! The part of the catalogue that concerns the program `lock`. The package of the program builds it, beside its own tests.
 
-#[path = "../../lock-cli/tests/common/mod.rs"]
+#[path = "../../../lock-cli/tests/common/mod.rs"]
 mod common;
 
 use crate::common::{Running, output, services::Service, within};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock::{Clock, Error};
 use lock_lab::proxy::Proxy;
 
-use crate::world::{LIMIT, LONG, Servers, Service, ask, key, on_each, within};
+use crate::catalogue::world::{LIMIT, LONG, Servers, Service, ask, key, on_each, within};
 
 on_each! {
     a_holder_knows_of_its_loss_when_the_servers_fall_silent: zookeeper, redis, redis_fifo, redlock;

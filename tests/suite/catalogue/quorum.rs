@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock::{Error, Locks};
 
-use crate::world::{LIMIT, LONG, Service, ask, key, on_each, within};
+use crate::catalogue::world::{LIMIT, LONG, Service, ask, key, on_each, within};
 
 on_each! {
     a_frozen_minority_stalls_nobody: redlock;

@@ -33,12 +33,12 @@ fn tests(source: &str) -> BTreeSet<&str> {
 
 /// Every test of the catalogue, as the table writes it.
 fn there_are() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/catalogue");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/catalogue");
     let mut all = BTreeSet::new();
     for entry in fs::read_dir(folder).expect("the folder") {
         let file = entry.expect("an entry").file_name().into_string().expect("a name");
         if file != "table.rs" && file != "world.rs" {
-            let path = format!("tests/catalogue/{file}");
+            let path = format!("tests/suite/catalogue/{file}");
             all.extend(tests(&read(&path)).into_iter().map(|test| format!("{path}::{test}")));
         }
     }
@@ -49,7 +49,7 @@ fn there_are() -> BTreeSet<String> {
 fn named() -> BTreeSet<String> {
     let page = read("docs/reliability.md");
     let quoted = section(&page, HEADING).split('`').skip(1).step_by(2);
-    quoted.filter(|quoted| quoted.starts_with("tests/catalogue/")).map(str::to_owned).collect()
+    quoted.filter(|quoted| quoted.starts_with("tests/suite/catalogue/")).map(str::to_owned).collect()
 }
 
 #[test]

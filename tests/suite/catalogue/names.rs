@@ -10,7 +10,7 @@ use std::{
 
 use lock::Error;
 
-use crate::world::{LONG, Service, eventually, on_each, within};
+use crate::catalogue::world::{LONG, Service, eventually, on_each, within};
 
 on_each! {
     several_locks_are_not_held_when_one_of_them_is_anothers_by_now: zookeeper, redis, redis_fifo, redlock;
