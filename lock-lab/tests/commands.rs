@@ -97,7 +97,7 @@ async fn one_fault_on_one_arrangement_makes_a_whole_report() {
     assert!(run["outcome"]["measured"]["before_per_second"].as_f64().unwrap() >= 50.0, "{run}");
 
     let page = fs::read_to_string(out.join("index.html")).unwrap();
-    assert_eq!(page.matches("<svg class=\"run\"").count(), 1);
+    assert_eq!(page.matches("<svg role=\"img\"").count(), 1);
     for outside in [" src=", "<link", "<script", "url(", "href=\"http"] {
         assert!(!page.contains(outside), "{outside}");
     }

@@ -1,23 +1,30 @@
-//! Charts, as SVG that needs no style sheet: bars, and curves of a distribution.
+//! Charts, as SVG that needs no style sheet: bars, curves of a distribution, and whatever else is drawn on an area.
 
-use maud::{Markup, html};
+use std::error::Error;
 
-use super::picture::{Axis, px};
+use maud::{Markup, PreEscaped, html};
+use plotters::{
+    coord::{
+        Shift,
+        ranged1d::{AsRangedCoord, ValueFormatter},
+    },
+    element::DashedPathElement,
+    prelude::*,
+    style::text_anchor::{HPos, Pos, VPos},
+};
 
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 136.0;
-const RIGHT: f64 = 24.0;
-/// Above the chart: the title, then the legend.
-const TOP: f64 = 62.0;
-/// Below it: the numbers of the axis and what they count.
-const FOOT: f64 = 48.0;
-/// The bars of one row.
-const ROW: f64 = 46.0;
-/// The curves.
-const HEIGHT: f64 = 270.0;
+/// The area that a chart is drawn on.
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Drawn<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Room for the names of rows, left of a chart.
+pub(crate) const LEFT: u32 = 150;
+const WIDTH: u32 = 860;
+const ROW: u32 = 46;
 /// Told apart by all common kinds of colour vision, and in grey.
-const COLOURS: [&str; 5] = ["#26547c", "#e69f00", "#008c6e", "#be4678", "#5a5a5a"];
-const INK: &str = "#1d2430";
+const COLOURS: [RGBColor; 5] =
+    [RGBColor(38, 84, 124), RGBColor(230, 159, 0), RGBColor(0, 140, 110), RGBColor(190, 70, 120), RGBColor(90, 90, 90)];
+const INK: RGBColor = RGBColor(29, 36, 48);
 
 /// Bars: for each row a value of each series.
 #[derive(Debug)]
@@ -41,141 +48,137 @@ pub(crate) struct Curves<'a> {
 }
 
 impl Bars {
-    #[allow(clippy::cast_precision_loss)] // A handful of rows.
     pub(crate) fn draw(&self) -> Markup {
-        let bottom = TOP + self.rows.len().max(1) as f64 * ROW;
-        let axis = self.axis();
-        let label = |at: f64| if self.is_logarithmic { number(10_f64.powf(at)) } else { number(at) };
-        let ticks = if self.is_logarithmic { powers(&axis) } else { axis.ticks(8.0) };
-        frame(
-            self.title,
-            bottom + FOOT,
-            &html! {
-                (legend(&self.series))
-                (across(&axis, bottom, &ticks, label, self.counts))
-                @for (row, (name, values)) in self.rows.iter().enumerate() {
-                    @let top = TOP + row as f64 * ROW;
-                    text x=(LEFT - 8.0) y=(px(top + ROW / 2.0 + 5.0)) text-anchor="end" font-size="13" { (name) }
-                    @for (index, value) in values.iter().enumerate() {
-                        @let height = ROW * 0.35;
-                        @let y = top + ROW * 0.15 + index as f64 * height;
-                        @let end = axis.at(self.position(*value));
-                        rect x=(LEFT) y=(px(y)) width=(px(end - LEFT)) height=(px(height * 0.92)) fill=(COLOURS[index]) {}
-                        text x=(px(end + 5.0)) y=(px(y + height * 0.5 + 4.0)) { (number(*value)) }
-                    }
-                }
-            },
-        )
+        let values = || self.rows.iter().flat_map(|(_, values)| *values);
+        let low = 10_f64.powf(values().fold(1.0, f64::min).max(1e-3).log10().floor());
+        let low = if self.is_logarithmic { low } else { 0.0 };
+        let high = values().fold(low.max(0.1) * 10.0, f64::max);
+        svg(self.title, (WIDTH, 92 + lanes(self.rows.len() + 1, ROW)), |area| {
+            if self.is_logarithmic {
+                self.along((low..high).log_scale(), low, area)
+            } else {
+                self.along(low..high, low, area)
+            }
+        })
     }
 
-    fn axis(&self) -> Axis {
-        let values = || self.rows.iter().flat_map(|(_, values)| values).map(|value| self.position(*value));
-        let low = if self.is_logarithmic { values().fold(0.0, f64::min).floor() } else { 0.0 };
-        let high = values().fold(low + 1.0, f64::max);
-        // Room for the number behind the longest bar.
-        Axis { values: (low, low + (high - low) * 1.13), pixels: (LEFT, WIDTH - RIGHT) }
-    }
-
-    /// Where a value stands on the axis.
-    fn position(&self, value: f64) -> f64 {
-        if self.is_logarithmic { value.max(1e-3).log10() } else { value }
+    #[allow(clippy::cast_precision_loss)] // A handful of rows.
+    fn along<X>(&self, axis: X, low: f64, area: &Area<'_>) -> Drawn<Markup>
+    where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
+    {
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, font(18))
+            // Room for the number behind the longest bar.
+            .margin_right(56)
+            .x_label_area_size(48)
+            .y_label_area_size(LEFT)
+            // The legend stands above the first row.
+            .build_cartesian_2d(axis, self.rows.len() as f64..-1.0)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .max_light_lines(0)
+            .disable_y_axis()
+            .y_labels(0)
+            .x_labels(8)
+            .x_label_formatter(&|value| number(*value))
+            .x_desc(self.counts)
+            .label_style(font(12))
+            .draw()?;
+        let rows = || self.rows.iter().enumerate().map(|(row, (name, values))| (row as f64, name, values));
+        let text =
+            |x, y, shift, text: String, at| EmptyElement::at((x, y)) + Text::new(text, (shift, 0), beside(12, at));
+        chart.draw_series(rows().map(|(row, name, _)| text(low, row + 0.5, -8, name.clone(), HPos::Right)))?;
+        for (index, name) in self.series.into_iter().enumerate() {
+            let (top, colour) = (0.15 + index as f64 * 0.35, COLOURS[index].filled());
+            let ends = || rows().map(|(row, _, values)| (row + top, values[index].max(low)));
+            chart
+                .draw_series(ends().map(|(y, end)| Rectangle::new([(low, y), (end, y + 0.32)], colour)))?
+                .label(name)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 14, y + 4)], colour));
+            let numbers = rows().map(|(row, _, values)| (row + top + 0.16, values[index]));
+            chart.draw_series(numbers.map(|(y, end)| text(end.max(low), y, 5, number(end), HPos::Left)))?;
+        }
+        let labels = &mut chart.configure_series_labels();
+        labels.position(SeriesLabelPosition::UpperRight).margin(2).label_font(font(12)).draw()?;
+        Ok(html! {})
     }
 }
 
 impl Curves<'_> {
     pub(crate) fn draw(&self) -> Markup {
-        let bottom = TOP + HEIGHT;
-        let position = |micros: f64| micros.max(1.0).log10();
-        let values = self.curves.iter().flat_map(|(_, curve)| *curve).map(|(_, micros)| position(*micros));
-        let waits = Axis { values: (0.0, values.fold(1.0, f64::max) * 1.05), pixels: (bottom, TOP) };
-        let shares = Axis { values: (0.0, 1.0), pixels: (LEFT, WIDTH - RIGHT) };
-        let path = |curve: &[(f64, f64)]| -> String {
-            let points = curve.iter().map(|(share, micros)| (px(shares.at(*share)), px(waits.at(position(*micros)))));
-            points.enumerate().map(|(at, (x, y))| format!("{}{x} {y}", if at == 0 { "M" } else { "L" })).collect()
-        };
-        let names: Vec<&str> = self.curves.iter().map(|(name, _)| *name).collect();
-        let tenths = shares.ticks(10.0);
-        frame(
-            self.title,
-            bottom + FOOT,
-            &html! {
-                (legend(&names))
-                (across(&shares, bottom, &tenths, |share| format!("{:.0} %", share * 100.0), self.shares))
-                @for at in powers(&waits) {
-                    line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(px(waits.at(at))) y2=(px(waits.at(at))) stroke="#d8dde6" {}
-                    text x=(LEFT - 8.0) y=(px(waits.at(at) + 4.0)) text-anchor="end" { (power(at)) }
-                }
-                @for (number, (_, curve)) in self.curves.iter().enumerate() {
-                    path d=(path(curve)) fill="none" stroke=(colour(number)) stroke-width="2" stroke-dasharray=[dashes(number)] {}
-                }
-            },
-        )
+        svg(self.title, (WIDTH, 380), |area| self.on(area))
     }
-}
 
-/// A picture with its title. It has a size of its own, and can be scaled.
-fn frame(title: &str, height: f64, body: &Markup) -> Markup {
-    html! {
-        svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH) height=(height) viewBox=(format!("0 0 {WIDTH} {height}"))
-            role="img" aria-label=(title) font-family="system-ui, sans-serif" font-size="12" fill=(INK) {
-            rect width="100%" height="100%" fill="#ffffff" {}
-            text x=(WIDTH / 2.0) y="24" text-anchor="middle" font-size="18" { (title) }
-            (body)
+    fn on(&self, area: &Area<'_>) -> Drawn<Markup> {
+        let values = self.curves.iter().flat_map(|(_, curve)| *curve).map(|(_, micros)| *micros);
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, font(18))
+            .margin_right(24)
+            .x_label_area_size(48)
+            .y_label_area_size(72)
+            .build_cartesian_2d(0.0..1.0, (1.0..values.fold(10.0, f64::max) * 1.5).log_scale())?;
+        chart
+            .configure_mesh()
+            .max_light_lines(0)
+            .x_labels(11)
+            .y_labels(8)
+            .x_label_formatter(&|share| format!("{:.0} %", share * 100.0))
+            .y_label_formatter(&|micros| power(*micros))
+            .x_desc(self.shares)
+            .label_style(font(12))
+            .draw()?;
+        for (index, (name, curve)) in self.curves.iter().enumerate() {
+            let style = COLOURS[index % COLOURS.len()].stroke_width(2);
+            // When the colours are used up, lines are told apart by their dashes.
+            let dash = if index < COLOURS.len() { 10_000 } else { 6 };
+            let points = curve.iter().map(|(share, micros)| (*share, micros.max(1.0)));
+            chart
+                .draw_series(DashedLineSeries::new(points, dash, 3, style))?
+                .label(*name)
+                .legend(move |(x, y)| DashedPathElement::new([(x, y), (x + 24, y)], dash, 3, style));
         }
+        let labels = &mut chart.configure_series_labels();
+        labels.position(SeriesLabelPosition::LowerRight).background_style(WHITE.mix(0.8));
+        labels.margin(4).legend_area_size(32_u32).label_font(font(12)).draw()?;
+        Ok(html! {})
     }
 }
 
-/// What each colour means, side by side below the title, in as many lines as it takes.
-#[allow(clippy::cast_precision_loss)] // A dozen names.
-fn legend(names: &[&str]) -> Markup {
-    let mut next = (12.0, 44.0);
-    let places = names.iter().map(|name| {
-        // Some seven pixels for each letter; the mark and the gaps besides.
-        let width = name.chars().count() as f64 * 7.2 + 32.0;
-        let (x, y) = if next.0 + width > WIDTH { (12.0, next.1 + 14.0) } else { next };
-        next = (x + width, y);
-        (x, y)
-    });
-    let places: Vec<(f64, f64)> = places.collect();
-    html! {
-        @for (number, (name, (x, y))) in names.iter().zip(places).enumerate() {
-            line x1=(px(x)) x2=(px(x + 14.0)) y1=(y) y2=(y) stroke=(colour(number)) stroke-width="8" stroke-dasharray=[dashes(number)] {}
-            text x=(px(x + 20.0)) y=(y + 4.0) { (name) }
-        }
-    }
+/// A picture with its title. It has a size of its own, and can be scaled. What `draw` returns lies on top.
+pub(crate) fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn<Markup>) -> Markup {
+    let mut text = String::new();
+    let top = {
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        area.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&area))
+    };
+    let top = top.unwrap_or_else(|error| html! { text y="20" { "not drawn: " (error) } });
+    let root = format!("<svg role=\"img\" aria-label=\"{}\"", html! { (title) }.0);
+    PreEscaped(text.replacen("<svg", &root, 1).replace("</svg>", &format!("{}</svg>", top.0)))
 }
 
-/// The axis below a chart: a line up from each tick, its number below it, and what the numbers count.
-fn across(axis: &Axis, bottom: f64, ticks: &[f64], label: impl Fn(f64) -> String, counts: &str) -> Markup {
-    html! {
-        @for at in ticks {
-            line x1=(px(axis.at(*at))) x2=(px(axis.at(*at))) y1=(TOP) y2=(px(bottom)) stroke="#d8dde6" {}
-            text x=(px(axis.at(*at))) y=(px(bottom + 16.0)) text-anchor="middle" { (label(*at)) }
-        }
-        text x=(px(f64::midpoint(LEFT, WIDTH))) y=(px(bottom + 36.0)) text-anchor="middle" { (counts) }
-    }
+/// Height of so many lanes.
+pub(crate) fn lanes(count: usize, height: u32) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(height)
 }
 
-fn colour(number: usize) -> &'static str {
-    COLOURS[number % COLOURS.len()]
+pub(crate) fn font(size: u32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size).into_font()).color(&INK)
 }
 
-/// When the colours are used up, lines are told apart by their dashes.
-fn dashes(number: usize) -> Option<&'static str> {
-    (number >= COLOURS.len()).then_some("6 3")
+/// Text that begins or ends at a point, halfway up.
+pub(crate) fn beside(size: u32, at: HPos) -> TextStyle<'static> {
+    font(size).pos(Pos::new(at, VPos::Center))
 }
 
-/// The powers of ten on a logarithmic axis.
-fn powers(axis: &Axis) -> Vec<f64> {
-    axis.ticks(10.0).into_iter().filter(|at| at.fract().abs() < 1e-9).collect()
-}
-
-/// So many microseconds, as a power of ten.
-fn power(at: f64) -> String {
-    match at {
-        ..2.5 => format!("{:.0} µs", 10_f64.powf(at)),
-        ..5.5 => format!("{:.0} ms", 10_f64.powf(at - 3.0)),
-        _ => format!("{:.0} s", 10_f64.powf(at - 6.0)),
+/// So many microseconds, a power of ten.
+fn power(micros: f64) -> String {
+    match micros {
+        ..999.0 => format!("{micros:.0} µs"),
+        ..999e3 => format!("{:.0} ms", micros / 1e3),
+        _ => format!("{:.0} s", micros / 1e6),
     }
 }
 
@@ -199,9 +202,9 @@ mod tests {
         for is_logarithmic in [true, false] {
             let bars = Bars { title, counts, is_logarithmic, series: ["p50", "p99"], rows: rows.clone() };
             let svg = bars.draw().into_string();
-            assert!(svg.contains("viewBox=\"0 0 860 202\""), "{svg}");
+            assert!(svg.contains("viewBox=\"0 0 860 230\""), "{svg}");
             for text in ["250", "441", "1.5", "0.25", "memory", "p99"] {
-                assert!(svg.contains(&format!(">{text}</text>")), "{text}: {svg}");
+                assert!(svg.contains(&format!(">\n{text}\n</text>")), "{text}: {svg}");
             }
             assert!(!svg.contains("NaN") && !svg.contains("width=\"-"), "{svg}");
         }
@@ -212,12 +215,12 @@ mod tests {
         let bars = Bars { title: "None", counts: "", is_logarithmic: true, series: ["a", "b"], rows: Vec::new() };
         let curves = Curves { title: "None", shares: "", curves: vec![("Redis", &[])] };
         for svg in [bars.draw().into_string(), curves.draw().into_string()] {
-            assert!(svg.starts_with("<svg") && !svg.contains("NaN"), "{svg}");
+            assert!(svg.starts_with("<svg") && !svg.contains("NaN") && !svg.contains("not drawn"), "{svg}");
         }
     }
 
     #[test]
     fn powers_of_ten_are_named_as_times() {
-        assert_eq!([0.0, 2.0, 3.0, 5.0, 6.0].map(power), ["1 µs", "100 µs", "1 ms", "100 ms", "1 s"]);
+        assert_eq!([1.0, 100.0, 1e3, 1e5, 1e6].map(power), ["1 µs", "100 µs", "1 ms", "100 ms", "1 s"]);
     }
 }

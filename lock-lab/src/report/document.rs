@@ -19,8 +19,6 @@ const STYLE: &str = include_str!("page.css");
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) title: &'static str,
-    /// Style sheet of the pictures, where these have classes of their own.
-    pub(crate) style: &'static str,
     pub(crate) blocks: Vec<Block>,
 }
 
@@ -72,7 +70,7 @@ impl Document {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     title { (self.title) }
-                    style { (PreEscaped(STYLE)) (PreEscaped(self.style)) }
+                    style { (PreEscaped(STYLE)) }
                 }
                 body {
                     h1 { (self.title) }
@@ -154,7 +152,7 @@ mod tests {
     /// Guards what a page needs for a narrow window and for a telephone, as far as the text of a page can show.
     #[test]
     fn a_page_fits_a_narrow_window_and_a_telephone() {
-        let page = Document { title: "A page", style: "", blocks: Vec::new() }.html();
+        let page = Document { title: "A page", blocks: Vec::new() }.html();
         assert!(page.contains(r#"name="viewport" content="width=device-width, initial-scale=1""#));
         assert!(!page.contains("nowrap"), "every cell may wrap");
         assert!(page.contains("svg { max-width: 100%; height: auto;"), "pictures scale");
@@ -173,7 +171,7 @@ mod tests {
     fn what_only_a_page_can_show_is_left_out_of_markdown() {
         let picture = Block::Picture { file: "waits.svg", title: "Waits", svg: html! { svg {} } };
         let blocks = vec![Block::Text("one".into()), Block::Drawn(html! { svg {} }), picture];
-        let document = Document { title: "Title", style: "", blocks };
+        let document = Document { title: "Title", blocks };
         assert_eq!(document.markdown(), "# Title\n\none\n\n![Waits](waits.svg)\n");
         assert_eq!(document.html().matches("<svg>").count(), 2);
     }

@@ -5,14 +5,12 @@ mod document;
 mod figures;
 mod machine;
 mod outcome;
-mod picture;
 mod table;
 
 pub(crate) use self::{
-    chart::{Bars, Curves},
+    chart::{Area, Bars, Curves, Drawn, LEFT, beside, font, lanes, svg},
     document::{Block, Document, date, json},
     figures::{NONE, count, in_millis, micros, millis, share, yes},
-    picture::{Axis, px},
     table::{Mark, Row, Table},
 };
 pub use self::{machine::Machine, outcome::Outcome};

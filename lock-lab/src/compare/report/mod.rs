@@ -98,7 +98,7 @@ impl Report {
         for (table, picture) in tables::all(self).into_iter().zip(pictures::all(self)) {
             blocks.extend([Block::Table(table), picture]);
         }
-        Document { title: "The backends side by side", style: "", blocks }
+        Document { title: "The backends side by side", blocks }
     }
 
     /// Where and when, and what the figures may be used for.

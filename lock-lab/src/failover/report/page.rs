@@ -52,7 +52,7 @@ impl Report {
             blocks.extend([section("Does not apply"), Block::List(why.collect())]);
         }
         blocks.extend([section("Machine, versions, settings"), Block::Text(self.circumstances())]);
-        Document { title: "Failover: what happens to locks when servers fail", style: picture::STYLE, blocks }
+        Document { title: "Failover: what happens to locks when servers fail", blocks }
     }
 }
 

@@ -1,5 +1,7 @@
 use std::{fs, path::Path};
 
+use plotters::style::RGBColor;
+
 use super::{
     fixtures::{report, struck},
     *,
@@ -55,7 +57,7 @@ fn a_report_can_be_written_again_from_the_data_of_its_run() {
     let dir = tempfile::tempdir().unwrap();
     report.write(dir.path()).unwrap();
     let page = fs::read_to_string(dir.path().join("index.html")).unwrap();
-    assert_eq!(page.matches("<svg class=\"run\"").count(), report.runs.len());
+    assert_eq!(page.matches("<svg role=\"img\"").count(), report.runs.len());
     let links = page.split("href=\"#").skip(1).filter_map(|rest| rest.split_once('"')).map(|(id, _)| id);
     assert!(links.clone().count() >= 20 && links.into_iter().all(|id| page.contains(&format!("id=\"{id}\""))));
     assert!(fs::read_to_string(dir.path().join("report.md")).unwrap().contains(&report.sum()));
@@ -64,7 +66,7 @@ fn a_report_can_be_written_again_from_the_data_of_its_run() {
 #[test]
 fn the_page_needs_nothing_else_and_shows_each_run() {
     let page = report().document().html();
-    assert_eq!(page.matches("<svg class=\"run\"").count(), 2);
+    assert_eq!(page.matches("<svg role=\"img\"").count(), 2);
     for outside in [" src=", "<link", "<script", "url(", "href=\"http"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -80,9 +82,16 @@ fn every_picture_scales_and_every_cell_may_wrap() {
 
 #[test]
 fn every_picture_shows_who_held_the_fault_the_overlap_the_loss_and_the_late_write() {
-    let page = report().document().html();
-    for class in ["held", "fault", "overlap", "validity", "knew", "late", "moment", "gap"] {
-        assert!(page.contains(&format!("class=\"{class}\"")), "{class}");
+    let svg = picture::draw(&struck().outcome.measured().unwrap().timeline, "a run").into_string();
+    for (sign, colour, words) in picture::SIGNS {
+        let RGBColor(red, green, blue) = colour;
+        let is_there = svg.contains(&format!("#{red:02X}{green:02X}{blue:02X}"));
+        assert_eq!(is_there, colour != picture::LATE_FENCED, "{sign} {words}");
+    }
+    for words in
+        ["validity until 900 ms", "lost at 850 ms", "two valid holders for 50 ms", "the fault strikes", "late write"]
+    {
+        assert!(svg.contains(words), "{words}");
     }
 }
 
