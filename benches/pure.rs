@@ -8,7 +8,7 @@ use lock_redlock::{
     quorum::{Vote, Votes},
     token::{Answer, settle},
 };
-use lock_zk::queue;
+use lock_zk::protocol::queue;
 
 fn validity(criterion: &mut Criterion) {
     let clock = Clock::boot();
@@ -29,11 +29,11 @@ fn queue_order(criterion: &mut Criterion) {
     for contenders in [1_u32, 16, 1000] {
         let children: Vec<String> = (0..contenders)
             .rev()
-            .map(|n| format!("{}{n:010}", queue::prefix(&format!("{n:032x}"), 7, queue::Kind::Exclusive)))
+            .map(|n| format!("{}{n:010}", queue::prefix(&format!("{n:032x}"), 7, queue::ContenderKind::Exclusive)))
             .collect();
         let last = children[0].clone();
         group.bench_function(format!("find the predecessor among {contenders}"), |bencher| {
-            bencher.iter(|| black_box(queue::standing(black_box(&children), black_box(&last))));
+            bencher.iter(|| black_box(queue::position(black_box(&children), black_box(&last))));
         });
     }
 }

@@ -31,6 +31,7 @@ mod owner;
 mod renewer;
 mod run_to_completion;
 mod rwlock;
+mod safeguard;
 mod semaphore;
 pub mod settings;
 mod snapshot;
@@ -39,6 +40,8 @@ mod tasks;
 mod token;
 pub mod validity;
 
+#[cfg(feature = "simulation")]
+pub use crate::safeguard::take_out;
 pub use crate::{
     backoff::Backoff,
     capabilities::Capabilities,
@@ -60,6 +63,7 @@ pub use crate::{
     owner::{Owner, Reentrant, ReentrantGuard},
     renewer::{Renew, RenewalHandle, Renewer},
     rwlock::{DowngradeFailed, RwLock, WriteGuard},
+    safeguard::safeguard,
     semaphore::{Permit, Semaphore},
     settings::{Setting, SettingDoc, Settings},
     snapshot::{Contender, Snapshot},

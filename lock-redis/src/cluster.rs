@@ -222,7 +222,7 @@ impl Shared {
             question
         });
         let (limit, at) = (self.config.connect_timeout, self.addresses.reached(&address));
-        let asking = ask_once(at, self.config.user(), &questions);
+        let asking = ask_once(&self.config, at, &questions);
         let answered =
             self.context.clock().timeout(limit, asking).await.ok_or_else(|| NodeError::connect_timed_out(limit))?;
         let answers = answered.and_then(|answers| answers.into_iter().map(accepted).collect::<Result<Vec<_>, _>>());

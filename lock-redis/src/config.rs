@@ -3,7 +3,7 @@
 mod deployment;
 pub(crate) mod settings;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lock_core::{Error, Settings};
 
@@ -11,6 +11,7 @@ pub use self::deployment::{Deployment, Sentinel};
 use crate::{
     keys::Keys,
     node::{Address, AddressMap, NodeConfig, Replicas},
+    wire::Network,
 };
 
 /// Settings of one connection. They are checked by [`Redis::connect`](crate::Redis::connect).
@@ -193,6 +194,13 @@ impl Config {
     #[must_use]
     pub const fn with_response_timeout(mut self, limit: Duration) -> Self {
         self.node.response_timeout = limit;
+        self
+    }
+
+    /// Sets on which network the servers are; TCP if nothing is set.
+    #[must_use]
+    pub fn with_network(mut self, network: Arc<dyn Network>) -> Self {
+        self.node.network = network;
         self
     }
 

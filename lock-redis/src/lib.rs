@@ -86,6 +86,7 @@ mod servers;
 pub mod token;
 mod waiting;
 mod watch;
+pub mod wire;
 mod writers;
 
 pub use crate::{

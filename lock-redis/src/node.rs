@@ -25,7 +25,6 @@ mod reach;
 mod route;
 mod script;
 pub(crate) mod sentinel;
-mod socket;
 mod subscription;
 
 use std::{
@@ -43,7 +42,7 @@ pub use self::{
     error::{Failure, FailureKind, NodeError},
     eviction::Eviction,
     lane::Replicas,
-    route::{Address, AddressMap},
+    route::AddressMap,
     script::{Script, ScriptCall},
     subscription::Subscription,
 };
@@ -52,6 +51,8 @@ pub(crate) use self::{
     lane::{Lane, Purpose},
     route::{Guide, Redirect, accepted, ask_once},
 };
+pub use crate::wire::Address;
+use crate::wire::{Network, Tcp};
 
 /// How to reach one server.
 #[derive(Clone)]
@@ -75,6 +76,8 @@ pub struct NodeConfig {
     pub response_timeout: Duration,
     /// By how many replicas grants and renewals have to be acknowledged; `None` where the primary's word is enough.
     pub replicas: Option<Replicas>,
+    /// On which network it is.
+    pub network: Arc<dyn Network>,
 }
 
 impl NodeConfig {
@@ -91,6 +94,7 @@ impl NodeConfig {
             failover_timeout: None,
             response_timeout: Duration::from_millis(500),
             replicas: None,
+            network: Arc::new(Tcp),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What follows from the nodes' answers to an acquisition, without any of the sending: what a lost vote means, where
 //! something may be left, and how it is undone.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     kind::Kind,
@@ -113,7 +113,7 @@ fn answered<'a>(nodes: &'a [Known<'a>]) -> impl Iterator<Item = &'a Ballot> + Cl
 }
 
 fn defeat_of_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: usize) -> Defeat {
-    let mut holders: HashMap<&[u8], usize> = HashMap::new();
+    let mut holders: BTreeMap<&[u8], usize> = BTreeMap::new();
     let (mut readers, mut granted) = (0, 0);
     let mut free_in = Vec::new();
     for ballot in ballots {

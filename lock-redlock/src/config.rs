@@ -1,9 +1,9 @@
 //! The settings of a deployment.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use lock_core::{Error, Setting, SettingDoc, Settings};
-use lock_redis::{keys::Keys, node::NodeConfig};
+use lock_redis::{keys::Keys, node::NodeConfig, wire::Network};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const TEN_MS: Duration = Duration::from_millis(10);
@@ -111,6 +111,15 @@ impl Config {
             max_ttl: None,
             restart_quarantine: None,
         })
+    }
+
+    /// Sets on which network the servers are; TCP if nothing is set.
+    #[must_use]
+    pub fn with_network(mut self, network: &Arc<dyn Network>) -> Self {
+        for node in &mut self.nodes {
+            node.network = Arc::clone(network);
+        }
+        self
     }
 
     /// Reads a URL's settings: `redlock://[user[:password]@]host[:port],host[:port],host[:port]` with the keys `ttl`,

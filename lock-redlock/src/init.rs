@@ -1,6 +1,6 @@
 //! Making servers a deployment, once in its life: the record and the stamps.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Context, Error};
 use lock_redis::{node::ScriptCall, scripts::held};
@@ -65,8 +65,19 @@ impl InitOptions {
 /// # Cancel safety
 /// When the future is dropped, some servers may be members and others not. Calling it again completes it.
 pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
+    init_in(config, options, Context::current()).await
+}
+
+/// As [`init`], in a world of one's own.
+///
+/// # Errors
+/// Those of [`init`].
+///
+/// # Cancel safety
+/// As that of [`init`].
+pub async fn init_in(config: &Config, options: InitOptions, context: Context) -> Result<Duration, Error> {
     config.check()?;
-    let panel = Arc::new(Panel::new(config.clone(), Context::current()));
+    let panel = Arc::new(Panel::new(config.clone(), context));
     let result = init_all(&panel, options).await;
     panel.close();
     result
@@ -97,14 +108,14 @@ async fn init_all(panel: &Arc<Panel>, options: InitOptions) -> Result<Duration, 
 async fn complete(
     panel: &Arc<Panel>,
     deployment: &Deployment,
-    standings: &HashMap<usize, Standing>,
+    standings: &BTreeMap<usize, Standing>,
 ) -> Result<Duration, Error> {
     deployment.admit(&panel.config)?;
     // A list from before a server was replaced.
     if let Some((node, _)) = standings.iter().find(|(_, standing)| deployment.was_replaced(&standing.stamp)) {
         return Err(not_a_member(deployment, panel.address(*node)));
     }
-    let unmarked: HashMap<usize, Standing> =
+    let unmarked: BTreeMap<usize, Standing> =
         standings.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
     for node in unmarked.keys() {
         let address = panel.address(*node);
@@ -121,7 +132,7 @@ async fn complete(
 /// Makes a new deployment of whatever the servers were.
 async fn reset(
     panel: &Arc<Panel>,
-    standings: &HashMap<usize, Standing>,
+    standings: &BTreeMap<usize, Standing>,
     options: InitOptions,
 ) -> Result<Duration, Error> {
     let deployment = Deployment::new(new_id(&panel.context), &panel.config);
@@ -139,7 +150,7 @@ async fn reset(
 async fn enlist_all(
     panel: &Arc<Panel>,
     deployment: &Deployment,
-    seen: &HashMap<usize, Standing>,
+    seen: &BTreeMap<usize, Standing>,
     absence: Duration,
 ) -> Result<(), Error> {
     let call = |node: usize| {

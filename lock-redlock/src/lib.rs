@@ -81,6 +81,6 @@ pub use crate::{
     backend::Redlock,
     config::Config,
     driver::RedlockDriver,
-    init::{InitOptions, init},
-    replace::{Replaced, replace},
+    init::{InitOptions, init, init_in},
+    replace::{Replaced, replace, replace_in},
 };

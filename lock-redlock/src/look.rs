@@ -1,6 +1,6 @@
 //! A look at a lock: what a majority of the nodes shows.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Contender, Error, LockName, Snapshot};
 use lock_redis::scripts::look::{Holder, Look, inspect, look as read_look};
@@ -32,7 +32,7 @@ pub(crate) async fn look(panel: &Arc<Panel>, name: &LockName) -> Result<Snapshot
 /// The holders that a majority of the nodes shows, in the order of their tokens. What a minority shows is a vote that is
 /// being lost, or the rest of a lease that is over.
 fn holders(seen: Vec<Look>, majority: usize) -> Vec<Contender> {
-    let mut shown: HashMap<Vec<u8>, Vec<(Kind, Holder)>> = HashMap::new();
+    let mut shown: BTreeMap<Vec<u8>, Vec<(Kind, Holder)>> = BTreeMap::new();
     for look in seen {
         let readers = look.readers.into_iter().map(|reader| (Kind::Reader, reader));
         for (kind, holder) in look.alone.map(|writer| (Kind::Writer, writer)).into_iter().chain(readers) {
@@ -69,7 +69,7 @@ fn contender(nodes: &[(Kind, Holder)], majority: usize) -> Contender {
 
 /// The number that a majority of the nodes gave to a holding: its token. `None` while they do not agree (yet).
 fn agreed(numbers: impl Iterator<Item = Option<u64>>, majority: usize) -> Option<u64> {
-    let mut counts: HashMap<u64, usize> = HashMap::new();
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for number in numbers.flatten() {
         *counts.entry(number).or_default() += 1;
     }

@@ -6,7 +6,7 @@
 //! deployment is the present one. Where a majority has lost its data, nobody can know which locks were held and who the
 //! members were, so an operator has to say it again, by `init`.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::Error;
 use lock_redis::node::ScriptCall;
@@ -34,13 +34,13 @@ pub(crate) fn stranger(stamp: &str) -> String {
 }
 
 /// What the nodes say of themselves, of those that answer; and why the others do not.
-pub(crate) async fn ask_all(panel: &Arc<Panel>) -> (HashMap<usize, Standing>, Vec<(usize, String)>) {
+pub(crate) async fn ask_all(panel: &Arc<Panel>) -> (BTreeMap<usize, Standing>, Vec<(usize, String)>) {
     ask(panel, |_| true).await
 }
 
-async fn ask(panel: &Arc<Panel>, of: impl Fn(usize) -> bool) -> (HashMap<usize, Standing>, Vec<(usize, String)>) {
+async fn ask(panel: &Arc<Panel>, of: impl Fn(usize) -> bool) -> (BTreeMap<usize, Standing>, Vec<(usize, String)>) {
     let mut replies = panel.ask(|node| of(node).then(|| standing().into()), read_standing);
-    let (mut standings, mut failed) = (HashMap::new(), Vec::new());
+    let (mut standings, mut failed) = (BTreeMap::new(), Vec::new());
     while let Some((node, answer)) = replies.next_of_all().await {
         match answer {
             Ok(standing) => {
@@ -53,8 +53,8 @@ async fn ask(panel: &Arc<Panel>, of: impl Fn(usize) -> bool) -> (HashMap<usize, 
 }
 
 /// Refuses two addresses that lead to one server.
-pub(crate) fn refuse_twins(panel: &Panel, standings: &HashMap<usize, Standing>) -> Result<(), Error> {
-    let mut met: HashMap<&str, usize> = HashMap::new();
+pub(crate) fn refuse_twins(panel: &Panel, standings: &BTreeMap<usize, Standing>) -> Result<(), Error> {
+    let mut met: BTreeMap<&str, usize> = BTreeMap::new();
     for (node, standing) in standings {
         if let Some(other) = met.insert(&standing.run_id, *node) {
             let twice = format!("{},{}", panel.address(other.min(*node)), panel.address(other.max(*node)));
@@ -115,7 +115,7 @@ fn refuse_another_server(
     panel: &Panel,
     deployment: &Deployment,
     node: usize,
-    standings: &HashMap<usize, Standing>,
+    standings: &BTreeMap<usize, Standing>,
 ) -> Result<(), Error> {
     let address = panel.address(node);
     let tells = |(node, standing): (&usize, &Standing)| {
@@ -164,7 +164,7 @@ async fn identify(panel: &Arc<Panel>) {
     }
 }
 
-fn take_down(panel: &Panel, deployment: &Deployment, standings: &HashMap<usize, Standing>) {
+fn take_down(panel: &Panel, deployment: &Deployment, standings: &BTreeMap<usize, Standing>) {
     for (node, standing) in standings {
         match deployment.member(&standing.stamp) {
             Some(member) => panel.slots.found(*node, deployment, member),
@@ -180,8 +180,8 @@ fn take_down(panel: &Panel, deployment: &Deployment, standings: &HashMap<usize, 
 async fn follow(
     panel: &Arc<Panel>,
     known: Arc<Deployment>,
-    standings: HashMap<usize, Standing>,
-) -> (Arc<Deployment>, HashMap<usize, Standing>) {
+    standings: BTreeMap<usize, Standing>,
+) -> (Arc<Deployment>, BTreeMap<usize, Standing>) {
     if known.is_known_to_a_majority(standings.values()) {
         return (known, standings);
     }
@@ -211,8 +211,8 @@ async fn seat(
     panel: &Arc<Panel>,
     deployment: &Deployment,
     vacant: Vec<usize>,
-    mut standings: HashMap<usize, Standing>,
-) -> HashMap<usize, Standing> {
+    mut standings: BTreeMap<usize, Standing>,
+) -> BTreeMap<usize, Standing> {
     let seated: Vec<u32> = panel.slots.seats().members().collect();
     let addresses: Vec<String> = (0..panel.len()).map(|node| panel.address(node)).collect();
     let has_none = |(member, name): &(&u32, &String)| !seated.contains(member) && !addresses.contains(name);
@@ -234,7 +234,7 @@ async fn seat(
 
 /// Makes those servers members again that have lost their data, and tells those of this generation that do not know of it, if
 /// a majority has the record. What it says then is what the deployment is now.
-async fn take_in(panel: &Arc<Panel>, deployment: &Deployment, standings: &HashMap<usize, Standing>) {
+async fn take_in(panel: &Arc<Panel>, deployment: &Deployment, standings: &BTreeMap<usize, Standing>) {
     let is_to_be_marked =
         |standing: &Standing| standing.is_unmarked() || deployment.earlier_member(&standing.stamp).is_some();
     if !panel.slots.unknown().iter().filter_map(|node| standings.get(node)).any(is_to_be_marked) {
@@ -242,7 +242,7 @@ async fn take_in(panel: &Arc<Panel>, deployment: &Deployment, standings: &HashMa
     }
     // The answers are of different moments: one that has answered may have lost its data before another one did. So they are
     // asked twice: what they say both times they had all at once in between.
-    let is_known = |standings: &HashMap<usize, Standing>| deployment.is_known_to_a_majority(standings.values());
+    let is_known = |standings: &BTreeMap<usize, Standing>| deployment.is_known_to_a_majority(standings.values());
     if !is_known(standings) {
         return;
     }

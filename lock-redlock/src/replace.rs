@@ -6,7 +6,7 @@
 //! grant takes a majority of the members that stayed, which is one of the old list and of the new one. docs/protocols.md
 //! has the argument.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Context, Error};
 use lock_redis::node::{NodeConfig, ScriptCall};
@@ -51,6 +51,22 @@ pub struct Replaced {
 /// When the future is dropped, some servers may know of the change and others not. While they are no majority nothing has
 /// changed for clients, as long as a majority answers that does not; calling it again completes it.
 pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Result<Replaced, Error> {
+    replace_in(config, old, new, Context::current()).await
+}
+
+/// As [`replace`], in a world of one's own.
+///
+/// # Errors
+/// Those of [`replace`].
+///
+/// # Cancel safety
+/// As that of [`replace`].
+pub async fn replace_in(
+    config: &Config,
+    old: (&str, u16),
+    new: (&str, u16),
+    context: Context,
+) -> Result<Replaced, Error> {
     config.check()?;
     let mut all = config.clone();
     let [old, new] = [old, new].map(|(host, port)| {
@@ -60,7 +76,7 @@ pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Res
         add(&mut all.nodes, node);
         address
     });
-    let panel = Arc::new(Panel::new(all, Context::current()));
+    let panel = Arc::new(Panel::new(all, context));
     let change = Change { panel: &panel, old, new };
     let result = change.make(config).await;
     panel.close();
@@ -104,7 +120,7 @@ impl Change<'_> {
     /// What the new server says of itself.
     fn newcomer<'a>(
         &self,
-        standings: &'a HashMap<usize, Standing>,
+        standings: &'a BTreeMap<usize, Standing>,
         failed: &[(usize, String)],
     ) -> Result<&'a Standing, Error> {
         let at = |node: usize| self.panel.address(node) == self.new;
@@ -128,7 +144,7 @@ impl Change<'_> {
     fn next(
         &self,
         known: &Deployment,
-        standings: &HashMap<usize, Standing>,
+        standings: &BTreeMap<usize, Standing>,
         failed: &[(usize, String)],
     ) -> Result<Deployment, Error> {
         if self.is_made_in(known) {
@@ -164,7 +180,7 @@ impl Change<'_> {
         &self,
         known: &Deployment,
         leaving: u32,
-        standings: &HashMap<usize, Standing>,
+        standings: &BTreeMap<usize, Standing>,
         failed: &[(usize, String)],
     ) -> Result<(), Error> {
         let mut reasons = failed.to_vec();
@@ -187,7 +203,7 @@ impl Change<'_> {
     async fn advance(
         &self,
         next: &Deployment,
-        standings: &HashMap<usize, Standing>,
+        standings: &BTreeMap<usize, Standing>,
         mut failed: Vec<(usize, String)>,
     ) -> Result<bool, Error> {
         let call = |node: usize| -> Option<ScriptCall> {

@@ -18,14 +18,20 @@ pub mod agenda;
 pub mod campaign;
 pub mod chance;
 pub mod clock;
+pub mod contest;
 pub mod fifo;
 pub mod machine;
 pub mod missed;
 pub mod network;
+pub mod one_redis;
+pub mod quorum;
+pub mod redis;
 pub mod redlock;
 pub mod runner;
 pub mod trace;
 pub mod validity;
+pub mod world;
+pub mod zk;
 pub mod zookeeper;
 
 pub use crate::{
@@ -41,5 +47,13 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &validity::Cell]
+    vec![
+        &zookeeper::ZooKeeper,
+        &redlock::Redlock,
+        &fifo::Fifo,
+        &one_redis::OneRedis,
+        &quorum::Quorum,
+        &validity::Cell,
+        &zk::ZooKeeperBackend,
+    ]
 }

@@ -1,7 +1,7 @@
 //! The queue on ZooKeeper: contenders on an ensemble of three servers.
 //!
-//! What decides is the backend's own code: the order of the queue and who stands where (`lock_zk::queue`), and the
-//! arithmetic of the heartbeat (`lock_zk::heartbeat`). What the backend does with answers and events is done here as there,
+//! What decides is the backend's own code: the order of the queue and who stands where (`lock_zk::protocol::queue`), and the
+//! arithmetic of the heartbeat (`lock_zk::protocol::heartbeat`). What the backend does with answers and events is done here as there,
 //! step by step. Around it is an ensemble with what the rules depend on: a leader with a log, sessions and their time-outs
 //! by its own clock; followers that apply late, tell of their sessions' activity with their answers to pings, and go on
 //! answering when they are cut off; elections that keep what is committed and lengthen every time-out; deposed leaders that

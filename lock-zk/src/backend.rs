@@ -7,10 +7,9 @@ use futures::stream::BoxStream;
 use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, Strategy, connection::Connection, contend::contend, look, room, watch};
-
-/// What the backend is called, as in its URL.
-pub(crate) const NAME: &str = "zk";
+use crate::{
+    Config, Strategy, attempt, config::NAME, connection::Connection, inspect, protocol::watch_budget::NO_WATCH, watch,
+};
 
 /// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
 ///
@@ -33,16 +32,17 @@ impl ZooKeeper {
         Self::connect_in(config, Context::current()).await
     }
 
-    /// As [`ZooKeeper::connect`], in a context of one's own.
+    /// As [`ZooKeeper::connect`], with the clock, the tasks and the ids of `context`. Where that is not of this machine, there
+    /// is no thread, and the connection's tasks run in it, too.
     ///
     /// # Errors
-    /// Those of [`ZooKeeper::connect`].
+    /// As [`ZooKeeper::connect`].
     ///
     /// # Cancel safety
-    /// As that of [`ZooKeeper::connect`].
+    /// As [`ZooKeeper::connect`].
     pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         let zk = Self { connection: Arc::new(Connection::new(config.checked()?, context)?) };
-        zk.connection.run(|connection| async move { connection.room(room::OF_NONE).await.map(drop) }).await?;
+        zk.connection.run(|connection| async move { connection.reserve(NO_WATCH).await.map(drop) }).await?;
         Ok(Arc::new(zk))
     }
 }
@@ -77,13 +77,13 @@ impl Backend for ZooKeeper {
         // Stops the contender should this future be dropped against the rule, as by a runtime that shuts down.
         let stop = stop.child_token();
         let _stop = stop.clone().drop_guard();
-        let lease = self.connection.run(|zk| async move { contend(&zk, &request, &stop).await }).await?;
+        let lease = self.connection.run(|zk| async move { attempt::acquire(&zk, &request, &stop).await }).await?;
         Ok(Box::new(lease))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         let name = name.clone();
-        self.connection.run(|zk| async move { look::inspect(&zk, &name).await }).await
+        self.connection.run(|zk| async move { inspect::inspect(&zk, &name).await }).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

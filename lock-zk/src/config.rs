@@ -1,8 +1,13 @@
 //! What a connection needs to know.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use lock_core::{Error, Setting, SettingDoc, Settings};
+
+use crate::wire::{self, Ensemble, Server, ZooKeeperServers};
+
+/// What the backend is called, as in its URL.
+pub(crate) const NAME: &str = "zk";
 
 /// The port of a server for which none is given.
 const PORT: u16 = 2181;
@@ -77,7 +82,7 @@ impl fmt::Display for Strategy {
 #[non_exhaustive]
 pub struct Config {
     /// Host and port of each server of the ensemble.
-    pub servers: Vec<(String, u16)>,
+    pub servers: Vec<Server>,
     /// The node under which all locks are; made when it is missing.
     pub root: String,
     /// How long the servers keep the session without hearing of it. The servers may shorten it, to three times
@@ -91,7 +96,23 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How contenders of one name take turns.
     pub strategy: Strategy,
+    ensemble: SimulatedEnsemble,
 }
+
+/// What stands in for the servers, where something does.
+#[derive(Debug, Clone, Default)]
+struct SimulatedEnsemble(Option<Arc<dyn Ensemble>>);
+
+impl PartialEq for SimulatedEnsemble {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(this), Some(other)) => Arc::ptr_eq(this, other),
+            (this, other) => this.is_none() && other.is_none(),
+        }
+    }
+}
+
+impl Eq for SimulatedEnsemble {}
 
 impl Config {
     /// The default of [`Config::root`].
@@ -107,6 +128,7 @@ impl Config {
             tick_time: TICK_TIME.default_value(),
             connect_timeout: CONNECT_TIMEOUT.default_value(),
             strategy: Strategy::Queue,
+            ensemble: SimulatedEnsemble::default(),
         }
     }
 
@@ -145,6 +167,18 @@ impl Config {
         self
     }
 
+    /// Lets `ensemble` stand in for the servers, as a simulator does.
+    #[must_use]
+    pub fn with_ensemble(mut self, ensemble: Arc<dyn Ensemble>) -> Self {
+        self.ensemble = SimulatedEnsemble(Some(ensemble));
+        self
+    }
+
+    /// What sessions are opened with.
+    pub(crate) fn ensemble(&self) -> Arc<dyn Ensemble> {
+        self.ensemble.0.clone().unwrap_or_else(|| Arc::new(ZooKeeperServers))
+    }
+
     /// Reads the settings of a URL such as `zk://10.0.0.1,10.0.0.2/app?session_timeout=10s`.
     ///
     /// # Errors
@@ -172,11 +206,7 @@ impl Config {
 
     /// The servers, as the client takes them.
     pub(crate) fn connect_string(&self) -> String {
-        let server = |(host, port): &(String, u16)| {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-        };
-        self.servers.iter().map(server).collect::<Vec<_>>().join(",")
+        wire::connect_string(&self.servers)
     }
 
     /// These settings, if they can work; the one place that checks them.

@@ -7,10 +7,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
-    pool::{self, Pool},
-    runtime::Thread,
-    session::{Room, Session},
-    sweep::Keeping,
+    session::{Session, WatchReservation},
+    session_pool::{self, SessionPool},
+    thread::SessionThread,
 };
 
 /// How long a session may take to end in the background before its thread is ended.
@@ -21,18 +20,17 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) struct Connection {
     config: Arc<Config>,
     context: Context,
-    thread: Thread,
-    sessions: Pool,
+    thread: SessionThread,
+    sessions: SessionPool,
     closed: CancellationToken,
 }
 
 impl Connection {
     /// A connection without a session yet.
     pub(crate) fn new(config: Config, context: Context) -> Result<Self, Error> {
-        let thread =
-            Thread::start().map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
-        let context = context.with_cleanup_on(thread.handle().clone());
-        let (sessions, closed) = (Pool::default(), CancellationToken::new());
+        let (context, thread) = SessionThread::start(context)
+            .map_err(|error| Error::unavailable(config.url(), "no thread could be started", error))?;
+        let (sessions, closed) = (SessionPool::default(), CancellationToken::new());
         Ok(Self { config: Arc::new(config), context, thread, sessions, closed })
     }
 
@@ -50,18 +48,14 @@ impl Connection {
     }
 
     pub(crate) const fn clock(&self) -> Clock {
-        self.context.clock()
+        self.context().clock()
     }
 
     pub(crate) const fn closed(&self) -> &CancellationToken {
         &self.closed
     }
 
-    pub(crate) fn keeping(&self, session: &Arc<Session>) -> Keeping {
-        Keeping { session: Arc::clone(session), cleanup: self.context.cleanup().clone() }
-    }
-
-    /// Runs `work` on the connection's thread, to its end even if the returned future is dropped.
+    /// Runs `work` where the connection's tasks run, to its end even if the returned future is dropped.
     pub(crate) async fn run<T, F>(self: &Arc<Self>, work: impl FnOnce(Arc<Self>) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -70,12 +64,12 @@ impl Connection {
         self.thread.run(Box::pin(work(Arc::clone(self)))).await.unwrap_or(Err(Error::Closed))
     }
 
-    /// Room for watches of that many bytes, in a session that is there or in a new one. On the thread only.
-    pub(crate) async fn room(&self, bytes: usize) -> Result<Room, Error> {
+    /// Watches of that many bytes, in a session that is there or in a new one. Within [`Connection::run`] only.
+    pub(crate) async fn reserve(&self, bytes: usize) -> Result<WatchReservation, Error> {
         tokio::select! {
             biased;
             () = self.closed.cancelled() => Err(Error::Closed),
-            room = self.sessions.room(&self.config, self.clock(), bytes) => room,
+            reservation = self.sessions.reserve(&self.config, self.thread.context(), bytes) => reservation,
         }
     }
 
@@ -84,7 +78,7 @@ impl Connection {
         self.closed.cancel();
         let sessions = self.sessions.take().await;
         sessions.iter().for_each(|session| session.close());
-        let _ = self.clock().timeout(limit, pool::terminated(&sessions)).await;
+        let _ = self.clock().timeout(limit, session_pool::terminated(&sessions)).await;
         self.end_thread(sessions);
     }
 
@@ -98,9 +92,9 @@ impl Connection {
 
     fn end_thread(&self, sessions: Vec<Arc<Session>>) {
         let (clock, end) = (self.clock(), self.thread.end().clone());
-        self.thread.handle().spawn(async move {
-            let _ = clock.timeout(FAREWELL, pool::terminated(&sessions)).await;
+        drop(self.thread.context().spawn(async move {
+            let _ = clock.timeout(FAREWELL, session_pool::terminated(&sessions)).await;
             end.cancel();
-        });
+        }));
     }
 }

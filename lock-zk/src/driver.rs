@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, ZooKeeper, backend::NAME, config};
+use crate::{
+    Config, ZooKeeper,
+    config::{self, NAME},
+};
 
 /// Connects to a ZooKeeper ensemble.
 #[derive(Debug, Clone, Copy)]
@@ -24,10 +27,6 @@ impl Driver for ZooKeeperDriver {
 
     fn settings(&self, _: &str) -> Vec<SettingDoc> {
         config::settings()
-    }
-
-    fn log_target(&self) -> &'static str {
-        "lock_zk"
     }
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {

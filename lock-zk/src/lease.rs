@@ -1,7 +1,7 @@
 //! A grant: the node that holds the lock, its validity, and how it is given back.
 
 mod downgrade;
-mod guarding;
+mod node_watch;
 
 use std::sync::Arc;
 
@@ -9,20 +9,19 @@ use async_trait::async_trait;
 use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, Request, Validity};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::Error as ClientError;
 
-pub(crate) use self::guarding::Watch;
-use self::guarding::{Certainty, Guarding, guard};
+use self::node_watch::{NodePresence, NodeWatch, watch_node};
 use crate::{
-    herd, room,
-    session::{Active, Failure, Session},
-    sweep::{Keeping, withdraw_node, withdraw_sole},
-    wire::{Outcome, Spot, outcome},
+    node_path::NodePath,
+    protocol::watch_budget::one_watch,
+    session::{ActiveSession, Admission, Session, SessionFailure},
+    wire::{Outcome, RequestError, Watch},
+    withdraw::{remove_sole, withdraw_node, withdraw_sole},
 };
 
 /// What kind of node a holder has, which decides how it gives it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Footing {
+pub(crate) enum NodeKind {
     /// In the queue, alone: its release is marked.
     Exclusive,
     /// In the queue, beside others.
@@ -33,32 +32,32 @@ pub(crate) enum Footing {
 
 /// A holder's node.
 #[derive(Debug, Clone)]
-pub(crate) struct Hold {
-    pub(crate) keeping: Keeping,
-    pub(crate) spot: Spot,
-    /// The path of the node.
+pub(crate) struct HeldNode {
+    pub(crate) session: Arc<Session>,
+    pub(crate) path: NodePath,
+    /// The path with the server's digits.
     pub(crate) node: String,
     /// The number of the fencing token.
     pub(crate) token: u64,
-    pub(crate) footing: Footing,
+    pub(crate) kind: NodeKind,
 }
 
-impl Hold {
+impl HeldNode {
     /// Removes the node in the background.
     fn withdraw(&self) -> CancellationToken {
-        match self.footing {
-            Footing::Exclusive | Footing::Shared => withdraw_node(&self.keeping, self.node.clone()),
-            Footing::Sole => withdraw_sole(&self.keeping, self.spot.clone()),
+        match self.kind {
+            NodeKind::Exclusive | NodeKind::Shared => withdraw_node(&self.session, self.node.clone()),
+            NodeKind::Sole => withdraw_sole(&self.session, self.path.clone()),
         }
     }
 
     /// Removes the node, once.
-    async fn remove(&self, certainty: Certainty) -> Result<(), ClientError> {
-        let session = &self.keeping.session;
-        match self.footing {
-            Footing::Exclusive => session.delete_marked(&self.node).await,
-            Footing::Shared => session.delete_present(&self.node).await,
-            Footing::Sole => herd::remove(session, &self.spot, certainty.answer().await).await,
+    async fn remove(&self, presence: NodePresence) -> Result<(), RequestError> {
+        let session = &self.session;
+        match self.kind {
+            NodeKind::Exclusive => session.delete_marked(&self.node).await,
+            NodeKind::Shared => session.delete_present(&self.node).await,
+            NodeKind::Sole => remove_sole(session, &self.path, presence.certainty().await).await,
         }
     }
 }
@@ -68,41 +67,46 @@ impl Hold {
 pub(crate) struct ZkLease {
     name: LockName,
     payload: Arc<[u8]>,
-    hold: Hold,
+    held: HeldNode,
     number: u64,
     validity: Validity,
     /// Cancelled when the grant was lost although the session lived on.
     lapsed: CancellationToken,
-    guarding: Guarding,
+    watch: NodeWatch,
     /// `None` once given back.
-    active: Option<Active>,
+    active: Option<ActiveSession>,
 }
 
 impl ZkLease {
-    /// Grants what was asked for to the owner of `hold`, which is known to stand first. `None` when the session has ended,
+    /// Grants what was asked for to the owner of `held`, which is known to stand first. `None` when the session has ended,
     /// or is not certain to live right now. A watch on the node is taken over only if it is granted; `by` is
     /// the attempt's own.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub(crate) fn grant(hold: Hold, request: &Request, by: &Active, watch: &mut Option<Watch>) -> Option<Self> {
-        let (number, validity, lapsed) = hold.keeping.session.admit()?;
-        let guarding = guard(&hold, &validity, &lapsed, watch.take());
+    pub(crate) fn grant(
+        held: HeldNode,
+        request: &Request,
+        by: &ActiveSession,
+        watch: &mut Option<Watch>,
+    ) -> Option<Self> {
+        let Admission { number, validity, lapsed } = held.session.admit()?;
+        let watch = watch_node(&held, &validity, &lapsed, watch.take());
         // The node ahead is watched no more.
-        let active = Some(by.beside(room::of_one(&hold.spot.directory)));
+        let active = Some(by.beside(one_watch(&held.path.directory)));
         let (name, payload) = (request.name.clone(), Arc::clone(&request.payload));
-        Some(Self { name, payload, hold, number, validity, lapsed, guarding, active })
+        Some(Self { name, payload, held, number, validity, lapsed, watch, active })
     }
 
     fn session(&self) -> &Arc<Session> {
-        &self.hold.keeping.session
+        &self.held.session
     }
 
-    /// Ends the validity and the guarding; what is left is the node.
-    fn end(&mut self) -> Option<Active> {
+    /// Ends the validity and the watch; what is left is the node.
+    fn end(&mut self) -> Option<ActiveSession> {
         let active = self.active.take()?;
         self.validity.end(Loss::Released);
-        self.guarding.ended.cancel();
+        self.watch.ended.cancel();
         self.session().dismiss(self.number);
         Some(active)
     }
@@ -111,9 +115,9 @@ impl ZkLease {
     fn give_back(&mut self) -> Option<oneshot::Receiver<Result<ReleaseOutcome, Error>>> {
         let active = self.end()?;
         let (answer, answered) = oneshot::channel();
-        let (hold, certainty) = (self.hold.clone(), self.guarding.certainty());
-        self.hold.keeping.cleanup.spawn(async move {
-            let result = release(&hold, certainty).await;
+        let (held, presence) = (self.held.clone(), self.watch.presence());
+        self.session().context().cleanup().spawn(async move {
+            let result = release(&held, presence).await;
             drop(active);
             let _ = answer.send(result);
         });
@@ -129,9 +133,10 @@ impl ZkLease {
     async fn unanswered(&self, what: &str, limit: std::time::Duration) -> Error {
         let session = self.session();
         tokio::select! {
+            biased;
             failure = session.failed(std::time::Duration::ZERO) => match failure {
-                Failure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
-                Failure::Outage => self.no_answer(&format!("disconnected during a {what}")),
+                SessionFailure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
+                SessionFailure::Outage => self.no_answer(&format!("disconnected during a {what}")),
             },
             () = session.clock().sleep(limit) => self.no_answer(&format!("a {what} was not answered yet")),
         }
@@ -141,7 +146,7 @@ impl ZkLease {
 #[async_trait]
 impl Lease for ZkLease {
     fn token(&self) -> u64 {
-        self.hold.token
+        self.held.token
     }
 
     fn validity(&self) -> &Validity {
@@ -177,14 +182,14 @@ impl Drop for ZkLease {
 
 /// Removes a holder's node. Where the outcome is unknown, the cleanup goes on until the node is gone or its session has
 /// ended; a node that was removed twice is gone.
-async fn release(hold: &Hold, certainty: Certainty) -> Result<ReleaseOutcome, Error> {
-    let Err(error) = hold.remove(certainty).await else { return Ok(ReleaseOutcome::Released) };
-    match outcome(&error) {
+async fn release(held: &HeldNode, presence: NodePresence) -> Result<ReleaseOutcome, Error> {
+    let Err(error) = held.remove(presence).await else { return Ok(ReleaseOutcome::Released) };
+    match error.outcome() {
         Outcome::SessionEnded => Ok(ReleaseOutcome::Gone),
-        Outcome::Refused if error == ClientError::NoNode => Ok(ReleaseOutcome::Gone),
+        Outcome::Refused if matches!(error, RequestError::NoNode) => Ok(ReleaseOutcome::Gone),
         Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
-            hold.withdraw();
-            let url = hold.keeping.session.config().url();
+            held.withdraw();
+            let url = held.session.config().url();
             Err(Error::unavailable(url, "a release was not done, or is not known to be", error))
         }
     }

@@ -50,26 +50,22 @@
 //! # }
 //! ```
 
+mod attempt;
 mod backend;
 mod config;
 mod connection;
-mod contend;
 mod driver;
 pub mod fence;
-pub mod heartbeat;
-mod herd;
+mod inspect;
 mod lease;
-mod look;
-mod pool;
-pub mod queue;
-mod renegotiation;
-mod room;
-mod runtime;
+mod node_path;
+pub mod protocol;
 mod session;
-mod sockets;
-mod sweep;
+mod session_pool;
+mod thread;
 mod watch;
-mod wire;
+pub mod wire;
+mod withdraw;
 
 pub use crate::{
     backend::ZooKeeper,

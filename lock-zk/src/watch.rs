@@ -8,36 +8,35 @@ use std::{sync::Arc, time::Duration};
 
 use futures::stream::{self, BoxStream};
 use lock_core::{Backoff, Error, LockName, Snapshot};
-use zookeeper_client::{Error as ClientError, OneshotWatcher};
 
 use crate::{
     Strategy,
     connection::Connection,
-    lease::Watch,
-    look::{self, Known},
-    room,
-    session::{Failure, Room, Session},
+    inspect::{self, KnownContenders},
+    protocol::watch_budget::one_watch,
+    session::{Session, SessionFailure, WatchReservation},
+    wire::{RequestError, Watch},
 };
 
 /// What a stream keeps between two items.
-struct Following {
+struct LockFollower {
     zk: Arc<Connection>,
     name: LockName,
     /// What is watched in which session, from the look before.
-    watching: Option<(Room, Watch)>,
-    known: Known,
+    watching: Option<(WatchReservation, Watch)>,
+    known: KnownContenders,
     backoff: Backoff,
     /// Nothing new was learned since that failure: wait a little before the next try.
     failed: bool,
 }
 
 /// A look, what it knows for the next one, and the watch that was set with it.
-type Looked = (Snapshot, Known, Room, Watch);
+type Looked = (Snapshot, KnownContenders, WatchReservation, Watch);
 
 /// How `name` is now, and again whenever something changed. Ends when the connection is closed.
 pub(crate) fn follow(zk: Arc<Connection>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
     let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-    let following = Following { zk, name, watching: None, known: Known::new(), backoff, failed: false };
+    let following = LockFollower { zk, name, watching: None, known: KnownContenders::new(), backoff, failed: false };
     Box::pin(stream::unfold(following, |mut following| async move {
         let closed = following.zk.closed().clone();
         let item = closed.run_until_cancelled(following.next()).await?;
@@ -45,7 +44,7 @@ pub(crate) fn follow(zk: Arc<Connection>, name: LockName) -> BoxStream<'static, 
     }))
 }
 
-impl Following {
+impl LockFollower {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         if self.failed {
             self.zk.clock().sleep(self.backoff.pause()).await;
@@ -55,8 +54,8 @@ impl Following {
             Err(error) => Err(error),
         };
         self.failed = looked.is_err();
-        let (snapshot, known, room, watch) = looked?;
-        (self.known, self.watching) = (known, Some((room, watch)));
+        let (snapshot, known, reservation, watch) = looked?;
+        (self.known, self.watching) = (known, Some((reservation, watch)));
         self.backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         Ok(snapshot)
     }
@@ -64,13 +63,13 @@ impl Following {
     /// Resolves when something changed since the last look, or might have; an error when that cannot be known. The watch
     /// outlives an outage: the servers tell what was missed when the session is connected again.
     async fn changed(&mut self) -> Result<(), Error> {
-        let Some((room, watch)) = self.watching.as_mut() else { return Ok(()) };
+        let Some((reservation, watch)) = self.watching.as_mut() else { return Ok(()) };
         let limit = self.zk.config().connect_timeout;
         tokio::select! {
             biased;
             _ = watch => {}
-            failure = room.session.failed(limit) => {
-                if failure == Failure::Outage {
+            failure = reservation.session.failed(limit) => {
+                if failure == SessionFailure::Outage {
                     return Err(Error::no_answer(self.zk.config().url(), format!("disconnected for {limit:?}")));
                 }
             }
@@ -87,10 +86,10 @@ impl Following {
     }
 }
 
-async fn look(zk: &Connection, name: &LockName, mut known: Known) -> Result<Looked, Error> {
+async fn look(zk: &Connection, name: &LockName, mut known: KnownContenders) -> Result<Looked, Error> {
     let directory = zk.directory(name);
-    let room = zk.room(room::of_one(&directory)).await?;
-    let session = &room.session;
+    let reservation = zk.reserve(one_watch(&directory)).await?;
+    let session = &reservation.session;
     let looking = async {
         session.connected().await;
         match zk.config().strategy {
@@ -98,27 +97,27 @@ async fn look(zk: &Connection, name: &LockName, mut known: Known) -> Result<Look
             Strategy::Herd => watch_sole(session, &directory).await,
         }
     };
-    let (snapshot, watcher) = tokio::select! {
+    let (snapshot, watch) = tokio::select! {
         biased;
         looked = looking => looked.map_err(|error| Error::unavailable(zk.config().url(), "a look at a lock", error))?,
         _ = session.failed(zk.config().connect_timeout) => {
             return Err(Error::no_answer(zk.config().url(), "a look at a lock"));
         }
     };
-    Ok((snapshot, known, room, Box::pin(watcher.changed())))
+    Ok((snapshot, known, reservation, watch))
 }
 
 async fn watch_queue(
     session: &Session,
     directory: &str,
-    known: &mut Known,
-) -> Result<(Snapshot, OneshotWatcher), ClientError> {
+    known: &mut KnownContenders,
+) -> Result<(Snapshot, Watch), RequestError> {
     loop {
         match session.list_and_watch(directory).await {
             Ok((children, watcher)) => {
-                return Ok((look::at_queue(session, directory, &children, known).await?, watcher));
+                return Ok((inspect::at_queue(session, directory, &children, known).await?, watcher));
             }
-            Err(ClientError::NoNode) => {}
+            Err(RequestError::NoNode) => {}
             Err(error) => return Err(error),
         }
         // Nobody was here yet, or the servers reaped the empty directory: its making is what to wait for.
@@ -129,7 +128,7 @@ async fn watch_queue(
     }
 }
 
-async fn watch_sole(session: &Session, path: &str) -> Result<(Snapshot, OneshotWatcher), ClientError> {
+async fn watch_sole(session: &Session, path: &str) -> Result<(Snapshot, Watch), RequestError> {
     let (_, watcher) = session.watch_for(path).await?;
-    Ok((look::at_sole(session, path).await?, watcher))
+    Ok((inspect::at_sole(session, path).await?, watcher))
 }

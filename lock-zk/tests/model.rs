@@ -6,7 +6,9 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use lock_zk::queue::{Kind, Standing, downgraded, is_followed, is_news, marks, prefix, standing};
+use lock_zk::protocol::queue::{
+    ContenderKind, QueuePosition, downgraded, is_followed, is_news, marks, position, prefix,
+};
 use proptest::prelude::*;
 
 /// What the servers committed, in its order.
@@ -66,7 +68,7 @@ enum State {
     /// With a watch on that node. The own node is watched as well.
     Watching(String),
     /// With a watch on the directory.
-    AtGate,
+    FirstBlocked,
     Holding,
     Gone,
 }
@@ -74,7 +76,7 @@ enum State {
 #[derive(Debug, Clone)]
 struct Contender {
     name: String,
-    kind: Kind,
+    kind: ContenderKind,
     state: State,
     /// The servers as it sees them: never older than its own last write.
     view: View,
@@ -107,7 +109,7 @@ impl Model {
         self.log.push(change);
     }
 
-    fn arrive(&mut self, kind: Kind) {
+    fn arrive(&mut self, kind: ContenderKind) {
         let number = self.contenders.len();
         let name = format!("{}{number:010}", prefix(&format!("c{number}"), 1, kind));
         self.commit(Change::Created(name.clone()));
@@ -115,21 +117,21 @@ impl Model {
         self.contenders.push(Contender { name, kind, state: State::Looking, view, seen, heard, telling: false });
     }
 
-    /// A contender lists the directory as its server has it, and does what its standing says.
+    /// A contender lists the directory as its server has it, and does what its position says.
     fn look(&mut self, who: usize) {
         let contender = &mut self.contenders[who];
         let list = &contender.view.children;
-        contender.state = match standing(list, &contender.name) {
-            Standing::Holds => {
+        contender.state = match position(list, &contender.name) {
+            QueuePosition::Holds => {
                 let followed = is_followed(list, &contender.name);
-                contender.telling |= followed && matches!(contender.kind, Kind::Permit { .. });
+                contender.telling |= followed && matches!(contender.kind, ContenderKind::Permit { .. });
                 State::Holding
             }
-            Standing::Behind(ahead) => State::AboutToWatch(ahead.to_owned()),
+            QueuePosition::Behind(ahead) => State::AboutToWatch(ahead.to_owned()),
             // The list and the watch are one request.
-            Standing::Gate => State::AtGate,
-            Standing::Disagrees { .. } => return self.remove(who, false),
-            Standing::Gone => State::Gone,
+            QueuePosition::FirstBlocked => State::FirstBlocked,
+            QueuePosition::Disagrees { .. } => return self.remove(who, false),
+            QueuePosition::Gone => State::Gone,
         };
     }
 
@@ -176,7 +178,7 @@ impl Model {
                 {
                     State::Looking
                 }
-                (State::AtGate, Change::Created(_) | Change::Deleted { .. } | Change::Replaced { .. }) => {
+                (State::FirstBlocked, Change::Created(_) | Change::Deleted { .. } | Change::Replaced { .. }) => {
                     State::Looking
                 }
                 _ => return,
@@ -193,13 +195,14 @@ impl Model {
 
     fn check(&self) -> Result<(), TestCaseError> {
         let holders = self.holders();
-        let of_lock: Vec<_> = holders.iter().filter(|holder| !matches!(holder.kind, Kind::Permit { .. })).collect();
+        let of_lock: Vec<_> =
+            holders.iter().filter(|holder| !matches!(holder.kind, ContenderKind::Permit { .. })).collect();
         let permits = holders.len() - of_lock.len();
         for holder in &holders {
             match holder.kind {
-                Kind::Exclusive => prop_assert_eq!(of_lock.len(), 1, "{:?}", self),
-                Kind::Read { .. } => {}
-                Kind::Permit { of } => prop_assert!(permits <= of.get() as usize, "{permits} {:?}", self),
+                ContenderKind::Exclusive => prop_assert_eq!(of_lock.len(), 1, "{:?}", self),
+                ContenderKind::Read { .. } => {}
+                ContenderKind::Permit { of } => prop_assert!(permits <= of.get() as usize, "{permits} {:?}", self),
             }
         }
         Ok(())
@@ -252,14 +255,16 @@ impl Model {
 
     fn nobody_sleeps_who_could_hold(&self) -> Result<(), TestCaseError> {
         for contender in self.contenders.iter().filter(|contender| self.now.has(&contender.name)) {
-            let stands = standing(&self.now.children, &contender.name);
+            let stands = position(&self.now.children, &contender.name);
             let right = match &contender.state {
-                State::Holding => stands == Standing::Holds,
-                State::AtGate => stands == Standing::Gate,
+                State::Holding => stands == QueuePosition::Holds,
+                State::FirstBlocked => stands == QueuePosition::FirstBlocked,
                 // Behind one that is held up by another's number of permits, the next in line waits for its turn.
                 State::Watching(ahead) => match stands {
-                    Standing::Behind(nearest) => ahead == nearest,
-                    Standing::Gate => self.now.has(ahead) && standing(&self.now.children, ahead) == Standing::Gate,
+                    QueuePosition::Behind(nearest) => ahead == nearest,
+                    QueuePosition::FirstBlocked => {
+                        self.now.has(ahead) && position(&self.now.children, ahead) == QueuePosition::FirstBlocked
+                    }
                     _ => false,
                 },
                 State::Looking | State::AboutToWatch(_) | State::Gone => false,
@@ -272,7 +277,7 @@ impl Model {
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    Arrive(Kind),
+    Arrive(ContenderKind),
     /// One contender does what it is about to do: look, or learn of a change.
     Move(usize),
     /// One contender's server learns of a change.
@@ -288,25 +293,25 @@ enum Step {
     Tell(usize),
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+fn kind() -> impl Strategy<Value = ContenderKind> {
     prop_oneof![
-        2 => Just(Kind::Exclusive),
-        4 => Just(Kind::Read { was: None }),
+        2 => Just(ContenderKind::Exclusive),
+        4 => Just(ContenderKind::Read { was: None }),
         6 => Just(permits(2)),
         1 => Just(permits(3)),
     ]
 }
 
-fn permits(of: u32) -> Kind {
-    Kind::Permit { of: NonZeroU32::new(of).unwrap() }
+fn permits(of: u32) -> ContenderKind {
+    ContenderKind::Permit { of: NonZeroU32::new(of).unwrap() }
 }
 
 /// One semaphore that is much in use, and now and then somebody who is wrong about it.
-fn permit() -> impl Strategy<Value = Kind> {
+fn permit() -> impl Strategy<Value = ContenderKind> {
     prop_oneof![6 => Just(permits(3)), 1 => Just(permits(5))]
 }
 
-fn step(kind: impl Strategy<Value = Kind> + 'static) -> impl Strategy<Value = Step> {
+fn step(kind: impl Strategy<Value = ContenderKind> + 'static) -> impl Strategy<Value = Step> {
     let any = 0..64_usize;
     prop_oneof![
         4 => kind.prop_map(Step::Arrive),
@@ -339,13 +344,13 @@ fn run(model: &mut Model, step: Step) {
         Step::Leave(at) => {
             let who = pick(at);
             let contender = &model.contenders[who];
-            let marked = contender.state == State::Holding && contender.kind == Kind::Exclusive;
+            let marked = contender.state == State::Holding && contender.kind == ContenderKind::Exclusive;
             model.remove(who, marked);
         }
         Step::Die(at) => model.remove(pick(at), false),
         Step::Scribble(at) => {
             let contender = &model.contenders[pick(at)];
-            if matches!(contender.kind, Kind::Permit { .. }) && model.now.has(&contender.name) {
+            if matches!(contender.kind, ContenderKind::Permit { .. }) && model.now.has(&contender.name) {
                 model.commit(Change::Written(contender.name.clone()));
             }
         }
@@ -359,7 +364,7 @@ fn run(model: &mut Model, step: Step) {
                 model.commit(Change::Replaced { writer: contender.name, reader: reader.clone() });
                 let (view, seen) = (model.now.clone(), model.log.len());
                 let contender = &mut model.contenders[who];
-                (contender.name, contender.kind) = (reader, Kind::Read { was: Some(7) });
+                (contender.name, contender.kind) = (reader, ContenderKind::Read { was: Some(7) });
                 (contender.view, contender.seen) = (view, seen);
             }
         }
@@ -383,7 +388,7 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 /// Contenders that arrive one after the other, each looking at once.
-fn arrived(kinds: &[Kind]) -> Vec<Step> {
+fn arrived(kinds: &[ContenderKind]) -> Vec<Step> {
     kinds.iter().enumerate().flat_map(|(at, kind)| [Step::Arrive(*kind), Step::Move(at), Step::Move(at)]).collect()
 }
 
@@ -444,7 +449,7 @@ proptest! {
                 .filter(|who| model.contenders[*who].state == State::Holding)
                 .collect();
             let waiting: Vec<_> = (0..model.contenders.len())
-                .filter(|who| matches!(model.contenders[*who].state, State::Watching(_) | State::AtGate))
+                .filter(|who| matches!(model.contenders[*who].state, State::Watching(_) | State::FirstBlocked))
                 .collect();
             let from = if gives_up && !waiting.is_empty() { &waiting } else { &holding };
             let Some(who) = from.get(at % from.len().max(1)).copied() else { break };
@@ -461,13 +466,13 @@ proptest! {
             for who in &woken {
                 let concerned = match &before[*who] {
                     State::Watching(ahead) => *ahead == gone,
-                    State::AtGate => true,
+                    State::FirstBlocked => true,
                     _ => false,
                 };
                 prop_assert!(concerned, "{who} was woken by the going of {gone} from {stood:?}");
             }
             if matches!(before[&gone], State::Holding) {
-                let in_vain = woken.iter().filter(|who| !matches!(standing(&model.now.children, who), Standing::Holds)).count();
+                let in_vain = woken.iter().filter(|who| !matches!(position(&model.now.children, who), QueuePosition::Holds)).count();
                 prop_assert!(in_vain <= 2, "{in_vain} were woken for nothing by the going of {gone} from {stood:?}");
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{children, config, outsider, server, within};
 use lock_core::{Error, Locks};
 use lock_lab::servers;
-use lock_zk::{Config, ZooKeeper, queue::NUMBERS_END};
+use lock_zk::{Config, ZooKeeper, protocol::queue::NUMBERS_END};
 
 /// Lets a directory's counter be `counter`, with what is in it. Clients are disconnected meanwhile.
 async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) {
@@ -38,6 +38,8 @@ async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_
         assert!(matches!(&refused, Error::Unavailable { reason, .. } if reason.contains("used up")), "{refused}");
         assert_eq!(children(&client, "full").await.len(), 1, "the refused one left nothing");
     }
+    // Its client may come back later than the other's.
+    within("a connection", holder.inspect("full")).await.unwrap();
     assert!(held.is_valid());
     // It may still be on its way back to the server that was restarted.
     within("the connection", holder.inspect("full")).await.unwrap();

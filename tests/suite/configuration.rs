@@ -61,10 +61,18 @@ fn the_page_of_the_configuration_says_what_the_drivers_say() {
 }
 
 #[tokio::test]
-async fn every_default_is_allowed_and_every_key_is_known() {
+async fn every_default_is_allowed_and_the_documented_keys_are_those_that_are_read() {
     for scheme in lock::registry().schemes() {
         let registry = lock::registry();
         let settings = registry.driver(scheme.name).unwrap().settings(scheme.name);
+        let url = format!("{}?no_such_key=17", scheme.example);
+        let error = lock::Config::from_url(&url).unwrap().connect().await.unwrap_err();
+        let lock::Error::Config { allowed, .. } = error else { panic!("{url}: {error}") };
+        let (_, read) = allowed.split_once("these keys: ").expect("the keys that are read");
+        let mut documented: Vec<_> = settings.iter().map(|setting| setting.key).collect();
+        documented.extend(lock::Config::common_settings().iter().map(|setting| setting.key));
+        documented.sort_unstable();
+        assert_eq!(documented, read.split(", ").collect::<Vec<_>>(), "{}", scheme.name);
         for setting in settings.iter().filter(|setting| setting.default.is_some()) {
             let query = format!("{}={}", setting.key, setting.default.as_deref().unwrap().replace(' ', "%20"));
             let config = lock::Config::from_url(&format!("{}?{query}&no_such_key=17", scheme.example)).unwrap();

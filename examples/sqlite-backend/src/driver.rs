@@ -26,10 +26,6 @@ impl Driver for SqliteDriver {
         Config::docs()
     }
 
-    fn log_target(&self) -> &'static str {
-        "lock_sqlite_example"
-    }
-
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Sqlite::connect_in(Config::from_settings(settings)?, context).await?)
     }

@@ -16,9 +16,9 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value, aio::Multip
 
 use super::{
     Eviction, FailureKind, NodeError, Reach, Replicas, Script, ScriptCall,
-    route::{Address, Guide, Route, accepted},
-    socket::{Ending, dial},
+    route::{Guide, Route, accepted},
 };
+use crate::wire::{Address, Ending};
 
 /// A connection. Clones share it; it closes when the last one is dropped.
 ///
@@ -39,7 +39,7 @@ struct Live {
     /// The scripts that were sent with their source.
     known: Mutex<HashSet<&'static str>>,
     driver: AbortHandle,
-    socket: Ending,
+    socket: Arc<dyn Ending>,
 }
 
 /// How many requests may wait for the socket to take them; further ones wait for these.
@@ -153,7 +153,7 @@ impl Connection {
     }
 
     async fn dial(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, RedisError> {
-        let stream = dial(at).await?;
+        let stream = reach.config.network.dial(at).await?;
         let socket = stream.ending();
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);

@@ -4,10 +4,8 @@ use lock_core::{BootInstant, Clock, Context};
 use redis::RedisConnectionInfo;
 use tokio::sync::watch;
 
-use super::{
-    NodeConfig,
-    route::{Address, Route},
-};
+use super::{NodeConfig, route::Route};
+use crate::wire::Address;
 
 /// What all connections to one server share.
 pub(super) struct Reach {

@@ -1,48 +1,12 @@
 //! Which server to connect to: always the same one, or whichever is the primary now.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 
 use futures::stream::BoxStream;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
 
-use super::{NodeError, socket::dial};
-
-/// Where a server listens.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub struct Address {
-    /// Its name or IP address, without brackets.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-}
-
-impl Address {
-    /// The server at `host` and `port`.
-    #[must_use]
-    pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
-/// Reads `host:port`. An IPv6 address may stand in brackets or, as servers write it, without.
-impl FromStr for Address {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (host, port) = text.rsplit_once(':').ok_or(())?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let port = port.parse().map_err(|_| ())?;
-        if host.is_empty() || port == 0 { Err(()) } else { Ok(Self::new(host, port)) }
-    }
-}
+use super::{NodeConfig, NodeError};
+use crate::wire::Address;
 
 /// Where servers are reached that announce themselves by addresses which this program cannot use, as behind a
 /// translation of addresses.
@@ -100,14 +64,15 @@ pub(super) enum Route {
     Followed(Arc<dyn Guide>),
 }
 
-/// Asks a few questions at once, on a connection of its own. Has no limit of its own. Each answer may be a refusal.
+/// Asks the server at `address` a few questions at once, on a connection of its own; `config` says how and as whom. Has no limit of its own. Each answer may be a refusal.
 pub(crate) async fn ask_once(
+    config: &NodeConfig,
     address: &Address,
-    user: RedisConnectionInfo,
     questions: &[Cmd],
 ) -> Result<Vec<Value>, RedisError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let (mut wire, driver) = MultiplexedConnection::new_with_config(&user, dial(address).await?, config).await?;
+    let limits = AsyncConnectionConfig::new().set_response_timeout(None);
+    let stream = config.network.dial(address).await?;
+    let (mut wire, driver) = MultiplexedConnection::new_with_config(&config.user(), stream, limits).await?;
     let mut burst = Pipeline::with_capacity(questions.len());
     for question in questions {
         burst.add_command(question.clone());
@@ -158,19 +123,6 @@ impl Redirect {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_read_as_people_and_servers_write_them() {
-        for (text, host, port) in
-            [("h:1", "h", 1), ("[::1]:2", "::1", 2), ("::1:3", "::1", 3), ("10.0.0.1:4", "10.0.0.1", 4)]
-        {
-            assert_eq!(text.parse(), Ok(Address::new(host, port)), "{text}");
-        }
-        for text in ["", "h", ":1", "h:", "h:0", "h:x", "h:70000"] {
-            assert_eq!(text.parse::<Address>(), Err(()), "{text}");
-        }
-        assert_eq!(Address::new("::1", 2).to_string().parse(), Ok(Address::new("::1", 2)));
-    }
 
     #[test]
     fn a_server_that_is_not_in_the_map_is_reached_where_it_says() {

@@ -115,7 +115,7 @@ impl Shared {
         // The first is right a moment earlier when it switches; the second one tells the epoch, to whom it may.
         let questions = ["GET-MASTER-ADDR-BY-NAME", "MASTER"].map(question);
         let at = Address::new(&sentinel.host, sentinel.port);
-        let answers = ask_once(&at, sentinel.user(), &questions).await.map_err(NodeError::not_connected)?;
+        let answers = ask_once(sentinel, &at, &questions).await.map_err(NodeError::not_connected)?;
         let [named, master] = answers.as_slice() else {
             return Err(NodeError::nonsense(&Value::Array(answers)).not_applied());
         };

@@ -1,31 +1,19 @@
 //! The channels of one server, all on one connection that rebuilds itself.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use futures::{
-    FutureExt, StreamExt,
-    future::{AbortHandle, BoxFuture},
-    stream::FuturesUnordered,
-};
+use futures::future::AbortHandle;
 use lock_core::Backoff;
-use redis::{
-    RedisError,
-    aio::{PubSub, PubSubSink},
-};
+use redis::RedisError;
 use tokio::sync::{Notify, watch};
 
-use super::{
-    NodeError,
-    connection::Connection,
-    reach::Reach,
-    route::{Address, Route},
-    socket::dial,
-};
+use super::{NodeError, connection::Connection, reach::Reach, route::Route};
+use crate::wire::{Address, Messages, Said};
 
 /// For how long, at least, a channel is kept after its last listener left: a busy lock does not subscribe over and over,
 /// and those who do not listen any more are soon not counted any more.
@@ -123,7 +111,8 @@ struct Book {
 
 #[derive(Default)]
 struct Pages {
-    channels: HashMap<String, Channel>,
+    /// In an order of their own: so they are asked for on a new connection.
+    channels: BTreeMap<String, Channel>,
     /// Channels that are yet to be subscribed on the present connection.
     wanted: Vec<String>,
 }
@@ -258,11 +247,10 @@ async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
             book.changed.notified().await;
         }
         match open(&reach).await {
-            Ok((pubsub, primary)) => {
+            Ok((messages, primary)) => {
                 reach.answered();
                 backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-                let pending = FuturesUnordered::new();
-                let ended = Session { reach: &reach, book: &book, primary, pending }.run(pubsub).await;
+                let ended = Session { reach: &reach, book: &book, primary }.run(messages).await;
                 tracing::debug!(node = %reach.config.url(), ended, "the subscription connection ended");
                 book.lost();
             }
@@ -277,7 +265,7 @@ async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
 }
 
 /// Connects; where the node is followed, to the server to which its commands go. Says which one that is.
-async fn open(reach: &Arc<Reach>) -> Result<(PubSub, Option<Address>), NodeError> {
+async fn open(reach: &Arc<Reach>) -> Result<(Messages, Option<Address>), NodeError> {
     let announced = match &reach.route {
         Route::Fixed => None,
         Route::Followed(_) => Some(primary(reach).await?),
@@ -287,9 +275,9 @@ async fn open(reach: &Arc<Reach>) -> Result<(PubSub, Option<Address>), NodeError
         _ => reach.fixed(),
     };
     let limit = reach.config.connect_timeout;
-    let opening = async { PubSub::new(&reach.user(), dial(&at).await?).await };
+    let opening = async { Messages::open(reach.config.network.dial(&at).await?, &reach.user()).await };
     let opened = reach.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit));
-    let opened = opened.and_then(|opened| opened.map_err(NodeError::not_connected));
+    let opened = opened.and_then(|opened: Result<_, RedisError>| opened.map_err(NodeError::not_connected));
     if let (Err(_), Some(announced)) = (&opened, &announced) {
         reach.lost(announced);
     }
@@ -306,22 +294,17 @@ async fn primary(reach: &Arc<Reach>) -> Result<Address, NodeError> {
     reach.primary().ok_or_else(NodeError::no_primary)
 }
 
-/// What a request on the subscription connection brought: channels that are confirmed now.
-type Answer = Result<Vec<String>, RedisError>;
-
 /// The life of one subscription connection.
 struct Session<'a> {
     reach: &'a Reach,
     book: &'a Book,
     /// Of a node that is followed: to which server this leads.
     primary: Option<Address>,
-    pending: FuturesUnordered<BoxFuture<'static, Answer>>,
 }
 
 impl Session<'_> {
     /// Serves until the connection is of no further use; says why.
-    async fn run(mut self, pubsub: PubSub) -> &'static str {
-        let (sink, mut messages) = pubsub.split();
+    async fn run(self, mut messages: Messages) -> &'static str {
         let clock = self.reach.clock;
         let interval = self.reach.config.connect_timeout;
         let mut ping_at = clock.now().saturating_add(interval);
@@ -331,23 +314,11 @@ impl Session<'_> {
         loop {
             let wanted = self.book.open(|pages| std::mem::take(&mut pages.wanted));
             if !wanted.is_empty() {
-                self.ask(subscribe(sink.clone(), wanted));
+                messages.subscribe(wanted);
             }
+            // What is seldom comes first, so that many messages do not keep it waiting.
             tokio::select! {
                 biased;
-                message = messages.next() => match message {
-                    Some(message) => self.book.message(message.get_channel_name(), message.get_payload_bytes()),
-                    None => return "it was closed",
-                },
-                Some(answer) = self.pending.next() => match answer {
-                    Ok(channels) => {
-                        unanswered = false;
-                        self.reach.answered();
-                        self.book.confirm(&channels);
-                    }
-                    Err(_) => return "a request failed",
-                },
-                () = self.book.changed.notified() => {}
                 () = moved(self.reach, self.primary.as_ref()) => return "the primary is another server",
                 () = clock.sleep_until(ping_at), if !self.book.is_empty() => {
                     if unanswered {
@@ -359,22 +330,31 @@ impl Session<'_> {
                     }
                     ping_at = clock.now().saturating_add(interval);
                     // A server that stands still keeps its connections: only an answer shows that it is there.
-                    self.ask(ping(sink.clone()));
+                    messages.ping();
                     unanswered = true;
                 }
                 () = clock.sleep_until(sweep_at), if !self.book.is_empty() => {
                     sweep_at = clock.now().saturating_add(LINGER);
                     let left = self.book.sweep();
                     if !left.is_empty() {
-                        self.ask(unsubscribe(sink.clone(), left));
+                        messages.unsubscribe(&left);
                     }
                 }
+                () = self.book.changed.notified() => {}
+                said = messages.next() => match said {
+                    Ok(Said::Message { channel, payload }) => self.book.message(&channel, &payload),
+                    Ok(Said::Answered(channels)) => {
+                        unanswered = false;
+                        self.reach.answered();
+                        self.book.confirm(&channels);
+                    }
+                    Err(error) => {
+                        tracing::debug!(node = %self.reach.config.url(), %error, "no more messages");
+                        return "it was closed";
+                    }
+                },
             }
         }
-    }
-
-    fn ask(&mut self, request: impl Future<Output = Answer> + Send + 'static) {
-        self.pending.push(request.boxed());
     }
 }
 
@@ -384,21 +364,6 @@ async fn moved(reach: &Reach, from: Option<&Address>) {
         Some(from) => reach.moved_from(from).await,
         None => std::future::pending().await,
     }
-}
-
-async fn subscribe(mut sink: PubSubSink, channels: Vec<String>) -> Answer {
-    sink.subscribe(&channels).await?;
-    Ok(channels)
-}
-
-async fn unsubscribe(mut sink: PubSubSink, channels: Vec<String>) -> Answer {
-    sink.unsubscribe(&channels).await?;
-    Ok(Vec::new())
-}
-
-async fn ping(mut sink: PubSubSink) -> Answer {
-    sink.ping::<redis::Value>().await?;
-    Ok(Vec::new())
 }
 
 impl fmt::Debug for Channels {

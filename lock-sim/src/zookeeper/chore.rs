@@ -1,6 +1,6 @@
 //! The cleanup: removes what a contender has left, and repeats it until it is done or its session has ended.
 
-use lock_zk::queue::made_by;
+use lock_zk::protocol::queue::made_by;
 
 use super::{
     client::Waiter,

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use lock_core::{BootInstant, validity};
-use lock_zk::heartbeat::{Heartbeat, Request, counted_tick};
+use lock_zk::protocol::heartbeat::{Heartbeat, Request, counted_tick};
 
 use super::{
     chore::Chore,

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use lock_zk::queue::{Kind, is_out_of_numbers, made_by, prefix};
+use lock_zk::protocol::queue::{ContenderKind as Kind, is_out_of_numbers, made_by, prefix};
 
 use super::{
     chore::Task,

@@ -1,7 +1,7 @@
 //! A grant: how it is guarded, renewed, passed on to a reader and given back, as in `lease.rs` of the backend and the files
 //! beside it.
 
-use lock_zk::queue::{Kind, downgraded};
+use lock_zk::protocol::queue::{ContenderKind as Kind, downgraded};
 
 use super::{
     chore::Task,

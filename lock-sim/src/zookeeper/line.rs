@@ -1,6 +1,8 @@
 //! A contender's way through the line, as in `contend/line.rs` of the backend.
 
-use lock_zk::queue::{Kind, Standing, is_followed, is_news, marks, standing};
+use lock_zk::protocol::queue::{
+    ContenderKind as Kind, QueuePosition as Standing, is_followed, is_news, marks, position as standing,
+};
 
 use super::{
     chore::Task,
@@ -44,12 +46,14 @@ impl World<'_> {
                     self.arm(client, slot, self.settings.tick / 4);
                 }
             }
-            Standing::Behind(_) | Standing::Gate if !self.slot(client, slot).waits => self.give_up(client, slot),
+            Standing::Behind(_) | Standing::FirstBlocked if !self.slot(client, slot).waits => {
+                self.give_up(client, slot);
+            }
             Standing::Behind(ahead) => {
                 let ahead = ahead.to_owned();
                 self.set_watches_for(client, slot, ahead);
             }
-            Standing::Gate => {
+            Standing::FirstBlocked => {
                 self.slot(client, slot).phase = Phase::AtGate;
                 self.ask_for(client, slot, Op::ListAndWatch, What::Gate);
             }
@@ -136,7 +140,7 @@ impl World<'_> {
         match reply {
             Ok(Answer::List(children)) => {
                 let view = self.view(client, slot, &children);
-                if standing(view.names(), view.own()) == Standing::Gate {
+                if standing(view.names(), view.own()) == Standing::FirstBlocked {
                     self.watch(client, None, slot, false);
                 } else {
                     self.look(client, slot);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use lock_zk::queue::Kind;
+use lock_zk::protocol::queue::ContenderKind as Kind;
 
 use super::{
     contender::Phase,

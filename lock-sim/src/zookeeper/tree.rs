@@ -1,6 +1,6 @@
 //! What the servers keep: one directory, its contenders' nodes, and what a transaction changes.
 
-use lock_zk::queue::NUMBERS_END;
+use lock_zk::protocol::queue::NUMBERS_END;
 
 /// Where the counter of a directory sticks: all later nodes are given that number. Real servers do so at 2^31 - 1, which is
 /// a million numbers behind the end that contenders keep to and not three.

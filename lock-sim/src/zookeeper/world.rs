@@ -2,7 +2,7 @@
 
 use std::{fmt, rc::Rc};
 
-use lock_zk::queue::NUMBERS_END;
+use lock_zk::protocol::queue::NUMBERS_END;
 
 use super::{
     client::Client,

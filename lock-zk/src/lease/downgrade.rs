@@ -2,18 +2,17 @@
 
 use lock_core::{Error, Lease, Loss};
 use tokio::sync::oneshot;
-use zookeeper_client::Error as ClientError;
 
-use super::{Footing, Guarding, Hold, ZkLease, guard};
+use super::{HeldNode, NodeKind, NodeWatch, ZkLease, watch_node};
 use crate::{
-    backend::NAME,
-    queue,
-    sweep::{ONE_TRY, withdraw_by_id},
-    wire::{Outcome, outcome},
+    config::NAME,
+    protocol::queue,
+    wire::{Outcome, RequestError},
+    withdraw::{ONE_TRY, withdraw_by_id},
 };
 
 /// What the exchange of the nodes ended with.
-type Exchanged = Result<(Hold, Guarding), Error>;
+type Exchanged = Result<(HeldNode, NodeWatch), Error>;
 
 impl ZkLease {
     /// Exchanges the writer's node for a reader's in the same place, in one transaction. Number and validity stay.
@@ -22,14 +21,14 @@ impl ZkLease {
     /// comes in between, and those that wait behind it stay behind it. They watch the writer's node, hear that it is deleted
     /// and not that it is marked, and look again: a reader next in line holds, a writer watches the reader.
     pub(super) async fn go_on_as_reader(mut self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
-        let Some(hold) = self.as_reader() else {
+        let Some(reader) = self.as_reader() else {
             let error = Error::unsupported(lock_core::Feature::Downgrade, NAME);
             self.release().await?;
             return Err(error);
         };
-        // The exchange deletes the guarded node.
-        self.guarding.ended.cancel();
-        let mut exchanging = self.exchange(hold);
+        // The exchange deletes the watched node.
+        self.watch.ended.cancel();
+        let mut exchanging = self.exchange(reader);
         let exchanged = tokio::select! {
             biased;
             exchanged = &mut exchanging => exchanged,
@@ -41,8 +40,8 @@ impl ZkLease {
         };
         let closed = |_| Err(self.no_answer("the connection was closed during a downgrade"));
         match exchanged.unwrap_or_else(closed) {
-            Ok((hold, guarding)) => {
-                (self.hold, self.guarding) = (hold, guarding);
+            Ok((held, watch)) => {
+                (self.held, self.watch) = (held, watch);
                 // Given back by its drop, if it was lost meanwhile.
                 let lost = self.validity.loss().map(|loss| Error::Lost { name: self.name.clone(), loss });
                 lost.map_or(Ok(self), Err)
@@ -59,35 +58,37 @@ impl ZkLease {
     }
 
     /// The node that it goes on with. `None` for what is no writer's.
-    fn as_reader(&self) -> Option<Hold> {
-        let (directory, name) = self.hold.node.rsplit_once('/')?;
-        let name = queue::downgraded(name, self.hold.token).filter(|_| self.hold.footing == Footing::Exclusive)?;
-        Some(Hold { node: format!("{directory}/{name}"), footing: Footing::Shared, ..self.hold.clone() })
+    fn as_reader(&self) -> Option<HeldNode> {
+        let (directory, name) = self.held.node.rsplit_once('/')?;
+        let name = queue::downgraded(name, self.held.token).filter(|_| self.held.kind == NodeKind::Exclusive)?;
+        Some(HeldNode { node: format!("{directory}/{name}"), kind: NodeKind::Shared, ..self.held.clone() })
     }
 
     /// Starts the exchange. It runs to its end in any case: what its caller does not receive is removed.
-    fn exchange(&self, reader: Hold) -> oneshot::Receiver<Exchanged> {
+    fn exchange(&self, reader: HeldNode) -> oneshot::Receiver<Exchanged> {
         let (answer, answered) = oneshot::channel();
-        let (writer, name, payload) = (self.hold.node.clone(), self.name.clone(), self.payload.clone());
+        let (writer, name, payload) = (self.held.node.clone(), self.name.clone(), self.payload.clone());
         let (validity, lapsed) = (self.validity.clone(), self.lapsed.clone());
-        self.hold.keeping.cleanup.spawn(async move {
-            let session = &reader.keeping.session;
+        self.session().context().cleanup().spawn(async move {
+            let session = &reader.session;
             let exchanged = match session.replace(&writer, &reader.node, &payload).await {
-                Ok(()) => Ok(guard(&reader, &validity, &lapsed, None)),
-                Err(error) => Err(match outcome(&error) {
+                Ok(()) => Ok(watch_node(&reader, &validity, &lapsed, None)),
+                Err(error) => Err(match error.outcome() {
                     Outcome::SessionEnded => Error::Lost { name, loss: Loss::SessionEnded },
-                    Outcome::Refused if error == ClientError::NoNode => Error::Lost { name, loss: Loss::Revoked },
+                    Outcome::Refused if matches!(error, RequestError::NoNode) => {
+                        Error::Lost { name, loss: Loss::Revoked }
+                    }
                     Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
                         // Either node may be there; the unique id finds it.
-                        withdraw_by_id(&reader.keeping, reader.spot.clone());
+                        withdraw_by_id(session, reader.path.clone());
                         let url = session.config().url();
                         Error::unavailable(url, "a downgrade was not done, or is not known to be", error)
                     }
                 }),
             };
-            let hold = reader.clone();
-            if let Err(Ok((_, guarding))) = answer.send(exchanged.map(|guarding| (hold, guarding))) {
-                guarding.ended.cancel();
+            let held = reader.clone();
+            if let Err(Ok((_, watch))) = answer.send(exchanged.map(|watch| (held, watch))) {
+                watch.ended.cancel();
                 reader.withdraw();
             }
         });

@@ -1,0 +1,15 @@
+//! Clients that compete for one lock by the public face of the library, and what may not be true of what they are granted.
+//!
+//! What is checked knows true time, the validity that each holder believes in, and what the servers keep; none of the rules
+//! by which the backends decide.
+
+pub mod faults;
+mod oracle;
+mod program;
+mod stage;
+
+pub use self::{
+    oracle::{Grant, Oracle},
+    program::{Habits, compete, probe},
+    stage::{Scene, Stage},
+};

@@ -1,0 +1,258 @@
+//! Every grant of a schedule, and what may not be true of them.
+
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
+
+use lock_core::{BootInstant, Error, FencingToken, Validity};
+
+use crate::{
+    Counts, Time, Trace, Violation,
+    world::{HostId, true_time},
+};
+
+/// A grant, as everybody can see it who knows the true time.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    /// Who was granted it.
+    pub host: HostId,
+    /// Whether it is shared with others who read.
+    pub reads: bool,
+    /// Its number.
+    pub token: FencingToken,
+    /// When its acquisition began, and when it was reported.
+    pub began: Time,
+    /// When it was reported.
+    pub at: Time,
+    /// What its holder believes in.
+    pub validity: Validity,
+    /// Its holder has given it up, or is dead.
+    is_over: bool,
+    /// Something has happened that may end it on the servers without its holder.
+    pub is_excused: bool,
+    /// Until when it was found valid the last time.
+    looked: Option<BootInstant>,
+}
+
+impl Grant {
+    /// Whether its holder may act.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.is_over && self.validity.is_valid()
+    }
+
+    /// Up to which moment its holder believed in it when it was looked at last.
+    #[must_use]
+    pub const fn until(&self) -> Option<BootInstant> {
+        self.looked
+    }
+
+    const fn excludes(&self, reads: bool) -> bool {
+        !(self.reads && reads)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    grants: Vec<Grant>,
+    /// Those of them that may still hold.
+    live: Vec<usize>,
+    violation: Option<Violation>,
+    counts: Counts,
+    trace: Trace,
+    /// On which hosts a program has not ended.
+    running: BTreeSet<HostId>,
+    /// When something happened for the last time that excuses what was held, or asked for, then.
+    excused: Option<Time>,
+    /// Everybody has given back what it had, and said so.
+    is_unclean: bool,
+}
+
+/// Sees all grants. Clones see the same.
+#[derive(Debug, Clone, Default)]
+pub struct Oracle(Rc<RefCell<Book>>);
+
+impl Oracle {
+    /// One that writes to this trace, which is given back by [`Oracle::end`].
+    #[must_use]
+    pub fn new(trace: Trace) -> Self {
+        Self(Rc::new(RefCell::new(Book { trace, ..Book::default() })))
+    }
+
+    /// Writes down what `who` did.
+    pub fn note(&self, who: impl std::fmt::Display, what: std::fmt::Arguments<'_>) {
+        self.0.borrow_mut().trace.note(true_time(), who, what);
+    }
+
+    /// Whether anybody reads what is written down.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.0.borrow().trace.is_kept()
+    }
+
+    /// Counts one more of the fact at that place.
+    pub fn count(&self, place: usize) {
+        self.0.borrow_mut().counts.add(place);
+    }
+
+    /// An invariant does not hold.
+    pub fn violate(&self, invariant: &'static str, text: String) {
+        let at = true_time();
+        self.note("oracle", format_args!("{invariant}: {text}"));
+        self.0.borrow_mut().violation.get_or_insert(Violation { invariant, text, at });
+    }
+
+    /// Whether something has been violated.
+    #[must_use]
+    pub fn is_violated(&self) -> bool {
+        self.0.borrow().violation.is_some()
+    }
+
+    /// How many grants there were.
+    #[must_use]
+    pub fn grants(&self) -> u64 {
+        self.0.borrow().grants.len() as u64
+    }
+
+    /// A grant is reported. Gives its number.
+    pub fn granted(&self, host: HostId, reads: bool, token: FencingToken, validity: &Validity, began: Time) -> usize {
+        let (at, validity) = (true_time(), validity.clone());
+        self.note(
+            format_args!("client {}", host.place()),
+            format_args!("{} with token {}", if reads { "reads" } else { "holds" }, token.number),
+        );
+        if !validity.is_valid() {
+            self.violate("L", format!("client {} is granted what has ended already", host.place()));
+        }
+        let others = self.0.borrow().grants.clone();
+        let is_excused = self.0.borrow().excused.is_some_and(|at| began <= at);
+        for other in others.iter().filter(|other| other.excludes(reads)) {
+            if other.holds() && !other.is_excused && !is_excused {
+                self.violate(
+                    "M",
+                    format!(
+                        "client {} is granted token {} while client {} holds by token {}",
+                        host.place(),
+                        token.number,
+                        other.host.place(),
+                        other.token.number
+                    ),
+                );
+            }
+            // Of those that may hold together because of what went wrong, one that had begun before is promised nothing.
+            if other.token >= token && !((other.is_excused || is_excused) && began < other.at) {
+                let (host, token, other) = (host.place(), token.number, other.token.number);
+                self.violate("F", format!("client {host} is granted token {token} after {other}"));
+            }
+        }
+        if let Some(same) = others.iter().find(|other| other.token == token) {
+            self.violate(
+                "F",
+                format!("token {} is given to clients {} and {}", token.number, same.host.place(), host.place()),
+            );
+        }
+        let mut book = self.0.borrow_mut();
+        let place = book.grants.len();
+        book.grants.push(Grant { host, reads, token, began, at, validity, is_over: false, is_excused, looked: None });
+        book.live.push(place);
+        place
+    }
+
+    /// It is a reader's from now on.
+    pub fn became_reader(&self, grant: usize) {
+        let mut book = self.0.borrow_mut();
+        book.grants[grant].reads = true;
+        book.grants[grant].looked = None;
+    }
+
+    /// Its holder gives it up.
+    pub fn ended(&self, grant: usize) {
+        let mut book = self.0.borrow_mut();
+        if !std::mem::replace(&mut book.grants[grant].is_over, true) {
+            let who = book.grants[grant].host.place();
+            let was_valid = book.grants[grant].validity.is_valid();
+            let what = if was_valid { "gives back" } else { "has lost" };
+            let number = book.grants[grant].token.number;
+            book.trace.note(true_time(), format_args!("client {who}"), format_args!("{what} {number}"));
+        }
+    }
+
+    /// Its holder was told that something did not succeed.
+    pub fn failed(&self, grant: usize, what: &str, error: &Error) {
+        let host = self.0.borrow().grants[grant].host.place();
+        self.note(format_args!("client {host}"), format_args!("{what}: {error}"));
+    }
+
+    /// Nobody acts on a host any more.
+    pub fn died(&self, host: HostId) {
+        let mut book = self.0.borrow_mut();
+        book.running.remove(&host);
+        book.is_unclean = true;
+        for grant in book.grants.iter_mut().filter(|grant| grant.host == host) {
+            grant.is_over = true;
+        }
+    }
+
+    /// Something has happened that may end what is held now on the servers, and nobody could tell its holder.
+    pub fn excuse(&self) {
+        let mut book = self.0.borrow_mut();
+        book.excused = Some(true_time());
+        for grant in book.grants.iter_mut().filter(|grant| grant.holds()) {
+            grant.is_excused = true;
+        }
+    }
+
+    /// The grants whose validity has moved since the last look, with the moment up to which their holders believe in them
+    /// now; but for those that are excused.
+    #[must_use]
+    pub fn moved(&self) -> Vec<Grant> {
+        let mut book = self.0.borrow_mut();
+        let Book { grants, live, .. } = &mut *book;
+        let mut moved = Vec::new();
+        live.retain(|place| {
+            let grant = &mut grants[*place];
+            let until = if grant.is_over { None } else { grant.validity.valid_until() };
+            if until != grant.looked && until.is_some() && !grant.is_excused {
+                grant.looked = until;
+                moved.push(grant.clone());
+            }
+            until.is_some()
+        });
+        moved
+    }
+
+    /// A program begins on a host.
+    pub fn begins(&self, host: HostId) {
+        self.0.borrow_mut().running.insert(host);
+    }
+
+    /// It has come to its end, with everything given back or not.
+    pub fn ends(&self, host: HostId, is_clean: bool) {
+        let mut book = self.0.borrow_mut();
+        book.running.remove(&host);
+        book.is_unclean |= !is_clean;
+    }
+
+    /// On which hosts a program has not ended.
+    #[must_use]
+    pub fn running(&self) -> Vec<HostId> {
+        self.0.borrow().running.iter().copied().collect()
+    }
+
+    /// Whether somebody has gone, or was told that something is left to its ttl.
+    #[must_use]
+    pub fn is_unclean(&self) -> bool {
+        self.0.borrow().is_unclean
+    }
+
+    /// Those that may act now.
+    #[must_use]
+    pub fn holding(&self) -> Vec<Grant> {
+        self.0.borrow().grants.iter().filter(|grant| grant.holds()).cloned().collect()
+    }
+
+    /// What came of it.
+    #[must_use]
+    pub fn end(&self) -> (Option<Violation>, Counts, Trace) {
+        let mut book = self.0.borrow_mut();
+        (book.violation.take(), book.counts, std::mem::take(&mut book.trace))
+    }
+}

@@ -1,0 +1,188 @@
+//! What a client does.
+
+use std::time::Duration;
+
+use lock_core::{Clock, Error, Guard, Locks, WriteGuard};
+
+use super::Oracle;
+use crate::{
+    Chance, Time,
+    world::{HostId, true_time},
+};
+
+/// How a client behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// How many of a hundred times it reads.
+    pub reads: u64,
+    /// How many of a hundred times it tries, and does not wait.
+    pub tries: u64,
+    /// How many of a hundred times it waits for a limited time only.
+    pub limits: u64,
+    /// How many of a hundred times it goes away while it waits.
+    pub leaves: u64,
+    /// How many of a hundred guards are dropped instead of released.
+    pub drops: u64,
+    /// How many of a hundred writers go on as readers.
+    pub downgrades: u64,
+    /// The longest time between two acquisitions.
+    pub pause: Time,
+    /// The longest time for which it holds.
+    pub hold: Time,
+    /// From when on it begins nothing new, in true time.
+    pub until: Time,
+    /// Whether it uses a read-write lock, or a mutex.
+    pub shares: bool,
+    /// What is counted: a writer granted, a reader granted, a lease lost while it was held, a downgrade.
+    pub counts: [usize; 4],
+}
+
+enum Held {
+    Alone(Guard),
+    Writes(WriteGuard),
+}
+
+const NAME: &str = "orders";
+
+/// Acquires, holds and releases, until it is time to stop.
+pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, oracle: Oracle, mut chance: Chance) {
+    oracle.begins(host);
+    while true_time() < habits.until {
+        clock.sleep(time(chance.mostly_short(habits.pause))).await;
+        if true_time() >= habits.until {
+            break;
+        }
+        let reads = habits.shares && chance.percent(habits.reads);
+        let began = true_time();
+        let acquired = acquire(&locks, clock, &habits, reads, &mut chance).await;
+        match acquired {
+            Ok(Some(held)) => {
+                let guard = match &held {
+                    Held::Alone(guard) => guard,
+                    Held::Writes(guard) => guard,
+                };
+                let grant = oracle.granted(host, reads, guard.token(), guard.validity(), began);
+                oracle.count(habits.counts[usize::from(reads)]);
+                hold(clock, &habits, held, grant, &oracle, &mut chance).await;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                oracle.note(format_args!("client {}", host.place()), format_args!("is granted nothing: {error}"));
+                if matches!(error, Error::Closed | Error::Config { .. } | Error::InvalidName { .. }) {
+                    oracle.violate("P", format!("client {} cannot go on: {error}", host.place()));
+                }
+            }
+        }
+    }
+    // What was dropped is given back before the program ends.
+    let closed = locks.close(Duration::from_secs(30)).await;
+    if let Err(error) = &closed {
+        oracle.note(format_args!("client {}", host.place()), format_args!("closes: {error}"));
+    }
+    oracle.ends(host, closed.is_ok());
+}
+
+/// Acquires the lock once, and gives it back: it must be to be had within `limit`.
+pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, oracle: Oracle) {
+    oracle.begins(host);
+    let began = true_time();
+    let until = clock.now().saturating_add(limit);
+    // Servers may find out only now that they have to be quiet for a while.
+    let acquired = loop {
+        let acquired = locks.mutex(NAME).timeout(until.saturating_since(clock.now())).lock().await;
+        if !matches!(acquired, Err(Error::Unavailable { .. })) || clock.now() > until {
+            break acquired;
+        }
+        clock.sleep(Duration::from_millis(100)).await;
+    };
+    match acquired {
+        Ok(guard) => {
+            let grant = oracle.granted(host, false, guard.token(), guard.validity(), began);
+            oracle.ended(grant);
+            if let Err(error) = guard.release().await {
+                oracle.note("probe", format_args!("releases: {error}"));
+            }
+        }
+        Err(error) => oracle.violate("P", format!("nobody holds the lock, and it cannot be had: {error}")),
+    }
+    drop(locks.close(Duration::from_secs(10)).await);
+    oracle.ends(host, true);
+}
+
+async fn acquire(
+    locks: &Locks,
+    clock: Clock,
+    habits: &Habits,
+    reads: bool,
+    chance: &mut Chance,
+) -> Result<Option<Held>, Error> {
+    let limit = time(1 + chance.mostly_short(4 * habits.hold));
+    let (tries, is_limited) = (chance.percent(habits.tries), chance.percent(habits.limits));
+    let leaves = chance.percent(habits.leaves).then(|| time(chance.mostly_short(2 * habits.hold)));
+    let acquiring = async {
+        if !habits.shares {
+            let mutex = locks.mutex(NAME);
+            let mutex = if is_limited { mutex.timeout(limit) } else { mutex };
+            return if tries {
+                Ok(mutex.try_lock().await?.map(Held::Alone))
+            } else {
+                Ok(Some(Held::Alone(mutex.lock().await?)))
+            };
+        }
+        let lock = locks.rwlock(NAME);
+        let lock = if is_limited { lock.timeout(limit) } else { lock };
+        match (reads, tries) {
+            (true, true) => Ok(lock.try_read().await?.map(Held::Alone)),
+            (true, false) => Ok(Some(Held::Alone(lock.read().await?))),
+            (false, true) => Ok(lock.try_write().await?.map(Held::Writes)),
+            (false, false) => Ok(Some(Held::Writes(lock.write().await?))),
+        }
+    };
+    match leaves {
+        Some(after) => clock.timeout(after, acquiring).await.unwrap_or(Ok(None)),
+        None => acquiring.await,
+    }
+}
+
+async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &Oracle, chance: &mut Chance) {
+    let guard = match held {
+        Held::Alone(guard) => guard,
+        Held::Writes(guard) if chance.percent(habits.downgrades) => {
+            until_lost(clock, habits, &guard, oracle, chance).await;
+            // The servers may let others read before it hears that it is a reader.
+            oracle.became_reader(grant);
+            match guard.downgrade().await {
+                Ok(guard) => {
+                    oracle.count(habits.counts[3]);
+                    guard
+                }
+                Err(error) => {
+                    oracle.failed(grant, "downgrades", &error.into());
+                    return oracle.ended(grant);
+                }
+            }
+        }
+        Held::Writes(guard) => guard.into_guard(),
+    };
+    until_lost(clock, habits, &guard, oracle, chance).await;
+    // Whoever gives it back acts no more from now on.
+    oracle.ended(grant);
+    if chance.percent(habits.drops) {
+        return drop(guard);
+    }
+    if let Err(error) = guard.release().await {
+        oracle.failed(grant, "releases", &error);
+    }
+}
+
+async fn until_lost(clock: Clock, habits: &Habits, guard: &Guard, oracle: &Oracle, chance: &mut Chance) {
+    let length = time(chance.mostly_short(habits.hold));
+    if clock.timeout(length, guard.lost()).await.is_some() {
+        oracle.count(habits.counts[2]);
+    }
+}
+
+/// A length of time of the simulator as shipped code has it.
+const fn time(length: Time) -> Duration {
+    Duration::from_nanos(length)
+}

@@ -1,0 +1,212 @@
+//! One Redis server: the shipped backend with either way to wait, its clients and its server under faults.
+
+mod kept;
+mod weather;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::LocalBoxFuture;
+use lock_core::{Context, Locks};
+use lock_redis::{Config, Redis};
+
+use self::weather::{Kind, Weather};
+use crate::{
+    Chance, Fact, LocalClock, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,
+    contest::{Grant, Oracle, Scene, Stage, compete, faults},
+    redis::{Fleet, HostNetwork, Loses, address},
+    world::{HostClocks, HostId, ServerId, World},
+};
+
+/// A server, and clients that compete for a lock on it.
+#[derive(Debug)]
+pub struct OneRedis;
+
+const LOST: usize = faults::fact::COUNT;
+const DELETED: usize = LOST + 1;
+const JUMPED: usize = LOST + 2;
+const HANDED_OVER: usize = LOST + 3;
+const NO_LINE: usize = LOST + 4;
+
+const FACTS: [Fact; faults::fact::COUNT + 5] = {
+    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 5];
+    let mut place = 0;
+    while place < faults::fact::COUNT {
+        facts[place] = faults::fact::FACTS[place];
+        place += 1;
+    }
+    facts[LOST] = Fact { name: "the server lost its data", sort: Sort::Fault };
+    facts[DELETED] = Fact { name: "somebody deleted the lock", sort: Sort::Fault };
+    facts[JUMPED] = Fact { name: "the server's clock jumped", sort: Sort::Fault };
+    facts[HANDED_OVER] = Fact { name: "a contest in line", sort: Sort::Coverage };
+    facts[NO_LINE] = Fact { name: "a contest without a line", sort: Sort::Coverage };
+    facts
+};
+
+impl Machine for OneRedis {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn about(&self) -> &'static str {
+        "the shipped backend on one Redis, with either way to wait"
+    }
+
+    fn safeguards(&self) -> &'static [Safeguard] {
+        &[]
+    }
+
+    fn facts(&self) -> &'static [Fact] {
+        &FACTS
+    }
+
+    fn run(&self, seed: u64, _: Option<usize>, trace: &mut Trace) -> Outcome {
+        let mut chance = Chance::new(seed);
+        let weather = Weather::draw(&mut chance);
+        let (stage, mut scene) = prepare(weather, chance, std::mem::take(trace));
+        let (outcome, told) = stage.play(&mut scene);
+        *trace = told;
+        outcome
+    }
+}
+
+struct Only {
+    weather: Weather,
+    server: ServerId,
+    config: Config,
+}
+
+fn prepare(weather: Weather, mut chance: Chance, trace: Trace) -> (Stage, Only) {
+    let oracle = Oracle::new(trace);
+    oracle.note("world", format_args!("{weather:?}"));
+    let mut world = World::new(Chance::new(chance.below(u64::MAX)), weather.wires);
+    let clients: Vec<HostId> = (0..weather.clients).map(|_| world.add_host(weather.clocks(&mut chance))).collect();
+    let operator = world.add_host(HostClocks::true_time());
+    let mut fleet = Fleet::default();
+    let server = fleet.add(&mut world, weather.server_clock(&mut chance), None);
+    let at = address(server);
+    let config = Config::new(at.host, at.port).with_queue(weather.queue);
+    let mut stage = Stage {
+        world,
+        fleet,
+        oracle,
+        clients,
+        operator,
+        servers: vec![server],
+        end: weather.end,
+        is_calm: false,
+        wires: weather.wires,
+    };
+    let scene = Only { weather, server, config };
+    oracle_begins(&mut stage, &scene, &mut chance);
+    plan(&mut stage, &weather, &mut chance);
+    (stage, scene)
+}
+
+fn oracle_begins(stage: &mut Stage, scene: &Only, chance: &mut Chance) {
+    let weather = scene.weather;
+    stage.oracle.count(if weather.queue == lock_redis::Queue::Fifo { HANDED_OVER } else { NO_LINE });
+    for host in stage.clients.clone() {
+        let ttl = if weather.ttls_differ { chance.one_of(&[300, 1_000, 4_000]) * MS } else { weather.ttl };
+        let shares = weather.shares && weather.queue == lock_redis::Queue::None;
+        let habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, shares);
+        let context = stage.world.context(host);
+        let config = weather.limits(scene.config.clone(), chance).with_ttl(Duration::from_nanos(ttl));
+        let config = config.with_network(Arc::new(HostNetwork(host)));
+        let (oracle, own) = (stage.oracle.clone(), Chance::new(chance.below(u64::MAX)));
+        oracle.begins(host);
+        stage.world.spawn(host, async move {
+            let clock = context.clock();
+            loop {
+                match Redis::connect_in(config.clone(), context.clone()).await {
+                    Ok(redis) => return compete(Locks::new(redis), clock, host, habits, oracle, own).await,
+                    Err(_) => clock.sleep(Duration::from_millis(200)).await,
+                }
+            }
+        });
+    }
+}
+
+fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
+    let (clients, servers) = (stage.clients.clone(), stage.servers.clone());
+    for _ in 0..weather.faults {
+        let at = chance.below(weather.end);
+        let fault = faults::Fault::draw(chance, &clients, &servers, weather.ttl);
+        // Where the counter is lost, tokens rise by the clocks alone.
+        if weather.kind == Kind::Losing && matches!(fault, faults::Fault::Jump(..)) {
+            continue;
+        }
+        stage.world.at(at, faults::Own::Fault(fault));
+    }
+    if weather.kind != Kind::Usual {
+        for _ in 0..chance.between(1, 3) {
+            let at = chance.below(weather.end);
+            stage.world.at(at, faults::Own::Scene(u32::try_from(chance.below(1_000)).unwrap_or(0)));
+        }
+    }
+}
+
+impl Scene for Only {
+    fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
+        kept::until(&mut stage.fleet, stage.world.now(), self.server, grant)
+    }
+
+    fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {
+        if at_once && self.weather.kind == Kind::Losing {
+            // A server that comes back with old data has what was given back since.
+            return None;
+        }
+        kept::residue(&mut stage.fleet, stage.world.now(), self.server, at_once)
+    }
+
+    fn strike(&mut self, stage: &mut Stage, number: u32) {
+        let (now, server) = (stage.world.now(), self.server);
+        stage.oracle.excuse();
+        match self.weather.kind {
+            Kind::Usual => {}
+            Kind::Losing => {
+                stage.oracle.count(LOST);
+                if number.is_multiple_of(3) {
+                    stage.fleet.at(server, now).store_mut().flush();
+                    return stage.oracle.note("world", format_args!("the server is flushed"));
+                }
+                let loses = if number.is_multiple_of(2) { Loses::Newest } else { Loses::Everything };
+                if number.is_multiple_of(5) {
+                    stage.fleet.save(server);
+                }
+                let length = Time::from(number) * MS;
+                stage.strike(faults::Fault::Restart(server, crate::world::Stop::Process, loses, length));
+            }
+            Kind::Meddled if number.is_multiple_of(2) => {
+                stage.oracle.count(DELETED);
+                stage.oracle.note("world", format_args!("somebody deletes the lock"));
+                let keys = kept::keys();
+                for key in [keys.lock().to_owned(), keys.readers(), keys.reading()] {
+                    stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
+                }
+            }
+            Kind::Meddled => {
+                stage.oracle.count(JUMPED);
+                let by = i64::from(number) * 4_000_000;
+                stage.oracle.note("world", format_args!("the server's clock jumps by {} ms", by / 1_000_000));
+                stage.fleet.jump(server, now, by);
+            }
+        }
+    }
+
+    fn calm(&mut self, _: &mut Stage) {}
+
+    fn recovery(&self) -> Duration {
+        // The longest ttl, a tombstone, and what a writer that is gone keeps readers out for.
+        Duration::from_secs(4 + 5 + 10)
+    }
+
+    fn connect(&self, host: HostId, context: Context) -> LocalBoxFuture<'static, Option<Locks>> {
+        let config = self.config.clone().with_network(Arc::new(HostNetwork(host)));
+        Box::pin(async move { Redis::connect_in(config, context).await.ok().map(|redis| Locks::new(redis)) })
+    }
+}
+
+/// A clock on the wall in 2020.
+fn wall(offset: i64, drift: i64) -> LocalClock {
+    LocalClock::new((1_600_000_000 * SECOND).saturating_add_signed(offset), drift)
+}

@@ -1,0 +1,270 @@
+//! Redlock as it is shipped, on three or five simulated servers: clients that compete, servers that restart without their
+//! data, one after the other or several at once, and an operator who replaces members.
+//!
+//! What is checked beside what every contest checks (T): a holder believes in its grant for no longer than a majority of
+//! the members gives no vote to anybody whom it excludes, because they keep the grant, or are kept from voting.
+
+mod kept;
+mod operator;
+mod weather;
+
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+use futures::future::LocalBoxFuture;
+use lock_core::{Context, Locks};
+use lock_redis::{
+    node::NodeConfig,
+    wire::{Address, Network},
+};
+use lock_redlock::{Config, Redlock};
+
+use self::{
+    kept::Values,
+    operator::{Order, Orders},
+    weather::{Kind, Weather},
+};
+use crate::{
+    Chance, Fact, MS, Machine, Outcome, Safeguard, Sort, Time, Trace,
+    contest::{Grant, Oracle, Scene, Stage, compete, faults},
+    redis::{Fleet, HostNetwork, Loses, address},
+    world::{HostClocks, HostId, ServerId, Stop, World},
+};
+
+/// A deployment of servers, and clients that compete for a lock on it.
+#[derive(Debug)]
+pub struct Quorum;
+
+const ROLLING: usize = faults::fact::COUNT;
+const DELETED: usize = ROLLING + 1;
+const JUMPED: usize = ROLLING + 2;
+const REPLACED: usize = ROLLING + 3;
+const REFUSED: usize = ROLLING + 4;
+const INIT: usize = ROLLING + 5;
+const RESET: usize = ROLLING + 6;
+
+const FACTS: [Fact; faults::fact::COUNT + 7] = {
+    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 7];
+    let mut place = 0;
+    while place < faults::fact::COUNT {
+        facts[place] = faults::fact::FACTS[place];
+        place += 1;
+    }
+    facts[ROLLING] = Fact { name: "all servers restarted one after the other", sort: Sort::Fault };
+    facts[DELETED] = Fact { name: "somebody deleted the lock on servers", sort: Sort::Fault };
+    facts[JUMPED] = Fact { name: "a server's clock jumped", sort: Sort::Fault };
+    facts[REPLACED] = Fact { name: "a server made a member in the place of another", sort: Sort::Coverage };
+    facts[REFUSED] = Fact { name: "a change of the members refused or broken off", sort: Sort::Fault };
+    facts[RESET] = Fact { name: "a deployment that could only be reset in the end", sort: Sort::Fault };
+    facts[INIT] = Fact { name: "a deployment marked again in the end", sort: Sort::Coverage };
+    facts
+};
+
+impl Machine for Quorum {
+    fn name(&self) -> &'static str {
+        "quorum"
+    }
+
+    fn about(&self) -> &'static str {
+        "the shipped Redlock backend on three or five servers"
+    }
+
+    fn safeguards(&self) -> &'static [Safeguard] {
+        &[]
+    }
+
+    fn facts(&self) -> &'static [Fact] {
+        &FACTS
+    }
+
+    fn run(&self, seed: u64, _: Option<usize>, trace: &mut Trace) -> Outcome {
+        let mut chance = Chance::new(seed);
+        let weather = Weather::draw(&mut chance);
+        let (stage, mut scene) = prepare(weather, chance, std::mem::take(trace));
+        let (outcome, told) = stage.play(&mut scene);
+        *trace = told;
+        outcome
+    }
+}
+
+struct Deployment {
+    weather: Weather,
+    values: Values,
+    orders: Orders,
+    /// Who has lost data, or was replaced: what is left there says nothing.
+    failed: Vec<ServerId>,
+}
+
+fn prepare(weather: Weather, mut chance: Chance, trace: Trace) -> (Stage, Deployment) {
+    let oracle = Oracle::new(trace);
+    oracle.note("world", format_args!("{weather:?}"));
+    let mut world = World::new(Chance::new(chance.below(u64::MAX)), weather.wires);
+    let clients: Vec<HostId> = (0..weather.clients).map(|_| world.add_host(weather.clocks(&mut chance))).collect();
+    let operator = world.add_host(HostClocks::true_time());
+    let mut fleet = Fleet::default();
+    let newcomers = if weather.is_replacing { 2 } else { 0 };
+    let servers: Vec<ServerId> = (0..weather.servers + newcomers)
+        .map(|_| fleet.add(&mut world, weather.server_clock(&mut chance), None))
+        .collect();
+    let (end, wires) = (weather.end, weather.wires);
+    let mut stage = Stage { world, fleet, oracle, clients, operator, servers, end, is_calm: false, wires };
+    let members = stage.servers[..weather.servers].to_vec();
+    let orders: Orders = Rc::new(RefCell::new(Order::new(members)));
+    operator::spawn(&mut stage, &weather, &orders);
+    let scene = Deployment { weather, values: Values::default(), orders, failed: Vec::new() };
+    for host in stage.clients.clone() {
+        begin(&mut stage, &scene, host, &mut chance);
+    }
+    plan(&mut stage, &weather, &mut chance);
+    (stage, scene)
+}
+
+/// The configuration of a client on that host, with the servers that are members now.
+fn config(weather: &Weather, servers: &[ServerId], host: HostId) -> Config {
+    let node = |server: &ServerId| {
+        let Address { host, port, .. } = address(*server);
+        NodeConfig::new(host, port)
+    };
+    let mut config = Config::new(servers.iter().map(node).collect()).unwrap_or_else(|error| panic!("{error}"));
+    config.max_ttl = Some(Duration::from_nanos(weather.max_ttl));
+    let network: Arc<dyn Network> = Arc::new(HostNetwork(host));
+    config.with_network(&network)
+}
+
+fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chance) {
+    let weather = scene.weather;
+    let ttl = if weather.ttls_differ { chance.one_of(&[300, 1_000]) * MS } else { weather.ttl };
+    let habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, weather.shares);
+    let context = stage.world.context(host);
+    let limits = [chance.one_of(&[200, 1_000]), chance.one_of(&[60, 200, 1_000])].map(Duration::from_millis);
+    let (oracle, own, orders) = (stage.oracle.clone(), Chance::new(chance.below(u64::MAX)), Rc::clone(&scene.orders));
+    oracle.begins(host);
+    stage.world.spawn(host, async move {
+        let clock = context.clock();
+        loop {
+            let mut config = config(&weather, &orders.borrow().members, host);
+            [config.connect_timeout, config.node_timeout] = limits;
+            config.ttl = Some(Duration::from_nanos(ttl));
+            match Redlock::connect_in(config, context.clone()).await {
+                Ok(redlock) => return compete(Locks::new(redlock), clock, host, habits, oracle, own).await,
+                Err(_) => clock.sleep(Duration::from_millis(100)).await,
+            }
+            // One that has never connected has nothing to come to an end with.
+            if crate::world::true_time() > habits.until {
+                return oracle.ends(host, true);
+            }
+        }
+    });
+}
+
+fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
+    let (clients, servers) = (stage.clients.clone(), stage.servers.clone());
+    for _ in 0..weather.faults {
+        let at = chance.below(weather.end);
+        let fault = match faults::Fault::draw(chance, &clients, &servers, weather.ttl) {
+            faults::Fault::Restart(server, stop, _, length) => {
+                faults::Fault::Restart(server, stop, weather.loses(chance), length)
+            }
+            fault => fault,
+        };
+        stage.world.at(at, faults::Own::Fault(fault));
+        if chance.one_in(3) {
+            let save = faults::Fault::Save(chance.one_of(&servers));
+            stage.world.at(chance.below(weather.end), faults::Own::Fault(save));
+        }
+    }
+    if weather.is_rolling {
+        stage.oracle.count(ROLLING);
+        let (mut at, gap) = (chance.below(weather.end / 2), chance.below(weather.max_ttl / 2));
+        for server in servers {
+            let (stop, length) = (Stop::Process, chance.mostly_short(weather.ttl));
+            let restart = faults::Fault::Restart(server, stop, weather.loses(chance), length);
+            stage.world.at(at, faults::Own::Fault(restart));
+            at += length + chance.mostly_short(gap + MS);
+        }
+    }
+    let times = if weather.kind != Kind::Usual || weather.is_replacing { chance.between(1, 4) } else { 0 };
+    for _ in 0..times {
+        let number = u32::try_from(chance.below(10_000)).unwrap_or(0);
+        stage.world.at(chance.below(weather.end), faults::Own::Scene(number));
+    }
+}
+
+impl Scene for Deployment {
+    fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
+        let members = self.orders.borrow().generations.clone();
+        kept::until(stage, &members, &mut self.values, self.weather.max_ttl, grant)
+    }
+
+    fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {
+        let members = self.orders.borrow().members.clone();
+        let is_meant = |server: &&ServerId| {
+            !at_once
+                || (members.contains(server) && stage.fleet.process(**server) == 1 && !self.failed.contains(server))
+        };
+        let servers: Vec<ServerId> = stage.servers.iter().filter(is_meant).copied().collect();
+        servers.into_iter().find_map(|server| {
+            let left = kept::residue(&mut stage.fleet, stage.world.now(), server, at_once)?;
+            Some(format!("{left} on server {}", server.place()))
+        })
+    }
+
+    fn strike(&mut self, stage: &mut Stage, number: u32) {
+        let now = stage.world.now();
+        let server = stage.servers[number as usize % stage.servers.len()];
+        match self.weather.kind {
+            Kind::Usual => {
+                let orders = self.orders.borrow().wants.clone();
+                orders.notify_one();
+            }
+            Kind::Jumps => {
+                stage.oracle.excuse();
+                stage.oracle.count(JUMPED);
+                let by = i64::from(number % 2_000) * 1_000_000;
+                stage
+                    .oracle
+                    .note("world", format_args!("the clock of {} jumps by {} ms", server.place(), by / 1_000_000));
+                stage.fleet.jump(server, now, by);
+            }
+            Kind::Deletions => {
+                stage.oracle.excuse();
+                stage.oracle.count(DELETED);
+                let all = number.is_multiple_of(2);
+                stage.oracle.note("world", format_args!("the lock is deleted on {}, on all: {all}", server.place()));
+                for other in stage.servers.clone().into_iter().filter(|other| all || *other == server) {
+                    self.failed.push(other);
+                    for key in kept::holding_keys() {
+                        stage.fleet.at(other, now).store_mut().remove(key.as_bytes());
+                    }
+                }
+            }
+        }
+    }
+
+    fn calm(&mut self, _: &mut Stage) {
+        self.orders.borrow_mut().is_calm = true;
+        self.orders.borrow().wants.notify_one();
+    }
+
+    fn look(&mut self, stage: &mut Stage) {
+        let emptied = std::mem::take(&mut self.orders.borrow_mut().to_empty);
+        for server in emptied {
+            stage.oracle.note("operator", format_args!("empties server {}", server.place()));
+            let now = stage.world.now();
+            stage.fleet.at(server, now).store_mut().flush();
+            if !stage.world.is_stopped(server) {
+                stage.fleet.stop(&mut stage.world, server, Stop::Process);
+            }
+            stage.fleet.start(&mut stage.world, server, Loses::Everything);
+        }
+    }
+
+    fn recovery(&self) -> Duration {
+        // What is mended last, a quarantine, the longest ttl, a tombstone, and notes of those who wait.
+        Duration::from_nanos(2 * self.weather.max_ttl) + Duration::from_secs(90)
+    }
+
+    fn connect(&self, host: HostId, context: Context) -> LocalBoxFuture<'static, Option<Locks>> {
+        let config = config(&self.weather, &self.orders.borrow().members, host);
+        Box::pin(async move { Redlock::connect_in(config, context).await.ok().map(|redlock| Locks::new(redlock)) })
+    }
+}

@@ -1,0 +1,256 @@
+//! Scripts. Each thread has one interpreter and compiles each script once.
+
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use mlua::{Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table, Value as LuaValue};
+
+use super::{msgpack, reply::Reply, store::Store};
+
+/// What a schedule takes out of the scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removal {
+    /// Of which safeguard.
+    pub name: &'static str,
+    /// The text that upholds it, as it stands in scripts, and what stands in its place without it.
+    pub changes: &'static [(&'static str, &'static str)],
+}
+
+struct Script {
+    source: Rc<str>,
+    compiled: Vec<(Option<&'static str>, Function)>,
+}
+
+struct Engine {
+    lua: Lua,
+    by_hash: HashMap<Vec<u8>, Script>,
+    hashes: HashMap<Vec<u8>, Rc<[u8]>>,
+}
+
+thread_local! {
+    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    /// The store of the script that runs.
+    static STORE: RefCell<Store> = RefCell::default();
+}
+
+/// Makes a script known to this thread, and gives the hash by which it is called.
+#[must_use]
+pub fn load(source: &[u8]) -> Rc<[u8]> {
+    with_engine(|engine| {
+        if let Some(known) = engine.hashes.get(source) {
+            return Rc::clone(known);
+        }
+        let hash: Rc<[u8]> = sha1_smol::Sha1::from(source).hexdigest().into_bytes().into();
+        let text = String::from_utf8_lossy(source).into_owned();
+        engine.by_hash.insert(hash.to_vec(), Script { source: text.into(), compiled: Vec::new() });
+        engine.hashes.insert(source.to_vec(), Rc::clone(&hash));
+        hash
+    })
+}
+
+/// Runs a script that was loaded, and gives its answer.
+pub(super) fn run(
+    store: &mut Store,
+    hash: &[u8],
+    keys: &[Vec<u8>],
+    arguments: &[Vec<u8>],
+    without: Option<&Removal>,
+) -> Reply {
+    let prepared = with_engine(|engine| {
+        let function = engine.function(hash, without)?;
+        let globals = engine.lua.globals();
+        globals.raw_set("KEYS", words(&engine.lua, keys)?)?;
+        globals.raw_set("ARGV", words(&engine.lua, arguments)?)?;
+        Ok(function)
+    });
+    let function = match prepared {
+        Ok(function) => function,
+        Err(error) => return failure(&error),
+    };
+    STORE.with_borrow_mut(|running| std::mem::swap(running, store));
+    let answer: mlua::Result<LuaValue> = function.call(());
+    STORE.with_borrow_mut(|running| std::mem::swap(running, store));
+    match answer.and_then(|answer| reply(&answer)) {
+        Ok(reply) => reply,
+        Err(error) => failure(&error),
+    }
+}
+
+fn with_engine<T>(work: impl FnOnce(&mut Engine) -> T) -> T {
+    ENGINE.with_borrow_mut(|engine| work(engine.get_or_insert_with(Engine::new)))
+}
+
+/// What a script that raises an error answers: the error of the command that it called, or its own.
+fn failure(error: &mlua::Error) -> Reply {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => failure(cause),
+        mlua::Error::ExternalError(said) => Reply::Error(said.to_string()),
+        other => Reply::err(&other.to_string().replace('\n', " ")),
+    }
+}
+
+impl Engine {
+    fn new() -> Self {
+        let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default());
+        let lua = lua.unwrap_or_else(|error| panic!("no interpreter: {error}"));
+        prepare(&lua).unwrap_or_else(|error| panic!("no interpreter: {error}"));
+        Self { lua, by_hash: HashMap::new(), hashes: HashMap::new() }
+    }
+
+    fn function(&mut self, hash: &[u8], without: Option<&Removal>) -> mlua::Result<Function> {
+        let script = self.by_hash.get_mut(hash).ok_or_else(|| mlua::Error::runtime("not loaded"))?;
+        let name = without.map(|removal| removal.name);
+        if let Some((_, known)) = script.compiled.iter().find(|(its, _)| *its == name) {
+            return Ok(known.clone());
+        }
+        let mut source = script.source.to_string();
+        for (anchor, instead) in without.map_or(&[][..], |removal| removal.changes) {
+            source = source.replace(anchor, instead);
+        }
+        let function = self.lua.load(source).set_name("@user_script").into_function()?;
+        script.compiled.push((name, function.clone()));
+        Ok(function)
+    }
+}
+
+/// What scripts find beside Lua itself.
+fn prepare(lua: &Lua) -> mlua::Result<()> {
+    let redis = lua.create_table()?;
+    redis.set("call", lua.create_function(|lua, arguments: MultiValue| call(lua, &arguments, true))?)?;
+    redis.set("pcall", lua.create_function(|lua, arguments: MultiValue| call(lua, &arguments, false))?)?;
+    for (name, field) in [("status_reply", "ok"), ("error_reply", "err")] {
+        let reply = lua.create_function(move |lua, text: LuaString| one_field(lua, field, &text))?;
+        redis.set(name, reply)?;
+    }
+    let hash = |_: &Lua, text: LuaString| Ok(sha1_smol::Sha1::from(&*text.as_bytes()).hexdigest());
+    redis.set("sha1hex", lua.create_function(hash)?)?;
+    lua.globals().set("redis", redis)?;
+    let packs = lua.create_table()?;
+    packs.set("pack", lua.create_function(|lua, value: LuaValue| lua.create_string(msgpack::pack(&value)?))?)?;
+    packs.set("unpack", lua.create_function(|lua, packed: LuaString| msgpack::unpack(lua, &packed.as_bytes()))?)?;
+    lua.globals().set("cmsgpack", packs)
+}
+
+fn one_field(lua: &Lua, field: &str, text: &LuaString) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(0, 1)?;
+    table.raw_set(field, text)?;
+    Ok(table)
+}
+
+fn words(lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<Table> {
+    let table = lua.create_table_with_capacity(words.len(), 0)?;
+    for (place, word) in words.iter().enumerate() {
+        table.raw_set(place + 1, lua.create_string(word)?)?;
+    }
+    Ok(table)
+}
+
+fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<LuaValue> {
+    let mut words = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        words.push(match argument {
+            LuaValue::String(text) => text.as_bytes().to_vec(),
+            LuaValue::Integer(number) => number.to_string().into_bytes(),
+            // As `%.17g` writes what is whole and below 10^17, which is all that these scripts have.
+            LuaValue::Number(number) => format!("{number}").into_bytes(),
+            _ => {
+                return Err(mlua::Error::external("ERR Lua redis lib command arguments must be strings or integers"));
+            }
+        });
+    }
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    let reply = STORE.with_borrow_mut(|store| store.command(&words));
+    match reply {
+        Reply::Error(text) if raises => Err(mlua::Error::external(text)),
+        reply => to_lua(lua, &reply),
+    }
+}
+
+fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<LuaValue> {
+    match reply {
+        Reply::Nil => Ok(LuaValue::Boolean(false)),
+        Reply::Int(number) => number.into_lua(lua),
+        Reply::Bulk(bytes) => Ok(LuaValue::String(lua.create_string(bytes)?)),
+        Reply::Status(text) => Ok(LuaValue::Table(one_field(lua, "ok", &lua.create_string(text)?)?)),
+        Reply::Error(text) => Ok(LuaValue::Table(one_field(lua, "err", &lua.create_string(text)?)?)),
+        Reply::Array(parts) => {
+            let table = lua.create_table_with_capacity(parts.len(), 0)?;
+            for (place, part) in parts.iter().enumerate() {
+                table.raw_set(place + 1, to_lua(lua, part)?)?;
+            }
+            Ok(LuaValue::Table(table))
+        }
+    }
+}
+
+fn reply(value: &LuaValue) -> mlua::Result<Reply> {
+    Ok(match value {
+        LuaValue::String(text) => Reply::Bulk(text.as_bytes().to_vec()),
+        LuaValue::Integer(number) => Reply::Int(*number),
+        #[expect(clippy::cast_possible_truncation, reason = "as the server does")]
+        LuaValue::Number(number) => Reply::Int(*number as i64),
+        LuaValue::Boolean(true) => Reply::Int(1),
+        LuaValue::Table(table) => {
+            if let Some(text) = table.raw_get::<Option<LuaString>>("err")? {
+                return Ok(Reply::Error(text.to_string_lossy()));
+            }
+            if let Some(text) = table.raw_get::<Option<LuaString>>("ok")? {
+                return Ok(Reply::Status(text.to_string_lossy()));
+            }
+            let mut parts = Vec::with_capacity(table.raw_len());
+            for place in 1.. {
+                match table.raw_get::<LuaValue>(place)? {
+                    LuaValue::Nil => break,
+                    part => parts.push(reply(&part)?),
+                }
+            }
+            Reply::Array(parts)
+        }
+        _ => Reply::Nil,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn eval(store: &mut Store, source: &str, without: Option<&Removal>) -> Reply {
+        let hash = load(source.as_bytes());
+        run(store, &hash, &[b"k".to_vec()], &[b"5".to_vec()], without)
+    }
+
+    #[test]
+    fn a_script_reads_and_writes_the_store_and_its_errors_are_answers() {
+        let mut store = Store::new("1".to_owned());
+        assert_eq!(eval(&mut store, "return redis.call('SET', KEYS[1], ARGV[1])", None), Reply::ok());
+        assert_eq!(eval(&mut store, "return tonumber(redis.call('GET', KEYS[1])) + 1", None), Reply::Int(6));
+        assert_eq!(eval(&mut store, "return redis.call('HGET', KEYS[1], 'f')", None), Reply::wrong_type());
+        assert_eq!(eval(&mut store, "return redis.pcall('HGET', KEYS[1], 'f').err ~= nil", None), Reply::Int(1));
+        assert_eq!(eval(&mut store, "return {1, false, 'x', nil, 2}", None).clone(), {
+            Reply::Array(vec![Reply::Int(1), Reply::Nil, Reply::bulk("x")])
+        });
+        assert!(
+            matches!(eval(&mut store, "return nothing.there", None), Reply::Error(text) if text.starts_with("ERR"))
+        );
+    }
+
+    #[test]
+    fn what_is_taken_out_of_a_script_is_out_for_those_who_ask() {
+        let mut store = Store::new("1".to_owned());
+        let (source, removal) = (
+            "if ARGV[1] == '5' then return 1 end return 0",
+            Removal { name: "five", changes: &[("ARGV[1] == '5'", "false")] },
+        );
+        assert_eq!(eval(&mut store, source, Some(&removal)), Reply::Int(0));
+        assert_eq!(eval(&mut store, source, None), Reply::Int(1));
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let mut store = Store::new("1".to_owned());
+        let source = "local it = cmsgpack.unpack(cmsgpack.pack({a = 'x', b = 1600000000000001, c = -3, d = 'long' .. \
+                      string.rep('y', 300)})) return {it.a, string.format('%.0f', it.b), it.c, #it.d}";
+        let said = eval(&mut store, source, None);
+        let parts = [Reply::bulk("x"), Reply::bulk("1600000000000001"), Reply::Int(-3), Reply::Int(304)];
+        assert_eq!(said, Reply::Array(parts.into()));
+    }
+}

@@ -1,0 +1,41 @@
+//! The simulated network as `lock-redis` takes it.
+
+use std::{io, sync::Arc};
+
+use async_trait::async_trait;
+use lock_redis::wire::{Address, Ending, Network, Stream};
+
+use crate::world::{HostId, ServerId, SimEnding, SimStream};
+
+/// The network as one host sees it. The server at place `n` is reached at port `PORTS + n`, under any name.
+#[derive(Debug, Clone, Copy)]
+pub struct HostNetwork(pub HostId);
+
+/// The port of the first server.
+pub const PORTS: u16 = 7_000;
+
+/// Where this server is reached.
+#[must_use]
+pub fn address(server: ServerId) -> Address {
+    Address::new("server", PORTS + u16::try_from(server.place()).unwrap_or(0))
+}
+
+#[async_trait]
+impl Network for HostNetwork {
+    async fn dial(&self, address: &Address) -> io::Result<Box<dyn Stream>> {
+        let server = ServerId::at(usize::from(address.port.saturating_sub(PORTS)));
+        Ok(Box::new(SimStream::dial(self.0, server).await?))
+    }
+}
+
+impl Stream for SimStream {
+    fn ending(&self) -> Arc<dyn Ending> {
+        Arc::new(SimStream::ending(self))
+    }
+}
+
+impl Ending for SimEnding {
+    fn end(&self) {
+        SimEnding::end(self);
+    }
+}

@@ -1,0 +1,117 @@
+//! The keys of a server, who listens to which channel, and what its clock shows.
+
+use std::collections::BTreeMap;
+
+use super::{reply::Reply, values::Value};
+
+/// Milliseconds since 1970.
+pub(super) type Millis = i64;
+
+/// A key's value, and when it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// What it holds.
+    pub value: Value,
+    /// The last millisecond in which it is there, by the server's clock.
+    pub expires: Option<Millis>,
+}
+
+/// What a server keeps and knows while it runs.
+#[derive(Debug, Clone, Default)]
+pub struct Store {
+    keys: BTreeMap<Vec<u8>, Entry>,
+    /// What the server's clock shows, in microseconds since 1970.
+    pub(super) now: u64,
+    pub(super) run_id: String,
+    pub(super) maxmemory_policy: &'static str,
+    /// Who listens to a channel, by the numbers of their connections.
+    pub(super) channels: BTreeMap<Vec<u8>, Vec<u32>>,
+    /// What is to be told to whom.
+    pub(super) told: Vec<(u32, Vec<u8>)>,
+}
+
+impl Store {
+    pub(super) fn new(run_id: String) -> Self {
+        Self { run_id, maxmemory_policy: "noeviction", ..Self::default() }
+    }
+
+    pub(super) fn ms(&self) -> Millis {
+        Millis::try_from(self.now / 1_000).unwrap_or(Millis::MAX)
+    }
+
+    /// Which process it is.
+    #[must_use]
+    pub fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// The key, if it has not ended.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<&Entry> {
+        let ms = self.ms();
+        self.keys.get(key).filter(|entry| !entry.has_ended(ms))
+    }
+
+    pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let ms = self.ms();
+        if self.keys.get(key).is_some_and(|entry| entry.has_ended(ms)) {
+            self.keys.remove(key);
+        }
+        self.keys.get_mut(key)
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], entry: Entry) {
+        self.keys.insert(key.to_vec(), entry);
+    }
+
+    /// Removes a key; false when it is not there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        let ms = self.ms();
+        self.keys.remove(key).is_some_and(|entry| !entry.has_ended(ms))
+    }
+
+    /// Removes a key in which nothing is left.
+    pub(super) fn tidy(&mut self, key: &[u8]) {
+        if self.keys.get(key).is_some_and(|entry| entry.value.is_empty()) {
+            self.keys.remove(key);
+        }
+    }
+
+    /// All keys that have not ended.
+    pub fn keys(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        let ms = self.ms();
+        self.keys.iter().filter(move |(_, entry)| !entry.has_ended(ms)).map(|(key, entry)| (key.as_slice(), entry))
+    }
+
+    /// What it has kept, of which nothing is left.
+    pub fn flush(&mut self) {
+        self.keys.clear();
+    }
+
+    /// What it keeps, to be put back.
+    #[must_use]
+    pub fn snapshot(&self) -> BTreeMap<Vec<u8>, Entry> {
+        self.keys.clone()
+    }
+
+    /// Puts back what was kept.
+    pub fn restore(&mut self, keys: BTreeMap<Vec<u8>, Entry>) {
+        self.keys = keys;
+    }
+
+    /// Tells all who listen to a channel; says how many they are.
+    pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) -> Reply {
+        let Some(listeners) = self.channels.get(channel) else { return Reply::Int(0) };
+        let mut written = Vec::new();
+        let parts = [b"message", channel, message].map(Reply::bulk);
+        Reply::Array(parts.into()).write(&mut written);
+        self.told.extend(listeners.iter().map(|listener| (*listener, written.clone())));
+        Reply::count(listeners.len())
+    }
+}
+
+impl Entry {
+    const fn has_ended(&self, ms: Millis) -> bool {
+        matches!(self.expires, Some(expires) if ms > expires)
+    }
+}

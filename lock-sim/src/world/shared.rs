@@ -1,0 +1,197 @@
+//! What tasks reach of the world while they are polled.
+//!
+//! A future may be asked to be `Send`, and a clock to be `'static`, so neither can borrow the world. One thread plays one
+//! schedule at a time: what a task needs of the world is in the thread's own storage, and tasks, clocks and streams know
+//! their place in it by number. Whatever needs randomness or the order of events is left as a request, which the world
+//! carries out after the poll.
+
+use std::{cell::RefCell, collections::VecDeque, task::Waker};
+
+use super::{
+    executor::{LocalTask, TaskId},
+    host::HostState,
+    network::{ConnectionId, ServerId},
+};
+use crate::Time;
+
+/// The number of a host, from 0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub(super) u8);
+
+impl HostId {
+    /// Its place among all hosts.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the tasks of a schedule share with its world.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) is_live: bool,
+    pub(super) now: Time,
+    pub(super) hosts: Vec<HostState>,
+    pub(super) sleeps: Sleeps,
+    pub(super) ends: Vec<ClientEnd>,
+    pub(super) requests: VecDeque<Request>,
+}
+
+/// What a task wants of the world.
+pub(super) enum Request {
+    Spawn(HostId, LocalTask),
+    Call,
+    Wake { at: Time, sleep: SleepKey },
+    Dial { connection: ConnectionId },
+    Write { connection: ConnectionId, bytes: Vec<u8> },
+    End { connection: ConnectionId },
+}
+
+/// The client's end of a connection.
+pub(super) struct ClientEnd {
+    pub(super) host: HostId,
+    pub(super) server: ServerId,
+    pub(super) state: EndState,
+    pub(super) inbox: VecDeque<u8>,
+    pub(super) waker: Option<Waker>,
+}
+
+/// How far a connection has come, as its client sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndState {
+    Opening,
+    Open,
+    /// Nobody listens there.
+    Refused,
+    /// The server has closed it: what has arrived is read first.
+    Closed,
+    /// Reset by the other side or given up by the kernel.
+    Reset,
+    /// Nothing of it answered for too long.
+    TimedOut,
+    /// Ended or dropped by the client itself.
+    Ended,
+}
+
+impl ClientEnd {
+    pub(super) const fn is_over(&self) -> bool {
+        !matches!(self.state, EndState::Opening | EndState::Open)
+    }
+}
+
+/// Who sleeps, by number.
+#[derive(Default)]
+pub(super) struct Sleeps {
+    places: Vec<SleepPlace>,
+    free: Vec<u32>,
+}
+
+#[derive(Default)]
+struct SleepPlace {
+    generation: u32,
+    waker: Option<Waker>,
+}
+
+/// One sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SleepKey {
+    place: u32,
+    generation: u32,
+}
+
+impl Sleeps {
+    pub(super) fn add(&mut self, waker: Waker) -> SleepKey {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(SleepPlace::default());
+            u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+        });
+        let it = &mut self.places[place as usize];
+        it.waker = Some(waker);
+        SleepKey { place, generation: it.generation }
+    }
+
+    /// Replaces the waker; false when that sleep is over.
+    pub(super) fn renew(&mut self, key: SleepKey, waker: &Waker) -> bool {
+        match self.at(key).and_then(|place| place.waker.as_mut()) {
+            Some(known) => {
+                known.clone_from(waker);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends the sleep, and gives whom to wake.
+    pub(super) fn take(&mut self, key: SleepKey) -> Option<Waker> {
+        let place = self.at(key)?;
+        place.generation = place.generation.wrapping_add(1);
+        let waker = place.waker.take();
+        self.free.push(key.place);
+        waker
+    }
+
+    fn at(&mut self, key: SleepKey) -> Option<&mut SleepPlace> {
+        self.places.get_mut(key.place as usize).filter(|place| place.generation == key.generation)
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+        self.free.clear();
+    }
+}
+
+thread_local! {
+    static SHARED: RefCell<Shared> = RefCell::default();
+    /// Apart from the rest: a waker may be called by whoever holds that.
+    static WOKEN: RefCell<Vec<TaskId>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives the shared part of the present schedule of this thread. `work` calls nothing that comes back here.
+pub(super) fn shared<T>(work: impl FnOnce(&mut Shared) -> T) -> T {
+    SHARED.with_borrow_mut(work)
+}
+
+/// Lets the machine of this schedule see to what a task has left for it, in a place of their own, before anything else
+/// happens.
+pub fn call_machine() {
+    shared(|shared| {
+        if shared.is_live && !matches!(shared.requests.back(), Some(Request::Call)) {
+            shared.requests.push_back(Request::Call);
+        }
+    });
+}
+
+pub(super) fn woken(task: TaskId) {
+    WOKEN.with_borrow_mut(|woken| woken.push(task));
+}
+
+/// Takes those who were woken since, into `into`.
+pub(super) fn take_woken(into: &mut Vec<TaskId>) {
+    WOKEN.with_borrow_mut(|woken| into.append(woken));
+}
+
+/// Begins a schedule on this thread.
+///
+/// # Panics
+/// While another one is played on it.
+pub(super) fn begin() {
+    shared(|shared| {
+        assert!(!shared.is_live, "one thread plays one schedule at a time");
+        shared.is_live = true;
+        shared.now = 0;
+    });
+    // Tasks of the schedule before were woken when they were dropped.
+    WOKEN.with_borrow_mut(Vec::clear);
+}
+
+/// Ends the schedule. Futures that are dropped afterwards ask for nothing any more.
+pub(super) fn end() {
+    let left = shared(|shared| {
+        shared.is_live = false;
+        shared.hosts.clear();
+        shared.sleeps.clear();
+        (std::mem::take(&mut shared.ends), std::mem::take(&mut shared.requests))
+    });
+    // Whatever a dropped task wakes or asks for is nobody's.
+    drop(left);
+}

@@ -1,0 +1,433 @@
+//! Everything together, and what happens next.
+
+use std::{fmt, rc::Rc, sync::Arc, time::Duration};
+
+use lock_zk::{Config, Strategy, protocol::queue::NUMBERS_END, wire::WatchEvent};
+use tokio::sync::watch;
+
+use super::{
+    client::Client,
+    ensemble::{Entry, Leader},
+    fact::Seen,
+    fault::Faults,
+    invariant::{Contending, Invariants},
+    message::Event,
+    program::{self, Habits, Kind, NAME, Plan, Report, Stage},
+    server::{Role, Server},
+    tree::{Change, Tree},
+    wire::{Call, SimEnsemble, clear_calls, next_call, server},
+};
+use crate::{
+    Chance, Counts, LocalClock, MS, Outcome, SECOND, Time, Trace,
+    world::{Happening, HostClocks, HostId, Wires, World},
+};
+
+/// What the operators have chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    pub(super) tick: Time,
+    /// The longest of a session.
+    pub(super) timeout: Time,
+    /// For how long a follower and a leader do without each other.
+    pub(super) sync_limit: Time,
+}
+
+/// A machine on which programs run.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) id: HostId,
+    /// Of the time since it was booted.
+    pub(super) clock: LocalClock,
+    /// It does nothing until then, and goes on with what it knew.
+    pub(super) paused_until: Time,
+    /// When it last went on.
+    pub(super) resumed: Time,
+    /// The servers do not hear it.
+    pub(super) mute: bool,
+    /// It does not hear the servers.
+    pub(super) deaf: bool,
+    /// What is lost is sent again then; otherwise the connection is broken.
+    pub(super) sends_again_at: Option<Time>,
+    /// What the latest news were; `None` when it was an answer that came last.
+    pub(super) heard: Option<WatchEvent>,
+    pub(super) is_dead: bool,
+}
+
+pub(super) struct Schedule<'a> {
+    pub(super) world: World<Event>,
+    pub(super) trace: &'a mut Trace,
+    pub(super) counts: Counts,
+    pub(super) grants: u64,
+    pub(super) settings: Settings,
+    pub(super) faults: Faults,
+    pub(super) servers: Vec<Server>,
+    pub(super) leader: Option<Leader>,
+    pub(super) epoch: u32,
+    pub(super) log: Vec<Rc<Entry>>,
+    pub(super) committed: usize,
+    pub(super) zxid: u64,
+    /// The time-outs that sessions were opened with, by their numbers from 1 on.
+    pub(super) timeouts: Vec<Time>,
+    pub(super) links: u32,
+    pub(super) hosts: Vec<Host>,
+    pub(super) clients: Vec<Client>,
+    pub(super) conns: u32,
+    pub(super) contending: Vec<Contending>,
+    pub(super) invariants: Invariants,
+    pub(super) is_herd: bool,
+    stage: watch::Sender<Stage>,
+    deadline: Time,
+    /// How many changes there were at the last look, and for how many looks that has stayed so.
+    quiet: (u64, u32),
+}
+
+/// What a tick lasts: all else is in proportion.
+pub(super) const TICK: Time = 100 * MS;
+
+/// Everybody's clock is wrong by up to 0.45 %, so two of them differ by up to 0.9 %.
+fn drift(chance: &mut Chance) -> i64 {
+    if chance.one_in(2) { chance.one_of(&[-4_500, 4_500]) } else { chance.signed(-4_500, 4_500) }
+}
+
+/// The node that all contenders stand in, or want.
+pub(super) fn lock_path() -> String {
+    format!("{}/{NAME}", Config::ROOT)
+}
+
+impl<'a> Schedule<'a> {
+    pub(super) fn new(seed: u64, trace: &'a mut Trace) -> Self {
+        let (mut this, habits) = Self::draw(seed, trace);
+        this.prepare(habits);
+        this
+    }
+
+    /// The servers alone.
+    pub(super) fn without_programs(seed: u64, trace: &'a mut Trace) -> Self {
+        let (mut this, _) = Self::draw(seed, trace);
+        this.faults.lag = 0;
+        this
+    }
+
+    fn draw(seed: u64, trace: &'a mut Trace) -> (Self, Habits) {
+        clear_calls();
+        let mut chance = Chance::new(seed);
+        let settings = Settings {
+            tick: TICK,
+            timeout: TICK * chance.one_of(&[4, 4, 6, 10]),
+            sync_limit: TICK * chance.one_of(&[2, 5]),
+        };
+        let faults = Faults::draw(&mut chance, TICK);
+        let is_herd = chance.one_in(8);
+        let habits = Habits {
+            tick: TICK,
+            timeout: settings.timeout,
+            mix: chance.one_of(&[(1, 0, 0), (1, 1, 0), (1, 3, 0), (0, 0, 1), (0, 0, 1), (1, 1, 2)]),
+            // One that counts on being alone, among those who count on three, is the worst that can be believed: with two
+            // and three the second one is never out of step with enough of the others.
+            permits: chance.one_of(&[(2, 12, 3), (3, 12, 1), (3, 2, 1)]),
+            is_herd,
+        };
+        let tree = first_tree(&mut chance, is_herd);
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            let clock = LocalClock::new(10 * SECOND + chance.below(SECOND), drift(&mut chance));
+            servers.push(Server::new(tree.clone(), clock, TICK * 20));
+        }
+        let hosts = usize::try_from(chance.between(2, 4)).unwrap_or(2);
+        let mut world = World::new(chance, Wires::default());
+        let hosts: Vec<Host> = (0..hosts).map(|_| add_host(&mut world)).collect();
+        let this = Self {
+            world,
+            trace,
+            counts: Counts::default(),
+            grants: 0,
+            settings,
+            faults,
+            servers,
+            leader: None,
+            epoch: 0,
+            log: Vec::new(),
+            committed: 0,
+            zxid: 0,
+            timeouts: Vec::new(),
+            links: 0,
+            hosts,
+            clients: Vec::new(),
+            conns: 0,
+            contending: Vec::new(),
+            invariants: Invariants::default(),
+            is_herd,
+            stage: watch::Sender::new(Stage::Active),
+            deadline: 0,
+            quiet: (0, 0),
+        };
+        (this, habits)
+    }
+
+    fn prepare(&mut self, habits: Habits) {
+        self.elect(0, &[0, 1, 2]);
+        self.counts = Counts::default();
+        if habits.is_herd {
+            self.counts.add(Seen::Herd as usize);
+        }
+        for server in 0..self.servers.len() {
+            self.world.after(self.settings.tick / 2, Event::Check { server });
+        }
+        for host in 0..self.hosts.len() {
+            let first = self.contending.len();
+            let slots = usize::try_from(self.world.chance().between(1, 2)).unwrap_or(1);
+            self.contending.extend((0..slots).map(|_| Contending::new(host)));
+            let plan = self.plan(host, first..first + slots, habits);
+            self.world.spawn(self.hosts[host].id, program::host(plan));
+        }
+        self.world.after(self.settings.tick, Event::Fault);
+        self.world.after(self.settings.timeout, Event::Reap);
+        let active = self.settings.timeout * 2 + self.world.chance().below(self.settings.timeout * 3);
+        self.world.after(active, Event::Stage);
+    }
+
+    /// Programs differ in their settings.
+    fn plan(&mut self, host: usize, slots: std::ops::Range<usize>, habits: Habits) -> Plan {
+        let (tick, longest) = (self.settings.tick, self.settings.timeout);
+        let chance = self.world.chance();
+        let timeout = if chance.one_in(3) { chance.between(tick * 4, longest) } else { longest };
+        let counted = if chance.one_in(3) { chance.between(tick, timeout / 3) } else { tick };
+        let patience = chance.between(timeout / 2, timeout * 3);
+        let config = Config::new((0..self.servers.len()).map(server))
+            .with_session_timeout(Duration::from_nanos(timeout))
+            .with_tick_time(Duration::from_nanos(counted))
+            .with_connect_timeout(Duration::from_nanos(patience))
+            .with_strategy(if habits.is_herd { Strategy::Herd } else { Strategy::Queue })
+            .with_ensemble(Arc::new(SimEnsemble { host }));
+        let seed = chance.below(u64::MAX);
+        Plan { id: self.hosts[host].id, config, seed, slots, habits, stage: self.stage.subscribe() }
+    }
+
+    pub(super) const fn now(&self) -> Time {
+        self.world.now()
+    }
+
+    pub(super) fn note(&mut self, who: impl fmt::Display, what: fmt::Arguments<'_>) {
+        self.trace.note(self.world.now(), who, what);
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        *self.stage.borrow()
+    }
+
+    pub(super) fn is_calm(&self) -> bool {
+        self.stage() != Stage::Active
+    }
+
+    pub(super) fn play(mut self) -> Outcome {
+        while self.stage() != Stage::Over && self.invariants.violation.is_none() {
+            match self.world.next() {
+                None => break,
+                Some(Happening::Own(event)) => {
+                    if let Some((until, event)) = self.postponed(event) {
+                        self.world.at(until, event);
+                    }
+                }
+                Some(Happening::Called) => self.answer_calls(),
+                Some(_) => {}
+            }
+        }
+        let steps = self.world.steps();
+        if self.stage() != Stage::Over && self.invariants.violation.is_none() {
+            self.violate("P", "nothing happens any more".to_owned());
+        }
+        self.trace.note(self.world.now(), "-", format_args!("fingerprint {:016x}", self.world.fingerprint()));
+        Outcome { violation: self.invariants.violation.take(), grants: self.grants, steps, counts: self.counts }
+    }
+
+    fn answer_calls(&mut self) {
+        while let Some(call) = next_call() {
+            match call {
+                Call::Open { host, servers, timeout, answer } => self.open(host, servers, timeout, answer),
+                Call::Connections { host, answer } => {
+                    let _ = answer.send(self.connections(host));
+                }
+                Call::Ask { client, op, waiter } => self.ask(client, op, waiter),
+                Call::Unwatch { client, watch } => self.unwatch(client, watch),
+                Call::Drop { client } => self.drop_client(client),
+                Call::Report(report) => self.hear_of(report),
+            }
+        }
+    }
+
+    fn hear_of(&mut self, report: Report) {
+        match report {
+            Report::Asks { slot, attempt, kind } => self.asks(slot, attempt, kind),
+            Report::Granted { slot, token, validity } => self.granted(slot, token, validity),
+            Report::Downgrades { slot } => {
+                self.contending[slot].kind = Kind::Reader;
+            }
+            Report::Ends { slot, why } => self.ends(slot, &why),
+            Report::Closed { slot } => self.contending[slot].is_closed = true,
+        }
+    }
+
+    /// Plays an event; or gives it back, with the time at which whom it concerns goes on.
+    fn postponed(&mut self, event: Event) -> Option<(Time, Event)> {
+        let now = self.now();
+        let leader = self.leader.as_ref().map(|leader| leader.server);
+        let host_of = |client: usize| self.clients.get(client).map_or(0, |client| self.hosts[client.host].paused_until);
+        let until = match &event {
+            Event::Arrive { server, .. } | Event::ToFollower { server, .. } | Event::Apply { server, .. } => {
+                self.servers[*server].deaf_until
+            }
+            Event::ToLeader { .. } => leader.map_or(0, |leader| self.servers[leader].deaf_until),
+            Event::Check { server } => self.servers[*server].paused_until,
+            Event::Commit { .. } | Event::Expire { .. } | Event::LeaderTick { .. } | Event::Reap => {
+                leader.map_or(0, |leader| self.servers[leader].paused_until)
+            }
+            Event::Deliver { client, .. }
+            | Event::HungUp { client, .. }
+            | Event::Look { client }
+            | Event::Connect { client, .. } => host_of(*client),
+            Event::Fault
+            | Event::Cut { .. }
+            | Event::Heal { .. }
+            | Event::HealHost { .. }
+            | Event::ResumeHost { .. }
+            | Event::Stage => 0,
+        };
+        if until > now {
+            return Some((until, event));
+        }
+        self.happen(event);
+        None
+    }
+
+    pub(super) fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive { server, conn, message } => self.arrive(server, conn, &message),
+            Event::Deliver { client, conn, message } => self.deliver(client, conn, &message),
+            Event::HungUp { client, conn } => self.hung_up(client, conn),
+            Event::ToLeader { from, link, message } if self.is_linked(from, link) && self.follows(from) => {
+                self.leader_hears(from, message);
+            }
+            Event::ToFollower { server, link, message } if self.is_linked(server, link) => {
+                self.follower_hears(server, message);
+            }
+            Event::Apply { server, link, upto } if self.is_linked(server, link) => self.apply(server, upto),
+            Event::Commit { epoch, upto } if epoch == self.epoch => self.commit(upto),
+            Event::Expire { epoch, session } if epoch == self.epoch => self.expire(session),
+            Event::LeaderTick { epoch } if epoch == self.epoch => self.leader_tick(),
+            Event::Check { server } => self.check(server),
+            Event::Reap => self.reap(),
+            Event::Look { client } => self.look(client),
+            Event::Connect { client, attempt } => self.connect(client, attempt),
+            Event::Fault => self.go_wrong(),
+            Event::Cut { server } => self.mute_server(server),
+            Event::Heal { server } => self.heal(server),
+            Event::HealHost { host } => self.heal_host(host),
+            Event::ResumeHost { host } => self.resume_host(host),
+            Event::Stage => self.next_stage(),
+            // Of a connection or an epoch that is over.
+            _ => {}
+        }
+    }
+
+    fn is_linked(&self, server: usize, link: u32) -> bool {
+        self.servers[server].role == Role::Following && self.servers[server].link.number == link
+    }
+
+    fn next_stage(&mut self) {
+        match self.stage() {
+            Stage::Active => {
+                self.note("-", format_args!("nothing goes wrong any more, nobody comes, and nobody lets go"));
+                for server in 0..self.servers.len() {
+                    self.heal(server);
+                }
+                for host in 0..self.hosts.len() {
+                    self.heal_host(host);
+                }
+                self.enter(Stage::Calm);
+            }
+            Stage::Over => {}
+            _ => self.look_for_rest(),
+        }
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        self.stage.send_replace(stage);
+        self.quiet = (self.invariants.changes, 0);
+        self.deadline = self.now() + self.settings.timeout * 8 + self.settings.sync_limit * 2 + 6 * SECOND;
+        self.world.after(self.settings.tick, Event::Stage);
+    }
+
+    /// Looks whether all is quiet, and as it should be then.
+    fn look_for_rest(&mut self) {
+        let looks = if self.quiet.0 == self.invariants.changes { self.quiet.1 + 1 } else { 0 };
+        self.quiet = (self.invariants.changes, looks);
+        let unrest = self.unrest();
+        let quiet = looks >= 2 && unrest.is_none();
+        match self.stage() {
+            Stage::Calm if quiet => {
+                if self.somebody_waits() {
+                    self.counts.add(Seen::SleptInPeace as usize);
+                }
+                self.note("-", format_args!("those who hold let go"));
+                self.enter(Stage::Ending);
+            }
+            Stage::Ending if quiet && self.nobody_is_there() => {
+                self.note("-", format_args!("the connections are closed"));
+                self.enter(Stage::Closing);
+            }
+            Stage::Closing if quiet && self.all_is_closed() => {
+                self.stage.send_replace(Stage::Over);
+            }
+            _ if self.now() > self.deadline => {
+                let (invariant, text) = unrest.unwrap_or_else(|| ("P", "it never becomes quiet".to_owned()));
+                self.violate(invariant, text);
+            }
+            _ => self.world.after(self.settings.tick, Event::Stage),
+        }
+    }
+}
+
+fn add_host(world: &mut World<Event>) -> Host {
+    let drift = drift(world.chance());
+    let clocks = HostClocks::new(10 * SECOND + world.chance().below(SECOND), drift, 0);
+    let clock = clocks.boot;
+    let id = world.add_host(clocks);
+    Host {
+        id,
+        clock,
+        paused_until: 0,
+        resumed: 0,
+        mute: false,
+        deaf: false,
+        sends_again_at: None,
+        heard: None,
+        is_dead: false,
+    }
+}
+
+/// What the servers keep in the beginning: nothing, or a directory whose counter is near its end.
+fn first_tree(chance: &mut Chance, is_herd: bool) -> Tree {
+    let mut tree = Tree::new();
+    let counter = if chance.one_in(2) { NUMBERS_END - 3 } else { 0 };
+    if chance.one_in(4) || is_herd {
+        return tree;
+    }
+    let create = |path: &str, is_container: bool| Change::Create {
+        path: Rc::from(path),
+        data: Rc::from([]),
+        owner: 0,
+        is_container,
+    };
+    let lock = lock_path();
+    tree.apply(0, &[create(Config::ROOT, false), create(&lock, true)], |_| {});
+    if let Some(node) = tree.nodes.get_mut(lock.as_str()) {
+        (node.counter, node.had_children) = (counter, true);
+    }
+    tree
+}
+
+impl Drop for Schedule<'_> {
+    fn drop(&mut self) {
+        clear_calls();
+    }
+}

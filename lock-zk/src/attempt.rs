@@ -1,0 +1,307 @@
+//! One acquisition: a contender's way to its lease.
+//!
+//! It runs on the session's own thread and owns what it has on the server at each moment, so that however it ends, it
+//! leaves a lease or nothing.
+
+mod queue;
+mod sole;
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{Error, Request, safeguard};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Strategy,
+    config::NAME,
+    connection::Connection,
+    lease::ZkLease,
+    node_path::NodePath,
+    protocol::{
+        queue::{self as names, ContenderKind},
+        watch_budget::waiter_watches,
+    },
+    session::{ActiveSession, ContenderNode, Session, SessionFailure, retry_backoff},
+    wire::{Outcome, RequestError},
+    withdraw::{Leftover, ONE_TRY, PendingCreate, withdraw},
+};
+
+/// How often a contender starts over because its node or its directory vanished, before it reports that.
+const FRESH_STARTS: u32 = 16;
+
+/// How often a contender looks again because its session is not certain to live, at most, per tick.
+const LOOKS_PER_TICK: u32 = 4;
+
+/// Why an attempt did not end in a grant.
+enum AttemptError {
+    /// Its place in the queue is gone for sure, or ended with its session.
+    Restart,
+    /// The acquisition has failed.
+    Failed(Error),
+}
+
+/// Acquires, for as long as it is not told to stop and the servers are not out of reach for too long.
+pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &CancellationToken) -> Result<ZkLease, Error> {
+    let Some(kind) = ContenderKind::of(request.mode) else {
+        return Err(Error::Unsupported { feature: "this mode", backend: NAME });
+    };
+    let unique = (!safeguard("own-session")).then(|| zk.context().unique_id());
+    for _ in 0..FRESH_STARTS {
+        let reservation = tokio::select! {
+            biased;
+            () = zk.closed().cancelled() => return Err(Error::Closed),
+            () = stop.cancelled() => return Err(Error::Cancelled),
+            reservation = zk.reserve(waiter_watches(&zk.directory(&request.name))) => reservation?,
+        };
+        let unique = unique.clone().unwrap_or_else(|| zk.context().unique_id());
+        match Attempt::new(zk, reservation.activated(), request, kind, stop, unique).run().await {
+            Ok(lease) => return Ok(lease),
+            Err(AttemptError::Restart) => {}
+            Err(AttemptError::Failed(error)) => return Err(error),
+        }
+    }
+    Err(Error::no_answer(zk.config().url(), "the contender's node vanished again and again"))
+}
+
+/// One attempt, in one session.
+struct Attempt<'a> {
+    zk: &'a Connection,
+    session: Arc<Session>,
+    /// Keeps the session alive by writes, and watches for the attempt in it.
+    active: ActiveSession,
+    request: &'a Request,
+    stop: &'a CancellationToken,
+    path: NodePath,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(
+        zk: &'a Connection,
+        active: ActiveSession,
+        request: &'a Request,
+        kind: ContenderKind,
+        stop: &'a CancellationToken,
+        unique: String,
+    ) -> Self {
+        let session = Arc::clone(active.session());
+        let path = NodePath {
+            directory: zk.directory(&request.name).into(),
+            prefix: names::prefix(&unique, session.id(), kind).into(),
+            unique: unique.into(),
+            removed: Arc::default(),
+        };
+        Self { zk, session, active, request, stop, path }
+    }
+
+    async fn run(&self) -> Result<ZkLease, AttemptError> {
+        if self.zk.config().strategy == Strategy::Herd {
+            return self.take().await;
+        }
+        let (entered, children) = self.enter().await?;
+        if names::is_out_of_numbers(&entered.name) {
+            return Err(self.leave_full_directory(&entered).await);
+        }
+        self.queue(&entered, children).await
+    }
+
+    /// Puts the contender's node into the queue. Returns it with the directory's children at a later moment.
+    async fn enter(&self) -> Result<(ContenderNode, Vec<String>), AttemptError> {
+        let mut backoff = retry_backoff();
+        for _ in 0..FRESH_STARTS {
+            if let Err(failure) = self.unless_interrupted(self.session.connected()).await {
+                return Err(self.give_up(failure, None).await);
+            }
+            let creating = Arc::clone(&self.session).enter(self.path.clone(), Arc::clone(&self.request.payload));
+            let mut creating: PendingCreate = Box::pin(creating);
+            let (created, listed) = match self.unless_interrupted(&mut creating).await {
+                Ok(answers) => answers,
+                Err(failure) => return Err(self.give_up(failure, Some(Leftover::UnderWay(creating))).await),
+            };
+            match created {
+                Ok(entered) if entered.owner != self.session.id() => return Err(AttemptError::Restart),
+                Ok(entered) => {
+                    let children = match listed {
+                        Ok(children) => children,
+                        Err(_) => self.list(&entered).await?,
+                    };
+                    return Ok((entered, children));
+                }
+                Err(RequestError::NoNode) => {
+                    let making = self.unless_interrupted(self.session.make_directory(&self.path.directory)).await;
+                    match making? {
+                        Err(error) if error.outcome() == Outcome::Refused && !matches!(error, RequestError::NoNode) => {
+                            return Err(self.refused(error));
+                        }
+                        Ok(()) => continue,
+                        // Unknown, or gone again: the next create tells.
+                        _ => {}
+                    }
+                }
+                Err(error) => match error.outcome() {
+                    Outcome::Refused => return Err(self.refused(error)),
+                    Outcome::SessionEnded => return Err(AttemptError::Restart),
+                    Outcome::Throttled => {}
+                    Outcome::Unknown if !safeguard("unique-id") => {}
+                    Outcome::Unknown => {
+                        if let Some(found) = self.recover().await? {
+                            return Ok(found);
+                        }
+                    }
+                },
+            }
+            self.unless_interrupted(self.zk.clock().sleep(backoff.pause())).await?;
+        }
+        Err(AttemptError::Restart)
+    }
+
+    /// Withdraws from a directory whose counter is near its end. Those who are there have good numbers and go on; once they
+    /// have left, the directory is removed, and the next one counts from 0. Servers remove only containers, and some time
+    /// later, so the directory is removed here when this contender was the last in it.
+    async fn leave_full_directory(&self, entered: &ContenderNode) -> AttemptError {
+        let directory = &self.path.directory;
+        let reason = format!(
+            "the sequence numbers of {directory} are used up; the lock is available again when all who hold it or wait for it \
+             have left"
+        );
+        let refused = AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason));
+        let refused = self.give_up(refused, Some(Leftover::Node(self.path.of(&entered.name)))).await;
+        // Refused by the server unless nobody is in the directory.
+        match self.unless_interrupted(self.session.delete(directory)).await {
+            Ok(Ok(())) => AttemptError::Restart,
+            Ok(Err(_)) => refused,
+            Err(failure) => failure,
+        }
+    }
+
+    /// After a create without an answer: whether it was done. Looks for the own unique id, once a later write of the
+    /// session is committed. A create that is not there by then never comes: it went down a connection that is closed, and a
+    /// server that still had it would find the session moved on.
+    async fn recover(&self) -> Result<Option<(ContenderNode, Vec<String>)>, AttemptError> {
+        match self.unless_interrupted(self.repeated(|| find(&self.session, &self.path))).await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(RequestError::NoNode)) => Ok(None),
+            Ok(Err(error)) if error.outcome() == Outcome::SessionEnded => Err(AttemptError::Restart),
+            Ok(Err(error)) => {
+                let refused = self.refused(error);
+                Err(self.give_up(refused, Some(Leftover::Unknown)).await)
+            }
+            Err(failure) => Err(self.give_up(failure, Some(Leftover::Unknown)).await),
+        }
+    }
+
+    /// The first definite answer to a request.
+    async fn repeated<T, F>(&self, mut ask: impl FnMut() -> F) -> Result<T, RequestError>
+    where
+        F: Future<Output = Result<T, RequestError>>,
+    {
+        let mut backoff = retry_backoff();
+        loop {
+            self.session.connected().await;
+            match ask().await {
+                Err(error) if error.outcome().may_pass() => self.zk.clock().sleep(backoff.pause()).await,
+                other => return other,
+            }
+        }
+    }
+
+    /// Runs `future`, unless the caller stops, the connection is closed, or the session fails before it is ready.
+    async fn unless_interrupted<F: Future>(&self, future: F) -> Result<F::Output, AttemptError> {
+        let limit = self.zk.config().connect_timeout;
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = self.zk.closed().cancelled() => Err(AttemptError::Failed(Error::Closed)),
+            () = self.stop.cancelled() => Err(AttemptError::Failed(Error::Cancelled)),
+            failure = self.session.failed(limit) => Err(match failure {
+                SessionFailure::Ended => AttemptError::Restart,
+                SessionFailure::Outage => {
+                    let reason = format!("disconnected for {limit:?}");
+                    AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason))
+                }
+            }),
+        }
+    }
+
+    fn refused(&self, error: RequestError) -> AttemptError {
+        if matches!(error, RequestError::NoChildrenForEphemerals) {
+            return self.wrong_strategy(Strategy::Herd);
+        }
+        AttemptError::Failed(Error::unavailable(self.zk.config().url(), "the request was refused", error))
+    }
+
+    /// The other strategy is in use for this name. The server itself keeps the two apart: what is a directory for one
+    /// is a node without children for the other, so they never grant the same lock side by side.
+    fn wrong_strategy(&self, there: Strategy) -> AttemptError {
+        let (asked, name) = (self.zk.config().strategy, &self.request.name);
+        let allowed = format!("{there}, with which the lock {name:?} is in use now: one strategy for all who use it");
+        AttemptError::Failed(Error::config("strategy", asked.to_string(), allowed))
+    }
+
+    /// Withdraws what the attempt has on the server: waits for one try, and leaves the rest to the cleanup.
+    async fn give_up(&self, failure: AttemptError, leftover: Option<Leftover>) -> AttemptError {
+        let (Some(leftover), AttemptError::Failed(_)) = (leftover, &failure) else { return failure };
+        let gone = withdraw(&self.session, &self.path, leftover);
+        tokio::select! {
+            biased;
+            () = gone.cancelled() => {}
+            _ = self.session.failed(Duration::ZERO) => {}
+            () = self.zk.clock().sleep(ONE_TRY) => {}
+        }
+        failure
+    }
+}
+
+/// The own node by its unique id, and the children that it is among; only if it lives and dies with this session. One
+/// that was left by another session goes with that, and is not ours.
+async fn find(session: &Session, path: &NodePath) -> Result<Option<(ContenderNode, Vec<String>)>, RequestError> {
+    let children = session.list_settled(&path.directory).await?;
+    for name in names::made_by(&children, &path.unique, session.id()) {
+        match session.read(&path.of(name)).await {
+            Ok((_, stat)) if stat.ephemeral_owner == session.id() => {
+                let entered = ContenderNode::new(name.to_owned(), &stat);
+                return Ok(Some((entered, children)));
+            }
+            Ok((_, stat)) if !safeguard("own-session") => {
+                return Ok(Some((ContenderNode::new(name.to_owned(), &stat), children)));
+            }
+            Ok(_) | Err(RequestError::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lock_core::Context;
+    use zookeeper_client::{Acls, Client, CreateMode};
+
+    use super::*;
+    use crate::Config;
+
+    #[tokio::test]
+    async fn a_node_that_is_called_like_the_own_one_but_belongs_to_another_session_is_not_ours() {
+        let server = lock_lab::servers::ZooKeeper::start(1).await.unwrap();
+        let port = server.ports()[0];
+        let config = Config::new([("127.0.0.1", port)]).with_tick_time(Duration::from_millis(100));
+        let session = Session::open(Arc::new(config), Context::current(), true).await.unwrap();
+        let path = NodePath {
+            directory: "/locks/own".into(),
+            unique: "me".into(),
+            prefix: names::prefix("me", session.id(), ContenderKind::Exclusive).into(),
+            removed: Arc::default(),
+        };
+        session.make_directory(&path.directory).await.unwrap();
+        let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        other.create(&path.of(&path.prefix), b"", &options).await.unwrap();
+        assert_eq!(find(&session, &path).await.unwrap(), None);
+
+        let (created, listed) = Arc::clone(&session).enter(path.clone(), Arc::new([])).await;
+        let found = find(&session, &path).await.unwrap();
+        assert_eq!(found, Some((created.unwrap(), listed.unwrap())));
+        session.close();
+    }
+}

@@ -1,0 +1,254 @@
+//! Real servers, by the client library.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt,
+    future::BoxFuture,
+    stream::{self, BoxStream, StreamExt},
+};
+use zookeeper_client::{Acls, CreateMode as Mode, CreateOptions, Error, EventType, OneshotWatcher};
+
+use super::{
+    Answer, Client, Connections, CreateMode, Created, Ensemble, RequestError, Server, SessionState, Stat, Watch,
+    WatchEvent, sockets,
+};
+
+const PERSISTENT: CreateOptions<'static> = Mode::Persistent.with_acls(Acls::anyone_all());
+const CONTAINER: CreateOptions<'static> = Mode::Container.with_acls(Acls::anyone_all());
+const EPHEMERAL: CreateOptions<'static> = Mode::Ephemeral.with_acls(Acls::anyone_all());
+const SEQUENTIAL: CreateOptions<'static> = Mode::EphemeralSequential.with_acls(Acls::anyone_all());
+
+/// Real servers.
+#[derive(Debug)]
+pub(crate) struct ZooKeeperServers;
+
+impl Ensemble for ZooKeeperServers {
+    fn connect<'a>(&'a self, servers: &'a [Server], session_timeout: Duration) -> Answer<'a, Arc<dyn Client>> {
+        Box::pin(async move {
+            // One round over the servers, so that the caller's clock reading is fresh in each.
+            let connector =
+                zookeeper_client::Client::connector().with_session_timeout(session_timeout).with_fail_eagerly();
+            let client = connector.connect(&connect_string(servers)).await?;
+            let servers = servers.to_vec();
+            // Names are looked up once more for it, which nobody has to wait for.
+            tokio::spawn(async move { sockets::set_nodelay(&sockets::addresses(&servers).await) });
+            let client: Arc<dyn Client> = Arc::new(NativeClient(client));
+            Ok(client)
+        })
+    }
+
+    fn connections<'a>(&'a self, servers: &'a [Server]) -> BoxFuture<'a, Connections> {
+        Box::pin(async move {
+            let addresses = sockets::addresses(servers).await;
+            let connected = sockets::set_nodelay(&addresses);
+            let is_certain = connected.is_some();
+            let servers = connected.unwrap_or(addresses);
+            let servers = servers.into_iter().map(|server| (server.ip().to_string(), server.port())).collect();
+            Connections { servers, is_certain }
+        })
+    }
+}
+
+/// The servers, as the client library takes them.
+pub(crate) fn connect_string(servers: &[Server]) -> String {
+    let server = |(host, port): &Server| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    };
+    servers.iter().map(server).collect::<Vec<_>>().join(",")
+}
+
+#[derive(Debug)]
+struct NativeClient(zookeeper_client::Client);
+
+impl Client for NativeClient {
+    fn session_id(&self) -> i64 {
+        self.0.session_id().0
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.0.session_timeout()
+    }
+
+    fn state(&self) -> SessionState {
+        self.0.state().into()
+    }
+
+    fn states(&self) -> BoxStream<'static, SessionState> {
+        let mut watcher = self.0.state_watcher();
+        let now = watcher.state();
+        let changes = stream::unfold(watcher, |mut watcher| async move {
+            let state = watcher.changed().await;
+            Some((state, watcher))
+        });
+        stream::iter([now]).chain(changes).map(SessionState::from).boxed()
+    }
+
+    fn create<'a>(&'a self, path: &'a str, data: &[u8], mode: CreateMode) -> Answer<'a, Created> {
+        let options = match mode {
+            CreateMode::Persistent => &PERSISTENT,
+            CreateMode::Container => &CONTAINER,
+            CreateMode::Ephemeral => &EPHEMERAL,
+            CreateMode::EphemeralSequential => &SEQUENTIAL,
+        };
+        let created = self.0.create(path, data, options);
+        Box::pin(async move {
+            let (stat, sequence) = created.await?;
+            let is_sequential = mode == CreateMode::EphemeralSequential;
+            Ok(Created {
+                stat: stat.into(),
+                sequence: if is_sequential { sequence.to_string() } else { String::new() },
+            })
+        })
+    }
+
+    fn delete<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
+        let deleted = self.0.delete(path, None);
+        Box::pin(async move { Ok(deleted.await?) })
+    }
+
+    fn get_data<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<u8>, Stat)> {
+        let read = self.0.get_data(path);
+        Box::pin(async move {
+            let (data, stat) = read.await?;
+            Ok((data, stat.into()))
+        })
+    }
+
+    fn set_data<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Stat> {
+        let written = self.0.set_data(path, data, None);
+        Box::pin(async move { Ok(written.await?.into()) })
+    }
+
+    fn list_children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
+        let listed = self.0.list_children(path);
+        Box::pin(async move { Ok(listed.await?) })
+    }
+
+    fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
+        let synced = self.0.sync(path);
+        Box::pin(async move { Ok(synced.await?) })
+    }
+
+    fn watch_data<'a>(&'a self, path: &'a str) -> Answer<'a, (Stat, Watch)> {
+        let watched = self.0.get_and_watch_data(path);
+        Box::pin(async move {
+            let (_, stat, watcher) = watched.await?;
+            Ok((stat.into(), watch(watcher)))
+        })
+    }
+
+    fn watch_existence<'a>(&'a self, path: &'a str) -> Answer<'a, (Option<Stat>, Watch)> {
+        let watched = self.0.check_and_watch_stat(path);
+        Box::pin(async move {
+            let (stat, watcher) = watched.await?;
+            Ok((stat.map(Stat::from), watch(watcher)))
+        })
+    }
+
+    fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Watch)> {
+        let watched = self.0.list_and_watch_children(path);
+        Box::pin(async move {
+            let (children, watcher) = watched.await?;
+            Ok((children, watch(watcher)))
+        })
+    }
+
+    fn create_and_delete<'a>(&'a self, created: &str, data: &[u8], deleted: &str) -> Answer<'a, ()> {
+        let mut transaction = self.0.new_multi_writer();
+        let added =
+            transaction.add_create(created, data, &EPHEMERAL).and_then(|()| transaction.add_delete(deleted, None));
+        commit(transaction, added)
+    }
+
+    fn set_and_delete<'a>(&'a self, path: &str, data: &[u8]) -> Answer<'a, ()> {
+        let mut transaction = self.0.new_multi_writer();
+        let added = transaction.add_set_data(path, data, None).and_then(|()| transaction.add_delete(path, None));
+        commit(transaction, added)
+    }
+}
+
+fn commit<'a>(mut transaction: zookeeper_client::MultiWriter<'a>, added: Result<(), Error>) -> Answer<'a, ()> {
+    if let Err(error) = added {
+        return Box::pin(std::future::ready(Err(error.into())));
+    }
+    let committed = transaction.commit();
+    Box::pin(async move { committed.await.map(drop).map_err(|error| Error::from(error).into()) })
+}
+
+fn watch(watcher: OneshotWatcher) -> Watch {
+    watcher.changed().map(|event| event.event_type.into()).boxed()
+}
+
+impl From<zookeeper_client::Stat> for Stat {
+    fn from(stat: zookeeper_client::Stat) -> Self {
+        let zookeeper_client::Stat { czxid, version, ephemeral_owner, ctime, .. } = stat;
+        Self { czxid, version, ephemeral_owner, ctime }
+    }
+}
+
+impl From<zookeeper_client::SessionState> for SessionState {
+    fn from(state: zookeeper_client::SessionState) -> Self {
+        use zookeeper_client::SessionState as Theirs;
+        match state {
+            Theirs::SyncConnected => Self::Connected,
+            Theirs::Disconnected | Theirs::ConnectedReadOnly => Self::Disconnected,
+            Theirs::AuthFailed | Theirs::Expired | Theirs::Closed => Self::Ended,
+        }
+    }
+}
+
+impl From<EventType> for WatchEvent {
+    fn from(event: EventType) -> Self {
+        match event {
+            EventType::Session => Self::SessionEnded,
+            EventType::NodeCreated => Self::Created,
+            EventType::NodeDeleted => Self::Deleted,
+            EventType::NodeDataChanged => Self::DataChanged,
+            EventType::NodeChildrenChanged => Self::ChildrenChanged,
+        }
+    }
+}
+
+/// Sorts an error. A lost connection shows in several forms, so only a list of definite answers is trusted.
+impl From<Error> for RequestError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoNode => Self::NoNode,
+            Error::NodeExists => Self::NodeExists,
+            Error::NoChildrenForEphemerals => Self::NoChildrenForEphemerals,
+            Error::Unimplemented => Self::Unimplemented,
+            Error::NoAuth
+            | Error::BadVersion
+            | Error::NotEmpty
+            | Error::InvalidAcl
+            | Error::QuotaExceeded
+            | Error::MarshallingError
+            | Error::BadArguments(_) => Self::Refused(Arc::new(error)),
+            Error::Throttled => Self::Throttled,
+            Error::SessionExpired | Error::AuthFailed | Error::ClientClosed => Self::SessionEnded(Arc::new(error)),
+            _ => Self::Unknown(Arc::new(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Outcome, *};
+
+    fn outcome(error: Error) -> Outcome {
+        RequestError::from(error).outcome()
+    }
+
+    #[test]
+    fn only_definite_answers_of_the_server_count_as_refused() {
+        assert_eq!(outcome(Error::NoNode), Outcome::Refused);
+        assert_eq!(outcome(Error::SessionExpired), Outcome::SessionEnded);
+        // Not `Refused`: it takes no place in the leader's order, so it settles nothing.
+        assert_eq!(outcome(Error::Throttled), Outcome::Throttled);
+        for unknown in [Error::ConnectionLoss, Error::Timeout, Error::SessionMoved, Error::UnexpectedErrorCode(-4)] {
+            assert_eq!(outcome(unknown.clone()), Outcome::Unknown, "{unknown}");
+        }
+    }
+}
