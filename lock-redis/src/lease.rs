@@ -186,7 +186,7 @@ async fn twice(servers: &Servers, call: impl Fn() -> ScriptCall) -> Result<(Opti
 mod tests {
     use std::time::Duration;
 
-    use lock_core::Clock;
+    use lock_core::{Clock, Renew};
     use lock_lab::servers;
 
     use super::*;
