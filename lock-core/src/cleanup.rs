@@ -20,8 +20,8 @@ impl Cleanup {
         Self { clock, tasks, tracker: TaskTracker::new(), given_up: CancellationToken::new() }
     }
 
-    /// Calls `attempt` until it succeeds or `until` has passed (when what was left has ended by its ttl), with growing
-    /// pauses. May be called from any thread.
+    /// Calls `attempt` until it succeeds, the connection is closed ([`Error::Closed`]), or `until` has passed (when what was
+    /// left has ended by its ttl), with growing pauses. May be called from any thread.
     pub fn clean<F, A>(&self, what: &'static str, until: BootInstant, mut attempt: F)
     where
         F: FnMut() -> A + Send + 'static,
@@ -31,7 +31,7 @@ impl Cleanup {
         self.spawn(async move {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
             while let Err(error) = attempt().await {
-                if clock.now() >= until {
+                if matches!(error, Error::Closed) || clock.now() >= until {
                     tracing::debug!(what, %error, "left to its ttl");
                     return;
                 }
@@ -90,7 +90,7 @@ mod tests {
         let attempts = Arc::clone(&tried);
         cleanup.clean("a test", until, move || {
             attempts.fetch_add(1, Ordering::Relaxed);
-            async { Err(Error::Closed) }
+            async { Err(Error::no_answer("a test", "nobody answers")) }
         });
         cleanup.spawn(pending());
         let limit = Duration::from_secs(1);

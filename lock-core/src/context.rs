@@ -16,7 +16,8 @@ use crate::{
 /// What `lock-core` gives a connection. One per connection; clones belong to the same connection.
 ///
 /// A backend reads no other clock, starts no task in another way, and makes no unique id by itself. So the same backend runs
-/// on a machine and in a simulator, where one seed decides everything.
+/// on a machine and in a simulator, where one seed decides everything. A backend that has to block its thread, as by a call
+/// of a file system, does so in `tokio::task::spawn_blocking` or on a thread of its own, and cannot be simulated.
 #[derive(Debug, Clone)]
 pub struct Context {
     clock: Clock,

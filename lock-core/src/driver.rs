@@ -18,9 +18,6 @@ pub trait Driver: Debug + Send + Sync + 'static {
     /// The keys that a URL of `scheme` may have beside its address.
     fn settings(&self, scheme: &str) -> Vec<SettingDoc>;
 
-    /// The crate that logs for it, as in a filter of `tracing`.
-    fn log_target(&self) -> &'static str;
-
     /// Connects to the service that `settings` name, whose scheme is one of [`Driver::schemes`].
     ///
     /// # Errors

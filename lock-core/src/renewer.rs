@@ -32,7 +32,8 @@ pub struct Renewer<L> {
     shared: Arc<Shared<L>>,
 }
 
-/// Keeps one lease renewed; dropping it stops that.
+/// Keeps one lease renewed. No renewal is sent after it was dropped; one that is under way by then may still arrive, so what
+/// is cleaned up later is gone by itself one ttl after its answer at the latest.
 pub struct RenewalHandle<L> {
     shared: Weak<Shared<L>>,
     id: u64,

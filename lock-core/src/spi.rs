@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_core::{Stream, stream::BoxStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capabilities, Clock, Context, Error, LockName, Mode, Snapshot, Validity};
+use crate::{Capabilities, Clock, Context, Error, Feature, LockName, Mode, Snapshot, Validity};
 
 /// What is asked of a backend.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct Request {
     /// Who asks, for people who look at the lock; at most [`Request::MAX_PAYLOAD`] bytes.
     pub payload: Arc<[u8]>,
     /// How long the server keeps the lock closed after the end of this lease, unless it was given back in order
-    /// ([`Feature::LockDelay`](crate::Feature::LockDelay)).
+    /// ([`Feature::LockDelay`]).
     pub delay: Option<Duration>,
 }
 
@@ -70,7 +70,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// one try goes to the [`Cleanup`](crate::Cleanup): `stop` is answered within about one round trip (or the backend's
     /// time limit for one request), reachable or not.
     ///
-    /// An outage during a wait is bridged for as long as the connect limit; then it is [`Error::Unavailable`].
+    /// An outage during a wait is bridged for as long as the connect limit; then it is [`Error::Unavailable`]. With
+    /// [`Wait::No`] nothing is bridged.
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error>;
 
     /// Who holds `name` and who waits for it, as the server sees it now.
@@ -120,12 +121,16 @@ pub trait Lease: Debug + Send + Sync + 'static {
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error>;
 
     /// Goes on as a reader, without a moment in which a writer could come between, and without waiting: for a lease that
-    /// was asked for as [`Mode::Exclusive`] from a backend with [`Feature::Downgrade`](crate::Feature::Downgrade). Number and validity stay.
+    /// was asked for as [`Mode::Exclusive`] from a backend with [`Feature::Downgrade`]. Number and validity stay.
     /// Never dropped half-way, as a release.
     ///
     /// # Errors
     /// [`Error::Lost`] and [`Error::Unavailable`]. Then the validity has ended, and the lease is given back, as by a release.
-    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error>;
+    /// Without that feature nobody calls it, and the default is as good as any.
+    async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        self.release().await?;
+        Err(Error::unsupported(Feature::Downgrade, "this backend"))
+    }
 }
 
 /// How often a name is looked at where the server announces nothing.

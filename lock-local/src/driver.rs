@@ -26,10 +26,6 @@ impl Driver for LocalDriver {
         vec![INHERIT.doc()]
     }
 
-    fn log_target(&self) -> &'static str {
-        "lock_local"
-    }
-
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Local::connect_in(Config::from_settings(settings)?, context)?)
     }

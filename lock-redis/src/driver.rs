@@ -40,10 +40,6 @@ impl Driver for RedisDriver {
         settings::of(scheme)
     }
 
-    fn log_target(&self) -> &'static str {
-        "lock_redis"
-    }
-
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Redis::connect_in(Config::from_settings(settings)?, context).await?)
     }

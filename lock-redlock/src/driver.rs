@@ -26,10 +26,6 @@ impl Driver for RedlockDriver {
         config::settings()
     }
 
-    fn log_target(&self) -> &'static str {
-        "lock_redlock"
-    }
-
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Redlock::connect_in(Config::from_settings(settings)?, context).await?)
     }

@@ -40,9 +40,10 @@ const JUMPED: usize = ROLLING + 2;
 const REPLACED: usize = ROLLING + 3;
 const REFUSED: usize = ROLLING + 4;
 const INIT: usize = ROLLING + 5;
+const RESET: usize = ROLLING + 6;
 
-const FACTS: [Fact; faults::fact::COUNT + 6] = {
-    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 6];
+const FACTS: [Fact; faults::fact::COUNT + 7] = {
+    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 7];
     let mut place = 0;
     while place < faults::fact::COUNT {
         facts[place] = faults::fact::FACTS[place];
@@ -53,6 +54,7 @@ const FACTS: [Fact; faults::fact::COUNT + 6] = {
     facts[JUMPED] = Fact { name: "a server's clock jumped", sort: Sort::Fault };
     facts[REPLACED] = Fact { name: "a server made a member in the place of another", sort: Sort::Coverage };
     facts[REFUSED] = Fact { name: "a change of the members refused or broken off", sort: Sort::Fault };
+    facts[RESET] = Fact { name: "a deployment that could only be reset in the end", sort: Sort::Fault };
     facts[INIT] = Fact { name: "a deployment marked again in the end", sort: Sort::Coverage };
     facts
 };

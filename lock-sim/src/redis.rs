@@ -19,7 +19,7 @@ pub use self::{
     lua::{Removal, load},
     network::{HostNetwork, PORTS, address},
     reply::{Reply, Requests},
-    server::{Output, RedisServer},
+    server::{Output, Recorded, RedisServer},
     store::{Entry, Store},
     values::{SortedSet, Value},
 };

@@ -171,9 +171,11 @@ impl<E> World<E> {
     /// A world with nobody in it.
     ///
     /// # Panics
-    /// While another one is on this thread.
+    /// While another one is on this thread, and inside of a tokio runtime: what that has for a fair share would keep tasks
+    /// waiting that it never wakes.
     #[must_use]
     pub fn new(mut chance: Chance, wires: Wires) -> Self {
+        assert!(tokio::runtime::Handle::try_current().is_err(), "a world is no part of a runtime");
         shared::begin();
         fastrand::seed(chance.below(u64::MAX));
         Self {

@@ -29,10 +29,6 @@ impl Driver for ZooKeeperDriver {
         config::settings()
     }
 
-    fn log_target(&self) -> &'static str {
-        "lock_zk"
-    }
-
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(ZooKeeper::connect_in(Config::from_settings(settings)?, context).await?)
     }

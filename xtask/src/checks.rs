@@ -40,14 +40,23 @@ pub(crate) fn tests(rest: &[String]) -> Result<()> {
 /// Has the test of docs/capabilities.md write it instead.
 pub(crate) fn write_capabilities() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--quiet", "--package", "lock", "--all-features", "--test", "capabilities"]);
+    test.args([
+        "test",
+        "--quiet",
+        "--package",
+        "lock",
+        "--all-features",
+        "--test",
+        "suite",
+        "the_table_of_capabilities",
+    ]);
     run(test.env("LOCK_WRITE_CAPABILITIES", "1"))
 }
 
 /// Has the test of docs/configuration.md write it instead.
 pub(crate) fn write_configuration() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--quiet", "--package", "lock", "--all-features", "--test", "configuration", "page"]);
+    test.args(["test", "--quiet", "--package", "lock", "--all-features", "--test", "suite", "configuration::the_page"]);
     run(test.env("LOCK_WRITE_CONFIGURATION", "1"))
 }
 

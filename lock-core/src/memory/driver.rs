@@ -26,10 +26,6 @@ impl Driver for MemoryDriver {
         vec![TTL.doc()]
     }
 
-    fn log_target(&self) -> &'static str {
-        "lock_core"
-    }
-
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Memory::connect_in(Config::from_settings(settings)?, context)?)
     }

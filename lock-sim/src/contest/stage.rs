@@ -79,7 +79,10 @@ impl Stage {
         self.world.at(self.end, Own::Calm);
         let mut phase = Phase::Contest;
         while !self.oracle.is_violated() {
-            let Some(happening) = self.world.next() else { break };
+            let Some(happening) = self.world.next() else {
+                self.oracle.violate("P", "nothing will happen any more, and somebody waits".to_owned());
+                break;
+            };
             self.see_to(happening, scene);
             scene.look(&mut self);
             self.check(scene);

@@ -38,16 +38,17 @@ pub(super) fn until(
     let now = stage.world.now();
     let number = grant.token.number;
     if !values.contains_key(&number) {
-        // Some servers may have given the same number to an attempt that lost.
-        let mut votes: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        // Some servers may have given the same number to another attempt, which has a higher one elsewhere, or lost.
+        let mut votes: BTreeMap<Vec<u8>, Vec<u64>> = BTreeMap::new();
         for server in stage.servers.clone() {
-            if let Some(value) = granted_to(stage.fleet.store(server, now), number) {
-                let kept = |other: &&ServerId| last_millisecond(stage.fleet.store(**other, now), &value).is_some();
-                let count = stage.servers.clone().iter().filter(kept).count();
-                votes.insert(value, count);
+            for (value, its) in numbers(stage.fleet.store(server, now)) {
+                votes.entry(value).or_default().push(its);
             }
         }
-        if let Some((value, _)) = votes.into_iter().max_by_key(|(_, count)| *count) {
+        let mut candidates: Vec<_> = votes.into_iter().filter(|(_, its)| its.contains(&number)).collect();
+        // A server that granted late may have given a higher number to the one that it is.
+        candidates.sort_by_key(|(_, its)| (its.len(), its.iter().all(|other| *other <= number)));
+        if let Some((value, _)) = candidates.pop() {
             values.insert(number, value);
         }
     }
@@ -82,18 +83,22 @@ fn is_voting(store: &Store) -> bool {
     text(b"redlock:run").is_some_and(|run| run == store.run_id().as_bytes()) && text(b"redlock:member").is_some()
 }
 
-/// The value that holds or reads by this number on a server.
-fn granted_to(store: &Store, number: u64) -> Option<Vec<u8>> {
-    let (keys, number) = (keys(), number.to_string().into_bytes());
+/// Who holds or reads on a server, and by which numbers.
+fn numbers(store: &Store) -> Vec<(Vec<u8>, u64)> {
+    let keys = keys();
+    let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let mut all = Vec::new();
     if let Some(Value::Hash(fields)) = store.get(keys.token().as_bytes()).map(|entry| &entry.value) {
         let field = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value);
-        if field("held") == Some(&number) {
-            return field("value").cloned();
-        }
+        // What somebody left behind whose lease has ended says nothing.
+        let holds = |value: &Vec<u8>| last_millisecond(store, value).is_some();
+        all.extend(field("value").cloned().filter(holds).zip(field("held").and_then(|held| number(held))));
     }
-    let Value::Hash(notes) = &store.get(keys.reading().as_bytes())?.value else { return None };
-    let is_its = |note: &[u8]| note.split(|byte| *byte == b' ').next() == Some(&number);
-    notes.iter().find(|(_, note)| is_its(note)).map(|(value, _)| value.clone())
+    if let Some(Value::Hash(notes)) = store.get(keys.reading().as_bytes()).map(|entry| &entry.value) {
+        let first = |note: &[u8]| note.split(|byte| *byte == b' ').next().and_then(number);
+        all.extend(notes.iter().filter_map(|(value, note)| Some((value.clone(), first(note)?))));
+    }
+    all
 }
 
 /// The last millisecond in which a server keeps something for that attempt.

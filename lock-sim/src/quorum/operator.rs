@@ -6,7 +6,7 @@ use lock_core::Clock;
 use lock_redlock::{InitOptions, Replaced, init_in, replace_in};
 use tokio::sync::Notify;
 
-use super::{INIT, REFUSED, REPLACED, Weather, config};
+use super::{INIT, REFUSED, REPLACED, RESET, Weather, config};
 use crate::{
     contest::{Oracle, Stage},
     redis::address,
@@ -34,6 +34,18 @@ impl Order {
         let generations = vec![members.clone()];
         Self { members, generations, wants: Arc::new(Notify::new()), is_calm: false, to_empty: Vec::new() }
     }
+
+    fn replacing(&self, old: ServerId, new: ServerId) -> Vec<ServerId> {
+        self.members.iter().map(|member| if *member == old { new } else { *member }).collect()
+    }
+
+    /// Clients may go on to the next generation before the operator hears that it is a majority's.
+    fn begin(&mut self, old: ServerId, new: ServerId) {
+        let next = self.replacing(old, new);
+        if !self.generations.contains(&next) {
+            self.generations.push(next);
+        }
+    }
 }
 
 pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
@@ -51,6 +63,7 @@ pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
             }
         }
         let mut newcomers = newcomers.into_iter();
+        let mut attempts = 0;
         // A change that was begun is completed before another one is.
         let mut begun: Option<(ServerId, ServerId)> = None;
         loop {
@@ -65,6 +78,7 @@ pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
                 begun = newcomers.next().map(|new| (old, new));
             }
             if let Some((old, new)) = begun {
+                orders.borrow_mut().begin(old, new);
                 let known = config(&weather, &orders.borrow().members, host);
                 let [from, to] = [old, new].map(address);
                 let changed = replace_in(&known, (&from.host, from.port), (&to.host, to.port), context.clone()).await;
@@ -79,9 +93,17 @@ pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
                         oracle.count(REFUSED);
                         oracle.note("operator", format_args!("{} for {}: {error}", new.place(), old.place()));
                         if is_calm {
-                            // Where a majority has lost its data, the servers are marked again before that.
-                            drop(init_in(&known, InitOptions::new(), context.clone()).await);
-                            clock.sleep(Duration::from_secs(1)).await;
+                            // Where a majority has lost its data, the servers are marked again before that; and where some
+                            // were told of the change and others have lost their data, as a new deployment.
+                            attempts += 1;
+                            let mut options = InitOptions::new();
+                            if attempts > 8 {
+                                oracle.count(RESET);
+                                options = options.with_reset();
+                                begun = None;
+                            }
+                            drop(init_in(&known, options, context.clone()).await);
+                            clock.sleep(Duration::from_nanos(2 * weather.max_ttl)).await;
                         }
                     }
                 }
@@ -94,13 +116,7 @@ pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
 
 fn complete(orders: &Orders, old: ServerId, new: ServerId, replaced: &Replaced) {
     let mut orders = orders.borrow_mut();
-    for member in &mut orders.members {
-        if *member == old {
-            *member = new;
-        }
-    }
-    let members = orders.members.clone();
-    orders.generations.push(members);
+    orders.members = orders.replacing(old, new);
     if !replaced.old_was_told {
         orders.to_empty.push(old);
     }

@@ -19,6 +19,28 @@ pub struct RedisServer {
     /// The scripts that it knows, by their hashes.
     scripts: BTreeSet<Vec<u8>>,
     without: Option<&'static Removal>,
+    /// What has happened so far, if somebody wants to know.
+    record: Option<Vec<Recorded>>,
+}
+
+/// Something that has happened to a server, to be compared with what another one makes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recorded {
+    /// Somebody has connected.
+    Connected(u32),
+    /// A connection is over.
+    Ended(u32),
+    /// Bytes have come on a connection.
+    Arrived {
+        /// What the clock showed, in microseconds.
+        at: u64,
+        /// On which one.
+        connection: u32,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// What was sent on which connection then.
+        outputs: Vec<Output>,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -32,12 +54,22 @@ impl RedisServer {
     #[must_use]
     pub fn new(run_id: impl Into<String>) -> Self {
         let store = Store::new(run_id.into());
-        Self { store, clients: BTreeMap::new(), scripts: BTreeSet::new(), without: None }
+        Self { store, clients: BTreeMap::new(), scripts: BTreeSet::new(), without: None, record: None }
     }
 
     /// Has its scripts run without a safeguard.
     pub const fn set_without(&mut self, removal: Option<&'static Removal>) {
         self.without = removal;
+    }
+
+    /// Has it keep a record of what happens from now on.
+    pub fn keep_record(&mut self) {
+        self.record = Some(Vec::new());
+    }
+
+    /// What has happened since the record was begun.
+    pub fn take_record(&mut self) -> Vec<Recorded> {
+        self.record.take().unwrap_or_default()
     }
 
     /// What it keeps.
@@ -69,11 +101,17 @@ impl RedisServer {
     /// Somebody has connected.
     pub fn connected(&mut self, connection: u32) {
         self.clients.insert(connection, Client::default());
+        if let Some(record) = &mut self.record {
+            record.push(Recorded::Connected(connection));
+        }
     }
 
     /// A connection is over.
     pub fn ended(&mut self, connection: u32) {
         let Some(client) = self.clients.remove(&connection) else { return };
+        if let Some(record) = &mut self.record {
+            record.push(Recorded::Ended(connection));
+        }
         for channel in client.channels {
             self.leave(connection, &channel);
         }
@@ -89,6 +127,10 @@ impl RedisServer {
         }
         let mut all = vec![(connection, answers)];
         all.append(&mut self.store.told);
+        if let Some(record) = &mut self.record {
+            let (at, bytes, outputs) = (self.store.now, bytes.to_vec(), all.clone());
+            record.push(Recorded::Arrived { at, connection, bytes, outputs });
+        }
         all
     }
 

@@ -1,0 +1,4 @@
+//! What the conformance suite does not know of.
+
+mod guide;
+mod sqlite;

@@ -1,0 +1,12 @@
+//! The tests of the facade on every backend: one program.
+
+mod cancellation;
+mod capabilities;
+mod catalogue;
+mod config;
+mod config_text;
+mod configuration;
+mod counter;
+mod fences;
+mod operations;
+mod round_trips;
