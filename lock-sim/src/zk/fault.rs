@@ -291,11 +291,14 @@ impl Schedule<'_> {
             return;
         }
         let (session, timeout) = up[self.world.chance().place(up.len())];
+        if timeout > self.servers[server].longest {
+            // Whoever does that with the session's password may end the session as well.
+            return;
+        }
         self.counts.add(Seen::TakeOver as usize);
         self.note(format_args!("session {session}"), format_args!("is taken over at server {server}"));
         // One connection for a session, as for its own client.
         self.servers[server].conns.retain(|conn| conn.session != session);
-        let timeout = timeout.min(self.servers[server].longest);
         self.forward(server, Forward::Revalidate { conn: 0, session, timeout });
     }
 
