@@ -90,7 +90,7 @@ impl Stage {
                     self.world.answer(connection, bytes);
                 }
                 Happening::Ended { connection, .. } => self.ended.push((self.world.now(), connection)),
-                Happening::Connected { .. } => {}
+                Happening::Connected { .. } | Happening::Called | Happening::Passed => {}
                 Happening::Own(Own::Pause) => self.world.pause_host(host),
                 Happening::Own(Own::Resume) => self.world.resume_host(host),
                 Happening::Own(Own::Kill) => self.world.kill_host(host, Stop::Process),
