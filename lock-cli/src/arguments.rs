@@ -5,10 +5,6 @@
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use lock_lab::{
-    failover::{arrangement::Arrangement, fault::Fault},
-    topology::Topology,
-};
 
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
@@ -44,10 +40,6 @@ pub(crate) enum Command {
     Status(Status),
     Watch(Watch),
     Elect(Elect),
-    Demo(Demo),
-    Compare(Compare),
-    ReadWrite(ReadWrite),
-    Failover(Failover),
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
     Redlock(Redlock),
@@ -57,7 +49,6 @@ pub(crate) enum Command {
         #[arg(long, value_parser = humantime::parse_duration)]
         kill_after: Duration,
     },
-    LabWorker(LabWorker),
 }
 
 /// Run a command while holding a lock.
@@ -186,128 +177,6 @@ pub(crate) struct Elect {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Show many contenders taking turns: who is granted when, with which place and fencing token.
-///
-/// Without --url or --config it starts the servers of every backend itself, on free ports of this machine.
-#[derive(Debug, Args)]
-pub(crate) struct Demo {
-    /// How many contenders, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) nodes: u16,
-
-    /// How long each holds the lock.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "100ms")]
-    pub(crate) hold: Duration,
-}
-
-/// Compare the backends on this machine, with servers of their own, and write a report.
-#[derive(Debug, Args)]
-pub(crate) struct Compare {
-    /// The directory of the report: report.json, report.md, index.html.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
-
-    /// Which backends, as zk1,redis; all of them if not given.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) on: Vec<Topology>,
-
-    /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
-    pub(crate) scale: f64,
-}
-
-/// Have readers and writers share one lock under load, and check what was granted.
-///
-/// On each backend, with servers of its own. Fails when a writer was ever beside anybody, when a reader was granted before a
-/// writer that had waited before it came, and when the run was such that neither could have shown.
-#[derive(Debug, Args)]
-pub(crate) struct ReadWrite {
-    /// How many readers, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=1000))]
-    pub(crate) readers: u16,
-
-    /// How many writers, each with a connection of its own.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) writers: u16,
-
-    /// For how long, on each backend.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
-    pub(crate) time: Duration,
-
-    /// For how long each holds the lock, on average.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5ms")]
-    pub(crate) hold: Duration,
-
-    /// Which backends, as zk1,redis; all of them if not given.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) on: Vec<Topology>,
-}
-
-/// What the laboratory starts to take locks in a process of its own: reads orders and reports events, a line each.
-#[derive(Debug, Args)]
-#[command(hide = true)]
-pub(crate) struct LabWorker {
-    /// Its number, from 0.
-    #[arg(long)]
-    pub(crate) process: usize,
-
-    /// How many clients take the busy lock, beside the one that keeps a lock.
-    #[arg(long)]
-    pub(crate) clients: usize,
-
-    /// How many of all of them write without looking.
-    #[arg(long)]
-    pub(crate) careless: usize,
-
-    /// For how long the busy lock is held.
-    #[arg(long, value_parser = humantime::parse_duration)]
-    pub(crate) hold: Duration,
-
-    /// The time between two writes under one hold.
-    #[arg(long, value_parser = humantime::parse_duration)]
-    pub(crate) write_every: Duration,
-
-    /// For how long one attempt waits for the busy lock.
-    #[arg(long, value_parser = humantime::parse_duration)]
-    pub(crate) wait: Duration,
-
-    /// The socket of the store.
-    #[arg(long)]
-    pub(crate) store: PathBuf,
-
-    /// Have a client that cannot connect say why and try again, until the end.
-    #[arg(long)]
-    pub(crate) insists: bool,
-}
-
-/// Strike real servers with faults under load, check what the locks promise, and write a report.
-///
-/// Without --backend and --fault it runs the quick matrix, in about eight minutes: each arrangement of servers with its
-/// most telling faults. Fails when a promise was broken, when a run could not have shown that, and when what is not promised
-/// did not show where it must. Ctrl-C ends it with the report of what is finished.
-#[derive(Debug, Args)]
-pub(crate) struct Failover {
-    /// The directory of the report: report.json, report.md, index.html.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
-
-    /// Only these arrangements of servers.
-    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1..)]
-    pub(crate) backend: Vec<Arrangement>,
-
-    /// Only these faults.
-    #[arg(long, value_name = "KEY", value_delimiter = ',', num_args = 1..)]
-    pub(crate) fault: Vec<Fault>,
-
-    /// Everything that applies, of what --backend and --fault leave; the report lists what does not, and why.
-    #[arg(long)]
-    pub(crate) all: bool,
-
-    /// As --all, twice each; takes more than an hour.
-    #[arg(long)]
-    pub(crate) full: bool,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Redlock {
     /// Make the servers of the URL a deployment, once and before its first use: its members and limits.
@@ -336,11 +205,6 @@ pub(crate) enum Redlock {
         /// The server that comes, as HOST or HOST:PORT: one that no deployment uses.
         new: String,
     },
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    let factor = text.parse().ok().filter(|factor| (0.001..=100.0).contains(factor));
-    factor.ok_or_else(|| "a number from 0.001 to 100".to_owned())
 }
 
 #[cfg(test)]

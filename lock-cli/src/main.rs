@@ -8,7 +8,6 @@ mod follow;
 mod grip;
 mod group;
 mod guardian;
-mod lab;
 mod plan;
 mod redlock;
 mod remains;
@@ -52,13 +51,7 @@ fn main() {
 }
 
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
-    let runtime = match &arguments.command {
-        // Many contenders, which must not wait for each other's thread.
-        Command::Demo(_) | Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_) => {
-            Builder::new_multi_thread().enable_all().build()?
-        }
-        _ => Builder::new_current_thread().enable_all().build()?,
-    };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = match &arguments.command {
         Command::Run(run) => runtime.block_on(run::run(&Service::choose(arguments)?, run)),
         Command::Status(status) => runtime.block_on(status::status(Service::choose(arguments)?.config, status)),
@@ -67,17 +60,6 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             runtime.block_on(elect::observe(Service::choose(arguments)?.config, elect))
         }
         Command::Elect(elect) => runtime.block_on(elect::elect(&Service::choose(arguments)?, elect)),
-        Command::Demo(demo) => {
-            runtime.block_on(lab::demo(Service::asked_for(arguments)?.map(|service| service.config), demo))
-        }
-        Command::Compare(_) | Command::ReadWrite(_) | Command::Failover(_)
-            if arguments.url.is_some() || arguments.config.is_some() =>
-        {
-            Err(Failure::new(USAGE, "this starts servers of its own: leave --url and --config out"))
-        }
-        Command::Compare(compare) => runtime.block_on(lab::compare(compare)),
-        Command::ReadWrite(load) => runtime.block_on(lab::read_write(load)),
-        Command::Failover(failover) => runtime.block_on(lab::failover(failover)),
         Command::Redlock(order) => runtime.block_on(async {
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
@@ -89,7 +71,6 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             }
             Ok(0)
         }),
-        Command::LabWorker(worker) => runtime.block_on(lab::worker(arguments.url.as_deref(), worker)),
         Command::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
     };
     // A resolver that hangs in a thread of its own must not keep the program from ending.
@@ -101,7 +82,8 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
 fn log(verbose: u8) {
     let filter = match verbose {
         0 => return,
-        1 => "off,lock=debug,lock_core=debug,lock_zk=debug,lock_redis=debug,lock_redlock=debug,lock_local=debug",
+        // Every target that begins with `lock`: all crates of the workspace.
+        1 => "off,lock=debug",
         _ => "trace",
     };
     tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_ansi(false).with_writer(|| Log).init();

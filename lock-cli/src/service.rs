@@ -26,7 +26,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// The one of the command line, if it names one.
-    pub(crate) fn asked_for(arguments: &Arguments) -> Result<Option<Self>, Failure> {
+    fn asked_for(arguments: &Arguments) -> Result<Option<Self>, Failure> {
         if let Some(url) = &arguments.url {
             return Ok(Some(Self { config: Config::from_url(url)?, file: None }));
         }

@@ -1,6 +1,6 @@
 //! What can go wrong in the laboratory.
 
-use std::io;
+use std::{error::Error as _, io};
 
 /// Why the laboratory could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +87,21 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// The error and what caused it, as one text.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        text
+    }
+
     pub(crate) fn io(action: impl Into<String>, source: io::Error) -> Self {
         Self::Io { action: action.into(), source }
     }

@@ -4,11 +4,12 @@
 //! * [`servers`] starts Redis and ZooKeeper on free loopback ports and takes them down with the program, however it ends;
 //! * [`proxy`] stands between a client and a server, and delays, holds or cuts;
 //! * [`topology`] names the arrangements of servers that are measured;
-//! * [`compare`] runs the same load and the same faults on each of them, and [`report`] shows what came out;
+//! * [`compare`] runs the same load and the same faults on each of them;
 //! * [`readwrite`] has readers and writers share one lock, and judges what was granted;
 //! * [`residue`] says what of locks is left on servers where nobody should hold or wait any more;
 //! * [`failover`] strikes them under load, checks what the locks promise, and reports it;
-//! * [`demo`] has many contenders queue for one lock.
+//! * [`demo`] has many contenders queue for one lock;
+//! * [`report`] has the parts of which every report is made.
 
 pub mod compare;
 pub mod demo;
@@ -19,6 +20,7 @@ pub mod holder;
 pub mod latency;
 pub mod load;
 mod network;
+mod options;
 mod progress;
 pub mod proxy;
 pub mod readwrite;

@@ -1,26 +1,24 @@
 //! The comparison and the demonstration from end to end, much shortened.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
-use lock_core::Clock;
+use lock::Clock;
 use lock_lab::{
-    compare, demo,
+    compare::{self, Report},
+    demo,
     holder::Holder,
     readwrite,
-    report::{Outcome, Report},
+    report::Outcome,
+    servers::Redis,
     topology::Topology,
 };
 use tempfile::TempDir;
+use tokio::process::Command;
 
-/// Stands in for `lock run`: runs the command without any lock.
-fn program(dir: &Path, script: &str) -> std::path::PathBuf {
-    let file = dir.join("lock");
-    fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-    file
-}
-
-const RUNS_THE_COMMAND: &str = r#"while [ "$1" != -- ]; do shift; done; shift; exec "$@""#;
+/// The program `lock-lab`.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_lock-lab");
+/// Far above what anything takes, so that a busy machine fails no test.
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_comparison_writes_its_report_in_every_form() {
@@ -51,28 +49,31 @@ async fn a_comparison_writes_its_report_in_every_form() {
 }
 
 #[tokio::test]
-async fn a_holder_holds_until_it_is_killed_and_its_command_ends_with_it() {
-    let dir = TempDir::new().unwrap();
-    let marker = dir.path().join("command");
-    let script = format!("echo $$ > {}; {RUNS_THE_COMMAND}", marker.display());
-    let holder = Holder::start(&program(dir.path(), &script), "redis://unused", "name").await.unwrap();
-    let pid = fs::read_to_string(&marker).unwrap().trim().to_string();
-    assert!(Path::new("/proc").join(&pid).exists());
+async fn a_holder_holds_until_it_is_killed() {
+    let redis = Redis::start().await.unwrap();
+    let url = format!("{}?ttl=1s", redis.url());
+    let holder = Holder::start(Path::new(PROGRAM), &url, "name").await.unwrap();
+    let locks = lock::connect(&url).await.unwrap();
+    assert!(locks.mutex("name").try_lock().await.unwrap().is_none(), "the holder has it");
     holder.kill().await.unwrap();
-    let gone = async {
-        while Path::new("/proc").join(&pid).exists() {
-            Clock::boot().sleep(Duration::from_millis(5)).await;
-        }
-    };
-    Clock::boot().timeout(Duration::from_secs(30), gone).await.expect("the holder has ended");
+    let next = Clock::boot().timeout(LIMIT, locks.mutex("name").lock()).await.expect("its lease ends");
+    next.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_ends_with_the_program_that_started_it() {
+    let mut holder = Command::new(PROGRAM);
+    holder.args(["hold", "memory://", "name"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    // Its input ends when this program drops it.
+    let ended = Clock::boot().timeout(LIMIT, holder.spawn().unwrap().wait_with_output()).await;
+    let output = ended.expect("the holder has ended").unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"held\n"[..]));
 }
 
 #[tokio::test]
 async fn a_holder_that_gets_no_lock_is_an_error_with_its_own_words() {
-    let dir = TempDir::new().unwrap();
-    let refuses = program(dir.path(), "echo 'somebody else has it' >&2; exit 75");
-    let error = Holder::start(&refuses, "redis://unused", "name").await.unwrap_err().to_string();
-    assert!(error.contains("75") && error.contains("somebody else has it"), "{error}");
+    let error = Holder::start(Path::new(PROGRAM), "redis://127.0.0.1:1", "name").await.unwrap_err().to_string();
+    assert!(error.contains("69") && error.contains("127.0.0.1:1"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

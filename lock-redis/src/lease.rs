@@ -9,58 +9,20 @@ use std::{
 };
 
 use async_trait::async_trait;
-use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, Renew, RenewalHandle, Validity, validity::deadline};
+use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, RenewalHandle, Request, Validity, validity::deadline};
 
 use crate::{
     Redis,
+    attempt::Granted,
     kind::Holding,
     node::{FailureKind, NodeError, ScriptCall},
+    renewal::Held,
     scripts,
-    servers::{Servers, Weight},
+    servers::Servers,
 };
 
-/// What a grant is, for its renewal.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) name: LockName,
-    pub(crate) holding: Holding,
-    pub(crate) number: u64,
-    pub(crate) validity: Validity,
-    /// It is about to go on as another kind of holding, so the server may deny this one.
-    pub(crate) is_passing_on: AtomicBool,
-}
-
-/// Renews the leases of one connection, in a burst for each server.
-pub(crate) struct Watchdog {
-    pub(crate) servers: Servers,
-}
-
-#[async_trait]
-impl Renew for Watchdog {
-    type Lease = Held;
-
-    async fn renew(&self, batch: &[Arc<Held>]) {
-        let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
-        let calls: Vec<_> = due.iter().map(|(held, _)| held.holding.renew()).collect();
-        let answers = self.servers.run(&calls, Weight::Relied).await;
-        for ((held, seen), sent) in due.into_iter().zip(answers) {
-            let renewed = sent.answer.and_then(|answer| scripts::held(&answer));
-            match (renewed, sent.acknowledged) {
-                (Ok(true), Ok(())) => {
-                    held.validity.advance(seen, deadline(sent.at, held.holding.ttl));
-                }
-                // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
-                (Ok(false), _) if held.is_passing_on.load(Ordering::Acquire) => {}
-                (Ok(false), _) => held.validity.end(Loss::Revoked),
-                // A renewal that too few replicas have would be forgotten by one that takes over.
-                (Ok(true), Err(error)) | (Err(error), _) => {
-                    tracing::debug!(name = %held.name, %error, "a renewal was not acknowledged");
-                    held.validity.set_expiry_cause(Loss::Unreachable);
-                }
-            }
-        }
-    }
-}
+/// A renewal comes round this often in a ttl, so that two of them may fail.
+const RENEWALS_PER_TTL: u32 = 3;
 
 /// A grant, as its guard has it.
 pub(crate) struct RedisLease {
@@ -69,9 +31,44 @@ pub(crate) struct RedisLease {
     pub(crate) redis: Arc<Redis>,
 }
 
-impl Held {
-    fn lost(&self, loss: Loss) -> Error {
-        Error::Lost { name: self.name.clone(), loss }
+impl Redis {
+    /// Makes a lease of a grant.
+    pub(crate) fn grant(self: &Arc<Self>, request: &Request, granted: Granted) -> Box<dyn Lease> {
+        let Granted { holding, number, sent_at, .. } = granted;
+        self.proposals().seen(number);
+        let validity = Validity::new(self.clock(), deadline(sent_at, holding.ttl));
+        Box::new(self.hold(request.name.clone(), holding, number, validity))
+    }
+
+    /// Keeps what is held renewed from now on.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        name: LockName,
+        holding: Holding,
+        number: u64,
+        validity: Validity,
+    ) -> RedisLease {
+        let every = holding.ttl / RENEWALS_PER_TTL;
+        let is_passing_on = AtomicBool::new(false);
+        let held = Arc::new(Held { name, holding, number, validity: validity.clone(), is_passing_on });
+        let kept = self.renewer.keep(Arc::clone(&held), validity, every);
+        RedisLease { held, kept, redis: Arc::clone(self) }
+    }
+
+    /// Has the cleanup release what could not be released, until it has ended by itself.
+    pub(crate) fn leave_to_cleanup(&self, holdings: Vec<Holding>) {
+        let ttl = holdings.iter().map(|holding| holding.ttl).max().unwrap_or_default();
+        let until = self.clock().now().saturating_add(ttl);
+        let (servers, url, holdings) = (self.servers().clone(), self.url(), Arc::new(holdings));
+        self.cleanup().clean("a release without an answer", until, move || {
+            let (servers, url, holdings) = (servers.clone(), url.clone(), Arc::clone(&holdings));
+            async move {
+                for holding in holdings.iter() {
+                    give_back(&servers, holding).await.map_err(|error| error.into_error(&url))?;
+                }
+                Ok(())
+            }
+        });
     }
 }
 
@@ -189,13 +186,14 @@ async fn twice(servers: &Servers, call: impl Fn() -> ScriptCall) -> Result<(Opti
 mod tests {
     use std::time::Duration;
 
-    use lock_core::Clock;
+    use lock_core::{Clock, Renew};
     use lock_lab::servers;
 
     use super::*;
     use crate::{
         Config,
         kind::Kind,
+        renewal::Watchdog,
         scripts::{Acquired, Ask, Attempt},
     };
 

@@ -70,6 +70,7 @@
 
 mod attempt;
 mod backend;
+mod client;
 mod cluster;
 mod config;
 mod driver;
@@ -81,6 +82,7 @@ mod kind;
 mod lease;
 mod lines;
 pub mod node;
+mod renewal;
 pub mod scripts;
 mod servers;
 pub mod token;
@@ -90,7 +92,7 @@ pub mod wire;
 mod writers;
 
 pub use crate::{
-    backend::Redis,
+    client::Redis,
     config::{Config, Deployment, Queue, Sentinel},
     driver::RedisDriver,
 };

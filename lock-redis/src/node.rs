@@ -22,10 +22,13 @@ mod error;
 mod eviction;
 mod lane;
 mod reach;
+mod redirect;
+mod replicas;
 mod route;
 mod script;
 pub(crate) mod sentinel;
 mod subscription;
+mod wait;
 
 use std::{
     fmt,
@@ -41,7 +44,7 @@ pub use self::{
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
     eviction::Eviction,
-    lane::Replicas,
+    replicas::Replicas,
     route::AddressMap,
     script::{Script, ScriptCall},
     subscription::Subscription,
@@ -49,7 +52,8 @@ pub use self::{
 use self::{lane::Lanes, reach::Reach, route::Route, subscription::Channels};
 pub(crate) use self::{
     lane::{Lane, Purpose},
-    route::{Guide, Redirect, accepted, ask_once},
+    redirect::Redirect,
+    route::{Guide, accepted, ask_once},
 };
 pub use crate::wire::Address;
 use crate::wire::{Network, Tcp};

@@ -2,8 +2,8 @@
 
 /// The smallest number of nodes of which any two such groups share one.
 #[must_use]
-pub const fn majority(nodes: usize) -> usize {
-    nodes / 2 + 1
+pub fn majority(nodes: usize) -> usize {
+    if lock_core::safeguard("majority") { nodes / 2 + 1 } else { nodes / 2 }
 }
 
 /// What is known of one node's vote.

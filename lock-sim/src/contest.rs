@@ -7,9 +7,11 @@ pub mod faults;
 mod oracle;
 mod program;
 mod stage;
+mod without;
 
 pub use self::{
-    oracle::{Grant, Oracle},
+    oracle::{Grant, New, Oracle},
     program::{Habits, compete, probe},
     stage::{Scene, Stage},
+    without::{Placed, Stands, Without, alone, placed, script},
 };

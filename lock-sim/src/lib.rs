@@ -14,6 +14,8 @@
 //! - It counts what happened under the names that [`Machine::facts`] gives them, and writes what a person would want to read
 //!   of a replay into the [`Trace`].
 
+#![allow(clippy::future_not_send, reason = "a schedule runs on one thread")]
+
 pub mod agenda;
 pub mod campaign;
 pub mod chance;

@@ -1,6 +1,7 @@
 //! One Redis server: the shipped backend with either way to wait, its clients and its server under faults.
 
 mod kept;
+mod safeguards;
 mod weather;
 
 use std::{sync::Arc, time::Duration};
@@ -12,7 +13,7 @@ use lock_redis::{Config, Redis};
 use self::weather::{Kind, Weather};
 use crate::{
     Chance, Fact, LocalClock, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,
-    contest::{Grant, Oracle, Scene, Stage, compete, faults},
+    contest::{Grant, Oracle, Scene, Stage, Without, compete, faults},
     redis::{Fleet, HostNetwork, Loses, address},
     world::{HostClocks, HostId, ServerId, World},
 };
@@ -52,17 +53,19 @@ impl Machine for OneRedis {
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {
-        &[]
+        &safeguards::SAFEGUARDS
     }
 
     fn facts(&self) -> &'static [Fact] {
         &FACTS
     }
 
-    fn run(&self, seed: u64, _: Option<usize>, trace: &mut Trace) -> Outcome {
+    fn run(&self, seed: u64, without: Option<usize>, trace: &mut Trace) -> Outcome {
+        let without = Without::taking_out(&safeguards::ALL, without);
         let mut chance = Chance::new(seed);
-        let weather = Weather::draw(&mut chance);
-        let (stage, mut scene) = prepare(weather, chance, std::mem::take(trace));
+        let mut weather = Weather::draw(&mut chance);
+        without.change(&mut weather.wires);
+        let (stage, mut scene) = prepare(weather, &without, chance, std::mem::take(trace));
         let (outcome, told) = stage.play(&mut scene);
         *trace = told;
         outcome
@@ -75,14 +78,14 @@ struct Only {
     config: Config,
 }
 
-fn prepare(weather: Weather, mut chance: Chance, trace: Trace) -> (Stage, Only) {
+fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Only) {
     let oracle = Oracle::new(trace);
     oracle.note("world", format_args!("{weather:?}"));
     let mut world = World::new(Chance::new(chance.below(u64::MAX)), weather.wires);
     let clients: Vec<HostId> = (0..weather.clients).map(|_| world.add_host(weather.clocks(&mut chance))).collect();
     let operator = world.add_host(HostClocks::true_time());
     let mut fleet = Fleet::default();
-    let server = fleet.add(&mut world, weather.server_clock(&mut chance), None);
+    let server = fleet.add(&mut world, weather.server_clock(&mut chance), without.removal());
     let at = address(server);
     let config = Config::new(at.host, at.port).with_queue(weather.queue);
     let mut stage = Stage {

@@ -6,6 +6,7 @@
 
 mod kept;
 mod operator;
+mod safeguards;
 mod weather;
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
@@ -19,13 +20,12 @@ use lock_redis::{
 use lock_redlock::{Config, Redlock};
 
 use self::{
-    kept::Values,
     operator::{Order, Orders},
     weather::{Kind, Weather},
 };
 use crate::{
     Chance, Fact, MS, Machine, Outcome, Safeguard, Sort, Time, Trace,
-    contest::{Grant, Oracle, Scene, Stage, compete, faults},
+    contest::{Grant, Oracle, Scene, Stage, Without, compete, faults},
     redis::{Fleet, HostNetwork, Loses, address},
     world::{HostClocks, HostId, ServerId, Stop, World},
 };
@@ -69,17 +69,19 @@ impl Machine for Quorum {
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {
-        &[]
+        &safeguards::SAFEGUARDS
     }
 
     fn facts(&self) -> &'static [Fact] {
         &FACTS
     }
 
-    fn run(&self, seed: u64, _: Option<usize>, trace: &mut Trace) -> Outcome {
+    fn run(&self, seed: u64, without: Option<usize>, trace: &mut Trace) -> Outcome {
+        let without = Without::taking_out(&safeguards::ALL, without);
         let mut chance = Chance::new(seed);
-        let weather = Weather::draw(&mut chance);
-        let (stage, mut scene) = prepare(weather, chance, std::mem::take(trace));
+        let mut weather = Weather::draw(&mut chance);
+        without.change(&mut weather.wires);
+        let (stage, mut scene) = prepare(weather, &without, chance, std::mem::take(trace));
         let (outcome, told) = stage.play(&mut scene);
         *trace = told;
         outcome
@@ -88,13 +90,12 @@ impl Machine for Quorum {
 
 struct Deployment {
     weather: Weather,
-    values: Values,
     orders: Orders,
     /// Who has lost data, or was replaced: what is left there says nothing.
     failed: Vec<ServerId>,
 }
 
-fn prepare(weather: Weather, mut chance: Chance, trace: Trace) -> (Stage, Deployment) {
+fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Deployment) {
     let oracle = Oracle::new(trace);
     oracle.note("world", format_args!("{weather:?}"));
     let mut world = World::new(Chance::new(chance.below(u64::MAX)), weather.wires);
@@ -103,14 +104,14 @@ fn prepare(weather: Weather, mut chance: Chance, trace: Trace) -> (Stage, Deploy
     let mut fleet = Fleet::default();
     let newcomers = if weather.is_replacing { 2 } else { 0 };
     let servers: Vec<ServerId> = (0..weather.servers + newcomers)
-        .map(|_| fleet.add(&mut world, weather.server_clock(&mut chance), None))
+        .map(|_| fleet.add(&mut world, weather.server_clock(&mut chance), without.removal()))
         .collect();
     let (end, wires) = (weather.end, weather.wires);
     let mut stage = Stage { world, fleet, oracle, clients, operator, servers, end, is_calm: false, wires };
     let members = stage.servers[..weather.servers].to_vec();
     let orders: Orders = Rc::new(RefCell::new(Order::new(members)));
     operator::spawn(&mut stage, &weather, &orders);
-    let scene = Deployment { weather, values: Values::default(), orders, failed: Vec::new() };
+    let scene = Deployment { weather, orders, failed: Vec::new() };
     for host in stage.clients.clone() {
         begin(&mut stage, &scene, host, &mut chance);
     }
@@ -192,7 +193,7 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
 impl Scene for Deployment {
     fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
         let members = self.orders.borrow().generations.clone();
-        kept::until(stage, &members, &mut self.values, self.weather.max_ttl, grant)
+        kept::until(stage, &members, self.weather.max_ttl, grant)
     }
 
     fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {

@@ -6,14 +6,20 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{cargo, run};
 
-/// Crates that talk to a network; `lock-core` has none of them.
-const NETWORK: [&str; 9] =
-    ["redis", "zookeeper-client", "hyper", "reqwest", "mio", "socket2", "rustls", "native-tls", "openssl"];
+/// What must not be in the dependency tree of a package, and why.
+const WITHOUT: [(&str, &str, &[&str]); 2] = [
+    (
+        "lock-core",
+        "the vocabulary and what is written once must not know the wire",
+        &["redis", "zookeeper-client", "hyper", "reqwest", "mio", "socket2", "rustls", "native-tls", "openssl"],
+    ),
+    ("lock-cli", "the laboratory is a program of its own", &["lock-lab"]),
+];
 
 /// Every check, the quick ones first.
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
-    core_has_no_network()?;
+    WITHOUT.iter().try_for_each(|(package, why, crates)| is_without(package, why, crates))?;
     for features in [&["--workspace"][..], &["--workspace", "--all-features"], &["-p", "lock", "--no-default-features"]]
     {
         run(cargo().args(["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
@@ -40,35 +46,26 @@ pub(crate) fn tests(rest: &[String]) -> Result<()> {
 /// Has the test of docs/capabilities.md write it instead.
 pub(crate) fn write_capabilities() -> Result<()> {
     let mut test = cargo();
-    test.args([
-        "test",
-        "--quiet",
-        "--package",
-        "lock",
-        "--all-features",
-        "--test",
-        "suite",
-        "the_table_of_capabilities",
-    ]);
+    test.args(["test", "--package", "lock", "--all-features", "--test", "suite", "the_table_of_capabilities"]);
     run(test.env("LOCK_WRITE_CAPABILITIES", "1"))
 }
 
 /// Has the test of docs/configuration.md write it instead.
 pub(crate) fn write_configuration() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--quiet", "--package", "lock", "--all-features", "--test", "suite", "configuration::the_page"]);
+    test.args(["test", "--package", "lock", "--all-features", "--test", "suite", "configuration::the_page"]);
     run(test.env("LOCK_WRITE_CONFIGURATION", "1"))
 }
 
-/// The vocabulary and what is written once must not know the wire.
-fn core_has_no_network() -> Result<()> {
+/// Fails when one of these crates is in the dependency tree of a package.
+fn is_without(package: &str, why: &str, crates: &[&str]) -> Result<()> {
     let mut tree: Command = cargo();
-    tree.args(["tree", "--package", "lock-core", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+    tree.args(["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     let output = tree.stderr(Stdio::inherit()).output().context("starting cargo tree")?;
     ensure!(output.status.success(), "cargo tree: {}", output.status);
-    let crates = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names = crates.lines().filter_map(|line| line.split(' ').next());
-    let found: Vec<&str> = names.filter(|name| NETWORK.contains(name)).collect();
-    ensure!(found.is_empty(), "lock-core depends on a network: {found:?}");
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = lines.lines().filter_map(|line| line.split(' ').next());
+    let found: Vec<&str> = names.filter(|name| crates.contains(name)).collect();
+    ensure!(found.is_empty(), "{package} depends on {found:?}, but {why}");
     Ok(())
 }

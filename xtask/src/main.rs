@@ -37,25 +37,25 @@ enum Job {
         /// Where the report goes.
         #[arg(long, default_value = "target/compare")]
         out: PathBuf,
-        /// Passed on to `lock compare`, after `--`.
+        /// Passed on to `lock-lab compare`, after `--`.
         #[arg(last = true)]
         rest: Vec<String>,
     },
     /// Set-up, then fifteen contenders for one lock, on every backend.
     Demo {
-        /// Passed on to `lock demo`.
+        /// Passed on to `lock-lab demo`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
     /// Set-up, then readers and writers that share a lock, for half a minute on every backend.
     ReadWrite {
-        /// Passed on to `lock read-write`.
+        /// Passed on to `lock-lab read-write`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
     /// Set-up, then faults on real servers under load, with every promise checked: a report with a picture of each run.
     Failover {
-        /// Passed on to `lock failover`; the report goes to target/failover unless --out says otherwise.
+        /// Passed on to `lock-lab failover`; the report goes to target/failover unless --out says otherwise.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<String>,
     },
@@ -116,30 +116,30 @@ fn work(job: Job) -> Result<()> {
         Job::Compare { out, rest } => {
             setup::try_servers();
             let out = out.to_str().context("the path of the report is not UTF-8")?;
-            run_lock(["compare", "--out", out], &rest)
+            run_lab(["compare", "--out", out], &rest)
         }
         Job::Demo { rest } => {
             setup::try_servers();
-            run_lock(["demo"], &rest)
+            run_lab(["demo"], &rest)
         }
         Job::ReadWrite { rest } => {
             setup::try_servers();
-            run_lock(["read-write"], &rest)
+            run_lab(["read-write"], &rest)
         }
         Job::Failover { rest } => {
             setup::require_servers()?;
             let elsewhere = rest.iter().any(|argument| argument == "--out" || argument.starts_with("--out="));
             let out: &[&str] = if elsewhere { &[] } else { &["--out", "target/failover"] };
-            run_lock(["failover"].iter().chain(out).copied(), &rest)
+            run_lab(["failover"].iter().chain(out).copied(), &rest)
         }
         Job::Frozen => {
             setup::require_servers()?;
-            run(cargo().args(["run", "--quiet", "--release", "--package", "lock-lab", "--example", "frozen"]))
+            run_lab(["frozen"], &[])
         }
         Job::Cancellations { count, seed, only } => {
             setup::require_servers()?;
             let mut tests = cargo();
-            tests.args(["test", "--quiet", "--release", "--package", "lock", "--test", "suite", "--", &only]);
+            tests.args(["test", "--release", "--package", "lock", "--test", "suite", "--", &only]);
             tests.args(["--nocapture", "--test-threads", "1"]).env("CANCEL_COUNT", count.to_string());
             if let Some(seed) = seed {
                 tests.env("CANCEL_SEED", seed.to_string());
@@ -151,9 +151,7 @@ fn work(job: Job) -> Result<()> {
             checks::write_capabilities()
         }
         Job::Configuration => checks::write_configuration(),
-        Job::Simulate { rest } => {
-            run(cargo().args(["run", "--quiet", "--release", "--package", "lock-sim", "--"]).args(&rest))
-        }
+        Job::Simulate { rest } => run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest)),
         Job::Safeguards { only } => {
             setup::require_servers()?;
             safeguards::run(&root()?, &only)
@@ -161,11 +159,11 @@ fn work(job: Job) -> Result<()> {
     }
 }
 
-/// Builds the `lock` program with optimisations and runs it.
-fn run_lock<'a>(arguments: impl IntoIterator<Item = &'a str>, rest: &[String]) -> Result<()> {
-    let mut lock = cargo();
-    lock.args(["run", "--quiet", "--release", "--package", "lock-cli", "--bin", "lock", "--"]);
-    run(lock.args(arguments).args(rest))
+/// Builds the program `lock-lab` with optimisations and runs it.
+fn run_lab<'a>(arguments: impl IntoIterator<Item = &'a str>, rest: &[String]) -> Result<()> {
+    let mut lab = cargo();
+    lab.args(["run", "--release", "--package", "lock-lab", "--bin", "lock-lab", "--"]);
+    run(lab.args(arguments).args(rest))
 }
 
 /// Cargo, as it runs this program, in the caller's directory.

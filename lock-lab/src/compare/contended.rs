@@ -2,14 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    LabError,
-    history::Grant,
-    latency::Recorder,
-    load::Load,
-    report::{Contended, Settings},
-    topology::Deployment,
-};
+use super::report::{Contended, Settings};
+use crate::{LabError, history::Grant, latency::Recorder, load::Load, topology::Deployment};
 
 /// Has many clients hold one lock in turn.
 pub(super) async fn run(deployment: &Deployment, settings: &Settings) -> Result<Contended, LabError> {

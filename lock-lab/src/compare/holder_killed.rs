@@ -5,12 +5,8 @@ use std::{path::Path, time::Duration};
 use lock::Locks;
 use lock_core::Clock;
 
-use crate::{
-    LabError,
-    holder::Holder,
-    report::{HolderKilled, Settings, millis},
-    topology::Deployment,
-};
+use super::report::{HolderKilled, Settings};
+use crate::{LabError, holder::Holder, report::in_millis, topology::Deployment};
 
 const NAME: &str = "compare/holder-killed";
 
@@ -25,10 +21,10 @@ pub(super) async fn run(
     let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let mut next_grant_ms = Vec::new();
     for _ in 0..settings.kills {
-        next_grant_ms.push(millis(once(&locks, &url, lease, program).await?));
+        next_grant_ms.push(in_millis(once(&locks, &url, lease, program).await?));
     }
     super::close(&locks).await;
-    let bound_ms = millis(deployment.topology().crash_bound(lease));
+    let bound_ms = in_millis(deployment.topology().crash_bound(lease));
     Ok(HolderKilled { next_grant_ms, bound_ms })
 }
 

@@ -2,18 +2,21 @@
 
 mod contended;
 mod holder_killed;
+mod report;
 mod server_killed;
 mod uncontended;
 
 use std::{path::PathBuf, time::Duration};
 
+use clap::Args;
 use lock::Locks;
 use lock_core::Clock;
 
+pub use self::report::{Backend, Contended, HolderKilled, OldHolder, Report, ServerKilled, Settings, Uncontended};
 use crate::{
-    LabError,
+    LabError, options,
     progress::Progress,
-    report::{self, Backend, Machine, Outcome, Report, Settings},
+    report::{Machine, Outcome, date},
     topology::{Deployment, Topology},
 };
 
@@ -25,25 +28,37 @@ const MEASUREMENTS: usize = 4;
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What is compared, and where the report goes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
-    /// The directory of the report; it is made if need be.
+    /// The directory of the report: report.json, report.md, index.html.
+    #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+
     /// Which backends, in this order.
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., default_values_t = Topology::ALL)]
     pub topologies: Vec<Topology>,
-    /// How much of the full run is done: 1.0 takes about three minutes, 0.1 a tenth of the operations.
+
+    /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
     pub scale: f64,
-    /// The `lock` program, which is the holder that is killed.
-    pub lock_program: PathBuf,
+
+    /// The program `lock-lab`, of which the holder that is killed is a process.
+    #[arg(skip = options::this_program())]
+    pub program: PathBuf,
 }
 
 impl Options {
     /// A full run on every backend.
     #[must_use]
-    pub fn new(out: impl Into<PathBuf>, lock_program: impl Into<PathBuf>) -> Self {
-        Self { out: out.into(), topologies: Topology::ALL.to_vec(), scale: 1.0, lock_program: lock_program.into() }
+    pub fn new(out: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
+        Self { out: out.into(), topologies: Topology::ALL.to_vec(), scale: 1.0, program: program.into() }
     }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (0.001..=100.0).contains(factor));
+    factor.ok_or_else(|| "a number from 0.001 to 100".to_owned())
 }
 
 /// Compares the backends and writes `report.json`, `report.md`, `index.html` and the pictures. Progress goes to standard
@@ -56,7 +71,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     let begin = clock.now();
     let settings = settings(options.scale);
     let progress = Progress::new(options.topologies.len() * MEASUREMENTS);
-    let mut report = Report { date: report::date(), machine: Machine::this(), settings, ..Report::default() };
+    let mut report = Report { date: date(), machine: Machine::this(), settings, ..Report::default() };
     for topology in &options.topologies {
         let backend = backend(*topology, &report.settings, options, &progress).await;
         report.backends.push(backend);
@@ -64,7 +79,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     progress.finish();
     report.seconds = clock.now().saturating_since(begin).as_secs_f64();
     report.write(&options.out)?;
-    println!("{}\n", report::terminal::render(&report::summary(&report)));
+    println!("{}\n", report.summary());
     println!("{}: index.html, report.md, report.json", options.out.display());
     Ok(report)
 }
@@ -117,7 +132,7 @@ async fn backend(topology: Topology, settings: &Settings, options: &Options, pro
     progress.doing(format!("{title}: holder killed, {} times", settings.kills));
     result.holder_killed = match topology {
         Topology::Memory => Outcome::Missing("has no other process: its locks live and end with this one".into()),
-        _ => holder_killed::run(&deployment, settings, &options.lock_program).await.into(),
+        _ => holder_killed::run(&deployment, settings, &options.program).await.into(),
     };
     progress.done(1);
 

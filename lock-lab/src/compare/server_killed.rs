@@ -5,11 +5,12 @@ use std::time::Duration;
 use lock::Locks;
 use lock_core::{BootInstant, Clock, Guard};
 
+use super::report::{OldHolder, ServerKilled, Settings};
 use crate::{
     LabError,
     history::{Grant, History},
     load::Busy,
-    report::{OldHolder, ServerKilled, Settings, millis},
+    report::in_millis,
     topology::Deployment,
 };
 
@@ -58,20 +59,20 @@ pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Res
 
     let old = Grant { ended, ..old };
     Ok(ServerKilled {
-        no_grant_ms: millis(history.longest_gap(killed, until)),
+        no_grant_ms: in_millis(history.longest_gap(killed, until)),
         grants_before: history.grants().iter().filter(|grant| grant.granted < killed).count(),
         grants_after: history.grants().iter().filter(|grant| grant.granted >= killed).count(),
         errors,
         busy_overlaps: history.overlaps(),
         old_holder: {
-            let after_ms = millis(ended.saturating_since(killed));
+            let after_ms = in_millis(ended.saturating_since(killed));
             match loss {
                 None => OldHolder::Kept { released_ms: after_ms },
                 Some(why) => OldHolder::Lost { after_ms, why },
             }
         },
-        next_grant_ms: millis(next.granted.saturating_since(killed)),
-        overlap_ms: millis(old.overlap(&next)),
+        next_grant_ms: in_millis(next.granted.saturating_since(killed)),
+        overlap_ms: in_millis(old.overlap(&next)),
         tokens_rise: history.tokens_rise() && History::new(vec![old, next]).tokens_rise(),
     })
 }

@@ -3,7 +3,8 @@
 use lock_core::{Clock, Error, Mutex};
 use tokio::{runtime::Builder, sync::oneshot};
 
-use crate::{LabError, latency::Recorder, report::Uncontended, topology::Deployment};
+use super::report::Uncontended;
+use crate::{LabError, latency::Recorder, topology::Deployment};
 
 /// Pairs before the measurement: connections are open, scripts are loaded, the server's code is warm.
 const WARM_UP: usize = 200;

@@ -10,7 +10,11 @@ use tokio::{
 };
 
 use super::Options;
-use crate::{LabError, progress::Progress};
+use crate::{
+    LabError,
+    progress::Progress,
+    report::{in_millis, millis},
+};
 
 /// One contender's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,10 +150,6 @@ fn title(node: usize) -> String {
 }
 
 fn line(number: usize, turn: &Turn) -> String {
-    let (node, waited) = (title(turn.node), millis(turn.waited));
+    let (node, waited) = (title(turn.node), millis(in_millis(turn.waited)));
     format!("  grant {number:>2}  {node}  place {:>2}  token {}  waited {waited:>9}", turn.place, turn.token)
-}
-
-pub(super) fn millis(duration: Duration) -> String {
-    format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }

@@ -2,31 +2,56 @@
 
 mod contest;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+use lock::Config;
 
 pub use self::contest::Turn;
 use crate::{
-    LabError,
+    LabError, options,
     progress::Progress,
-    report::{Outcome, Table, terminal},
+    report::{Outcome, Row, Table, in_millis, millis, yes},
     topology::Topology,
 };
 
 /// What is demonstrated.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
-    /// How many contenders, each with a connection of its own.
-    pub nodes: usize,
-    /// How long each holds the lock.
-    pub hold: Duration,
-    /// The backend to contend on; without one, the servers of every backend are started in turn.
+    /// The lock service, as `zk://HOST,HOST/PATH`, `redis://HOST`, `redlock://HOST,HOST,HOST` or `local:///DIRECTORY`.
+    /// Other users of this machine can read it here: give a password in a file.
+    #[arg(long, conflicts_with = "config")]
     pub url: Option<String>,
+
+    /// A TOML file with a table `lock`, which names the lock service.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// How many contenders, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value = "15", value_parser = options::clients(1))]
+    pub nodes: usize,
+
+    /// How long each holds the lock.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "100ms")]
+    pub hold: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 15, hold: Duration::from_millis(100), url: None }
+        options::defaults()
+    }
+}
+
+impl Options {
+    /// The URL of the service to contend on; `None` where the servers of every backend are started in turn.
+    fn service(&self) -> Result<Option<String>, LabError> {
+        let config = match (&self.url, &self.config) {
+            (Some(url), _) => Some(Config::from_url(url)),
+            (None, file) => file.as_ref().map(Config::from_file),
+        };
+        let config = config.transpose().map_err(LabError::lock("reading the configuration"))?;
+        Ok(config.map(|config| config.to_url()))
     }
 }
 
@@ -71,9 +96,9 @@ impl Summary {
 /// whose servers are not installed, with how to get them.
 pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, LabError> {
     let mut results = Vec::new();
-    if let Some(url) = &options.url {
+    if let Some(url) = options.service()? {
         let name = url.split("://").next().unwrap_or_default().to_string();
-        let summary = on(url, &name, options).await?;
+        let summary = on(&url, &name, options).await?;
         results.push((name, Outcome::Measured(summary)));
     } else {
         for topology in Topology::ALL {
@@ -110,24 +135,17 @@ async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabErro
 /// The table of the backends, for a terminal.
 #[must_use]
 pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
-    let row = |(name, outcome): &(String, Outcome<Summary>)| match outcome {
-        Outcome::Measured(summary) => {
-            let [min, mean, max] = summary.waits.map(contest::millis);
-            let (fifo, rise) = (yes(summary.fifo), yes(summary.tokens_rise));
-            vec![name.clone(), summary.grants.to_string(), fifo, rise, min, mean, max]
-        }
-        other => vec![name.clone(), other.problem().unwrap_or_default()],
+    let cells = |summary: &Summary| {
+        let [min, mean, max] = summary.waits.map(|wait| millis(in_millis(wait)));
+        vec![summary.grants.to_string(), yes(summary.fifo), yes(summary.tokens_rise), min, mean, max]
     };
-    terminal::render(&Table {
+    let table = Table {
         title: "The contests",
-        how: String::new(),
         columns: vec!["backend", "grants", "FIFO order", "tokens rise", "min wait", "mean wait", "max wait"],
-        rows: results.iter().map(row).collect(),
-    })
-}
-
-fn yes(yes: bool) -> String {
-    if yes { "yes" } else { "no" }.into()
+        rows: results.iter().map(|(name, outcome)| Row::new(name, outcome.cells(cells))).collect(),
+        ..Table::default()
+    };
+    table.text()
 }
 
 #[cfg(test)]

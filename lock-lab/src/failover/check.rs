@@ -11,15 +11,15 @@
 //!
 //! A run says something only when it had real traffic before the fault, and when what the fault must lead to did show.
 
-mod emptying;
 mod fencing;
+#[cfg(test)]
+mod fixtures;
 mod holds;
 mod linear;
 mod losing;
-#[cfg(test)]
-mod made_up;
 mod overlap;
 mod progress;
+mod residue;
 mod strangers;
 mod truth;
 mod updates;
@@ -30,23 +30,23 @@ use std::{collections::BTreeMap, time::Duration};
 use lock_core::{BootInstant, FencingToken};
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::emptying::due;
-pub use self::{
-    emptying::Emptying,
-    fencing::Fencing,
-    losing::{Loser, Losing},
-    progress::{Progress, TakeOver},
-    strangers::{Refusals, Strangers},
-    truth::{Quorum, Truthfulness},
-    updates::{Counted, Updates},
-    verdict::{Chance, Verdict},
-};
+pub(super) use self::residue::due;
 use self::{
-    emptying::Lingering,
     fencing::Control,
     holds::{End, Hold, Holds},
     overlap::Overlap,
     progress::Bounds,
+    residue::Lingering,
+};
+pub use self::{
+    fencing::Fencing,
+    losing::{Loser, Losing},
+    progress::{Progress, TakeOver},
+    residue::ResidueCheck,
+    strangers::{Refusals, Strangers},
+    truth::{Quorum, Truthfulness},
+    updates::{Counted, Updates},
+    verdict::{Chance, Verdict},
 };
 use crate::failover::events::{Attempt, Event, History, Lock, Truth, What, text};
 
@@ -157,7 +157,7 @@ pub struct Findings {
     /// P.
     pub progress: Progress,
     /// O; `None` when the servers were not looked at after the processes had ended.
-    pub emptying: Option<Emptying>,
+    pub residue: Option<ResidueCheck>,
     /// D; `None` when all clients agreed with the servers.
     pub refusals: Option<Refusals>,
     /// Every hold, for the picture.
@@ -175,7 +175,7 @@ impl Findings {
             ('P', &self.progress.verdict),
         ];
         all.extend(self.truthfulness.as_ref().map(|truth| ('T', &truth.verdict)));
-        all.extend(self.emptying.as_ref().map(|emptying| ('O', &emptying.verdict)));
+        all.extend(self.residue.as_ref().map(|residue| ('O', &residue.verdict)));
         all.extend(self.refusals.as_ref().map(|refusals| ('D', &refusals.verdict)));
         all
     }
@@ -283,7 +283,7 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
             .quorum
             .map(|quorum| truth::truthfulness(samples, &holds, quorum, expected.overstated, tame)),
         progress: progress::progress(history, [of(Lock::Busy), of(Lock::Kept)], at, bounds, unsteady),
-        emptying: emptying::emptying(history, samples, lingering, tame),
+        residue: residue::residue(history, samples, lingering, tame),
         refusals: expected.strangers.map(|strangers| strangers::refusals(history, strangers, tame)),
         spans: lists.iter().flatten().map(|hold| span(hold, at)).collect(),
     }

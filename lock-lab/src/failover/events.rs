@@ -202,30 +202,30 @@ pub struct Values {
 /// What was done to a worker process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Blow {
+pub enum ProcessFault {
     /// SIGKILL: stamped before the signal.
     Killed,
     /// SIGSTOP: stamped when the process stood still.
     Stopped,
     /// SIGCONT: stamped before the signal.
     Continued,
-    /// Its runtime was told to stand still, while its other threads go on: stamped before the order.
+    /// The runtime was told to stand still, while the other threads go on: stamped before the order.
     Starved {
         /// For how long.
         millis: u64,
     },
 }
 
-/// That a process was struck.
+/// A fault of a worker process, and when it struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Struck {
-    /// When.
+pub struct FaultEvent {
+    /// When the fault struck.
     #[serde(with = "nanos")]
     pub at: BootInstant,
-    /// Which process.
+    /// Number of the process.
     pub process: usize,
-    /// How.
-    pub blow: Blow,
+    /// What was done to the process.
+    pub fault: ProcessFault,
 }
 
 /// All that was recorded of a run, each list in the order of time.
@@ -239,7 +239,7 @@ pub struct History {
     #[serde(default)]
     pub updates: Vec<Update>,
     /// What was done to the processes.
-    pub blows: Vec<Struck>,
+    pub fault_events: Vec<FaultEvent>,
     /// The longest time for which a thread of the laboratory, which had to do with nothing, stood still against its will.
     #[serde(default)]
     pub stood_still: Duration,
@@ -248,7 +248,7 @@ pub struct History {
     pub retransmitted: Option<u64>,
     /// What was on the servers when all processes had ended; `None` when they were not looked at any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aftermath: Option<Aftermath>,
+    pub post_check: Option<PostCheck>,
 }
 
 impl History {
@@ -258,7 +258,7 @@ impl History {
         self.events.sort_by_key(|event| event.at);
         self.writes.sort_by_key(|write| write.at);
         // Updates are numbered by the order in which the store took them, which is that of the list.
-        self.blows.sort_by_key(|blow| blow.at);
+        self.fault_events.sort_by_key(|event| event.at);
     }
 }
 
@@ -298,7 +298,7 @@ pub struct Kept {
 
 /// What was on the servers when all processes had ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Aftermath {
+pub struct PostCheck {
     /// When the fault was over, and the servers and the network whole again.
     #[serde(with = "nanos")]
     pub whole: BootInstant,

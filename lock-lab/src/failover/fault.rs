@@ -17,7 +17,7 @@ use std::{fmt, str::FromStr};
 use self::scenario::Scenario;
 pub use self::{
     promise::Promise,
-    scenario::{Act, Awaited, Blow, Disagreement, Disturbance, Place, Step, Who},
+    scenario::{Act, Awaited, Disagreement, Disturbance, Place, ProcessAction, Step, Who},
 };
 use super::arrangement::Arrangement;
 

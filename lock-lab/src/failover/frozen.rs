@@ -5,6 +5,8 @@
 //! says that nobody will answer. All figures count from the moment of the freeze on, so those acquisitions are among them
 //! that come before anybody can know of it.
 
+pub(in crate::failover) mod tables;
+
 use std::{
     sync::{
         Arc,
@@ -205,6 +207,14 @@ pub async fn run(options: &Options) -> Result<Frozen, LabError> {
 }
 
 const NODES: usize = 3;
+
+/// The figures as tables, for a terminal.
+#[must_use]
+pub fn text(measured: &Frozen) -> String {
+    let tables = tables::all(measured);
+    let shown = tables.iter().map(|table| format!("{}\n{}\n", table.title, table.text()));
+    shown.collect::<Vec<_>>().join("\n")
+}
 
 /// What one client saw in both times.
 #[derive(Default)]

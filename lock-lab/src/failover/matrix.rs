@@ -1,5 +1,7 @@
 //! Which fault strikes which arrangement of servers, and how often.
 
+use clap::Args;
+
 use super::{arrangement::Arrangement, fault::Fault, report::LeftOut};
 use crate::LabError;
 
@@ -84,16 +86,23 @@ pub struct Pair {
 }
 
 /// What is wanted of the matrix.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Args)]
 #[non_exhaustive]
 pub struct Wanted {
-    /// Only these arrangements; any when there are none.
+    /// Only these arrangements of servers.
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1..)]
     pub backends: Vec<Arrangement>,
-    /// Only these faults; any when there are none.
+
+    /// Only these faults.
+    #[arg(long = "fault", value_name = "KEY", value_delimiter = ',', num_args = 1..)]
     pub faults: Vec<Fault>,
-    /// Everything that applies, of what these leave.
+
+    /// Everything that applies, of what --backend and --fault leave; the report lists what does not, and why.
+    #[arg(long)]
     pub all: bool,
-    /// The same, [`REPETITIONS`] times.
+
+    /// As --all, twice each; takes more than an hour.
+    #[arg(long)]
     pub full: bool,
 }
 

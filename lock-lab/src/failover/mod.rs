@@ -3,16 +3,17 @@
 
 pub mod arrangement;
 pub mod check;
-pub mod crew;
 pub mod events;
 pub mod fault;
 pub mod frozen;
 pub mod matrix;
 mod record;
+mod registers;
 pub mod report;
 mod run;
 pub mod scene;
 pub mod sink;
 pub mod worker;
+pub mod workers;
 
 pub use self::run::{Options, run};

@@ -8,15 +8,15 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    events::{Blow, Event, History, Struck, Update, Write, now},
-    sink::{Answer, Registers},
+    events::{Event, FaultEvent, History, ProcessFault, Update, Write, now},
+    registers::Registers,
 };
 
 /// The history of a run that goes on, and news of it.
 #[derive(Debug)]
 pub(crate) struct Record {
     state: Mutex<State>,
-    /// How much there is.
+    /// Number of changes so far.
     news: watch::Sender<usize>,
 }
 
@@ -40,9 +40,9 @@ impl Record {
         self.changed();
     }
 
-    pub(crate) fn blow(&self, process: usize, blow: Blow) {
+    pub(crate) fn fault(&self, process: usize, fault: ProcessFault) {
         let mut state = self.state();
-        state.history.blows.push(Struck { at: now(), process, blow });
+        state.history.fault_events.push(FaultEvent { at: now(), process, fault });
         drop(state);
         self.changed();
     }
@@ -53,10 +53,7 @@ impl Record {
     }
 
     /// Applies a request to the registers and records what it wrote, as one step.
-    pub(crate) fn apply(
-        &self,
-        apply: impl FnOnce(&mut Registers) -> (Answer, Option<Write>, Option<Update>),
-    ) -> Answer {
+    pub(crate) fn apply<A>(&self, apply: impl FnOnce(&mut Registers) -> (A, Option<Write>, Option<Update>)) -> A {
         let mut state = self.state();
         let (answer, write, update) = apply(&mut state.registers);
         state.history.writes.extend(write);

@@ -1,9 +1,9 @@
 //! The runner: one run after the other, since two at a time would measure each other.
 
-mod aftermath;
 mod expected;
 mod one;
 mod play;
+mod post_check;
 mod watch;
 
 use std::{
@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use clap::Args;
 use lock_core::Clock;
 
 use super::{
@@ -20,28 +21,33 @@ use super::{
     report::{Report, Run, Settings, Verdict},
 };
 use crate::{
-    LabError,
+    LabError, options,
     progress::Progress,
     report::{Machine, Outcome, date},
 };
 
 /// What is run, and where the report goes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
-    /// The directory of the report; it is made if need be.
+    /// The directory of the report: report.json, report.md, index.html.
+    #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+
     /// Which faults on which arrangements, and how often.
+    #[command(flatten)]
     pub wanted: Wanted,
-    /// The `lock` program, which is what the processes of a run are.
-    pub lock_program: PathBuf,
+
+    /// The program `lock-lab`, of which the workers of a run are processes.
+    #[arg(skip = options::this_program())]
+    pub program: PathBuf,
 }
 
 impl Options {
     /// The quick matrix.
     #[must_use]
-    pub fn new(out: impl Into<PathBuf>, lock_program: impl Into<PathBuf>) -> Self {
-        Self { out: out.into(), wanted: Wanted::default(), lock_program: lock_program.into() }
+    pub fn new(out: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
+        Self { out: out.into(), wanted: Wanted::default(), program: program.into() }
     }
 }
 
@@ -124,7 +130,7 @@ async fn tried(pair: Pair, repetition: usize, options: &Options) -> Run {
         command: format!("cargo xtask failover --backend {} --fault {}", pair.on, pair.fault),
         ..Run::default()
     };
-    match one::run(pair, &options.lock_program).await {
+    match one::run(pair, &options.program).await {
         Ok(one::Seen { version, figures, verdict }) => {
             Run { version, outcome: Outcome::Measured(figures), verdict, ..run }
         }

@@ -2,6 +2,7 @@
 
 mod links;
 mod observer;
+mod server;
 mod servers;
 mod strike;
 mod truth;
@@ -11,7 +12,7 @@ use std::{path::PathBuf, time::Duration};
 use lock_core::LockName;
 use lock_redis::keys::Keys;
 
-use self::{links::Links, observer::Places, servers::Servers, strike::Struck};
+use self::{links::Links, observer::Places, servers::Servers, strike::ServerFault};
 pub use self::{links::Side, observer::Observer};
 use super::{
     arrangement::Arrangement,
@@ -45,7 +46,7 @@ pub struct Scene {
     /// Whom the fault will strike, where that had to be found out before.
     chosen: Option<usize>,
     /// The servers that the fault has struck, and how.
-    struck: Vec<(usize, Struck)>,
+    struck: Vec<(usize, ServerFault)>,
 }
 
 impl Scene {

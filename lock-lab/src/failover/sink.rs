@@ -5,7 +5,6 @@
 //! server fault is between a write and the stamp of its arrival.
 
 use std::{
-    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -19,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    events::{Attempt, Lock, Update, Values, Write, now, text},
+    events::{Attempt, Update, Values, now, text},
     record::Record,
 };
 use crate::LabError;
@@ -102,16 +101,6 @@ struct Fenced {
     record: Arc<Record>,
 }
 
-/// What the registers have.
-#[derive(Debug, Default)]
-pub(crate) struct Registers {
-    /// The highest token that each register without a fence has seen.
-    highest: BTreeMap<Lock, FencingToken>,
-    /// How many updates there were.
-    updates: u64,
-    values: Values,
-}
-
 impl Fenced {
     /// Reads, or writes to both registers. Under the record's own lock, so that the stamps are in the order of application.
     fn carry_out(&self, Request { whose, token, what }: Request) -> Answer {
@@ -126,26 +115,8 @@ impl Fenced {
                 Asked::Read => None,
             };
             let went_back = write.as_ref().is_some_and(|write| write.went_back);
-            (Answer { fenced, went_back, values: registers.values }, write, update)
+            (Answer { fenced, went_back, values: registers.values() }, write, update)
         })
-    }
-}
-
-impl Registers {
-    fn write(&mut self, whose: Attempt, token: FencingToken, fenced: bool) -> Write {
-        let highest = self.highest.entry(whose.lock).or_insert(token);
-        let went_back = token < *highest;
-        *highest = token.max(*highest);
-        Write { at: now(), whose, token, fenced, went_back }
-    }
-
-    fn update(&mut self, update: Update) -> Update {
-        self.updates += 1;
-        self.values.unfenced = self.updates;
-        if update.fenced {
-            self.values.fenced = self.updates;
-        }
-        update
     }
 }
 
@@ -211,6 +182,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::failover::events::Lock;
 
     #[tokio::test]
     async fn the_fence_refuses_a_late_write_and_the_control_shows_it() {

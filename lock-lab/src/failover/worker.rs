@@ -1,4 +1,4 @@
-//! A process of clients that take locks, and write to the store while they hold them: what `lock lab-worker` runs.
+//! A process of clients that take locks, and write to the store while they hold them: what `lock-lab worker` runs.
 //!
 //! Client 0 is the keeper: on the order to keep it takes the lock [`Lock::Kept`] and holds it until it is lost or the order
 //! is withdrawn, writing on and on. All others take [`Lock::Busy`] again and again, and update a value under it: they read
@@ -27,13 +27,18 @@ use std::{
 
 use lock::Locks;
 use lock_core::{Clock, Error, clock::wall_micros};
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
 
 pub(crate) use self::looks::block_for;
-use self::{client::Client, looks::Looks, reports::Reports};
+use self::{
+    client::{Client, Shared},
+    looks::Looks,
+    reports::Reports,
+};
 use super::{
     events::{Attempt, Lock, What},
     sink::Store,
@@ -41,7 +46,7 @@ use super::{
 use crate::LabError;
 
 /// What a worker process does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Worker {
     /// The lock service.
     pub url: String,
@@ -129,85 +134,97 @@ impl Worker {
     ///
     /// # Cancel safety
     /// None: it owns standard input and output.
-    pub async fn run(self) -> Result<(), LabError> {
+    pub async fn run(&self) -> Result<(), LabError> {
         let reports = Reports::to_standard_output(self.process)?;
         let looks = Looks::start(Arc::clone(&reports))?;
         let mut orders = orders()?;
-        let wanted = watch::Sender::new(Wanted::default());
-        let mut running = JoinSet::new();
-        if self.insists {
-            for number in 0..=self.clients {
-                let store = Store::connect(&self.store).await?;
-                let (worker, reports, looks) = (self.clone(), Arc::clone(&reports), Arc::clone(&looks));
-                let wanted = wanted.subscribe();
-                running.spawn(async move {
-                    let Some(locks) = worker.insist(number, &reports, wanted.clone()).await else { return Ok(None) };
-                    let is_careless = number < worker.careless;
-                    let client = Client::new(&worker, number, is_careless, locks, store, reports, looks, wanted);
-                    client.run().await.map(Some)
-                });
-            }
-        } else {
-            let mut clients = Vec::new();
-            for number in 0..=self.clients {
-                let locks = lock::connect(&self.url).await.map_err(LabError::lock("connecting"))?;
-                let store = Store::connect(&self.store).await?;
-                let is_careless = number < self.careless;
-                let (reports, looks, wanted) = (Arc::clone(&reports), Arc::clone(&looks), wanted.subscribe());
-                clients.push(Client::new(&self, number, is_careless, locks, store, reports, looks, wanted));
-            }
-            reports.event(of_process(self.process), What::Ready { wall_micros: wall_micros() });
-            for client in clients {
-                running.spawn(async move { client.run().await.map(Some) });
-            }
-        }
-        loop {
-            match orders.recv().await {
-                Some(Order::Keep) => wanted.send_modify(|wanted| wanted.keep = true),
-                Some(Order::LetGo) => wanted.send_modify(|wanted| wanted.keep = false),
-                Some(Order::Rest(time)) => wanted.send_modify(|wanted| wanted.rest = time),
+        let (wanted, watched) = watch::channel(Wanted::default());
+        let shared = Shared { worker: Arc::new(self.clone()), reports, looks, wanted: watched };
+        let running = start(&shared).await?;
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Keep => wanted.send_modify(|wanted| wanted.keep = true),
+                Order::LetGo => wanted.send_modify(|wanted| wanted.keep = false),
+                Order::Rest(time) => wanted.send_modify(|wanted| wanted.rest = time),
                 // On the one thread of this runtime.
-                Some(Order::Starve(time)) => block_for(time),
-                Some(Order::Quit) | None => break,
+                Order::Starve(time) => block_for(time),
+                Order::Quit => break,
             }
         }
         wanted.send_modify(|wanted| *wanted = Wanted { quit: true, ..Wanted::default() });
-        let mut failed = Ok(());
-        let mut closing = JoinSet::new();
-        while let Some(done) = running.join_next().await {
-            match LabError::joined(done)? {
-                Ok(None) => {}
-                Ok(Some(locks)) => {
-                    let (reports, whose) = (Arc::clone(&reports), of_process(self.process));
-                    closing.spawn(async move { close(&locks, &reports, whose).await });
-                }
-                Err(error) => failed = Err(error),
-            }
-        }
-        closing.join_all().await;
-        failed
+        finish(running, &shared.reports).await
     }
+}
 
-    /// Tries to connect until it can, and says each time why it cannot; `None` when it is to quit.
-    async fn insist(&self, client: usize, reports: &Reports, mut wanted: watch::Receiver<Wanted>) -> Option<Locks> {
-        let whose = Attempt { client, ..of_process(self.process) };
-        let clock = Clock::boot();
-        loop {
-            let error = tokio::select! {
-                connected = lock::connect(&self.url) => match connected {
-                    Ok(locks) => return Some(locks),
-                    Err(error) => error,
-                },
-                _ = wanted.wait_for(|wanted| wanted.quit) => return None,
+/// Clients that run, each of which gives back the connection that it had, if any.
+type Running = JoinSet<Result<Option<Locks>, LabError>>;
+
+/// Starts the clients: where they do not insist, only when all of them are connected.
+async fn start(shared: &Shared) -> Result<Running, LabError> {
+    let worker = &shared.worker;
+    let mut clients = Vec::new();
+    for number in 0..=worker.clients {
+        let locks = match worker.insists {
+            true => None,
+            false => Some(lock::connect(&worker.url).await.map_err(LabError::lock("connecting"))?),
+        };
+        clients.push((number, locks, Store::connect(&worker.store).await?));
+    }
+    if !worker.insists {
+        shared.reports.event(of_process(worker.process), What::Ready { wall_micros: wall_micros() });
+    }
+    let mut running = JoinSet::new();
+    for (number, locks, store) in clients {
+        let shared = shared.clone();
+        running.spawn(async move {
+            let locks = match locks {
+                None => insist(&shared, number).await,
+                connected => connected,
             };
-            let refused = matches!(error, Error::Config { .. });
-            reports.event(whose, What::NotConnected { error: error.to_string(), refused });
-            let quits = wanted.wait_for(|wanted| wanted.quit);
-            if clock.timeout(INSIST_EVERY, quits).await.is_some() {
-                return None;
-            }
+            let Some(locks) = locks else { return Ok(None) };
+            Client::new(number, shared, locks, store).run().await.map(Some)
+        });
+    }
+    Ok(running)
+}
+
+/// Tries to connect until that succeeds, and says each time why it does not; `None` when the client is to quit.
+async fn insist(shared: &Shared, client: usize) -> Option<Locks> {
+    let mut wanted = shared.wanted.clone();
+    let whose = Attempt { client, ..of_process(shared.worker.process) };
+    loop {
+        let error = tokio::select! {
+            connected = lock::connect(&shared.worker.url) => match connected {
+                Ok(locks) => return Some(locks),
+                Err(error) => error,
+            },
+            _ = wanted.wait_for(|wanted| wanted.quit) => return None,
+        };
+        let refused = matches!(error, Error::Config { .. });
+        shared.reports.event(whose, What::NotConnected { error: error.to_string(), refused });
+        let quits = wanted.wait_for(|wanted| wanted.quit);
+        if Clock::boot().timeout(INSIST_EVERY, quits).await.is_some() {
+            return None;
         }
     }
+}
+
+/// Waits for the end of all clients, and closes their connections side by side.
+async fn finish(mut running: Running, reports: &Arc<Reports>) -> Result<(), LabError> {
+    let mut failed = Ok(());
+    let mut closing = JoinSet::new();
+    while let Some(done) = running.join_next().await {
+        match LabError::joined(done)? {
+            Ok(None) => {}
+            Ok(Some(locks)) => {
+                let reports = Arc::clone(reports);
+                closing.spawn(async move { close(&locks, &reports).await });
+            }
+            Err(error) => failed = Err(error),
+        }
+    }
+    closing.join_all().await;
+    failed
 }
 
 /// What is about a process, and no attempt of it.
@@ -216,7 +233,7 @@ const fn of_process(process: usize) -> Attempt {
 }
 
 /// Closes a connection. What it has to leave behind ends with its ttl; its servers may be gone.
-async fn close(locks: &Locks, reports: &Reports, whose: Attempt) {
+async fn close(locks: &Locks, reports: &Reports) {
     // One that is in the middle of something may take longer than its own limit, by a little.
     let closed = Clock::boot().timeout(CLOSE_LIMIT * 2, locks.close(CLOSE_LIMIT)).await;
     let error = match closed {
@@ -224,7 +241,7 @@ async fn close(locks: &Locks, reports: &Reports, whose: Attempt) {
         Some(Err(error)) => error.to_string(),
         None => format!("it takes longer than {:?}", CLOSE_LIMIT * 2),
     };
-    reports.event(whose, What::NotClosed { error });
+    reports.event(of_process(reports.process), What::NotClosed { error });
 }
 
 /// Reads orders on a thread of its own, which ends the process with its input.

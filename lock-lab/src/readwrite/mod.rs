@@ -6,37 +6,47 @@ mod load;
 
 use std::time::Duration;
 
+use clap::Args;
 use lock_core::Feature;
 
 pub use self::judge::{Hold, Refusal, Role, Verdict, judge};
 use crate::{
     LabError,
     latency::Recorder,
+    options,
     progress::Progress,
-    report::{Outcome, Table, terminal},
+    report::{Outcome, Row, Table},
     topology::Topology,
 };
 
 /// How the load looks.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 #[non_exhaustive]
 pub struct Options {
     /// How many readers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = options::clients(2))]
     pub readers: usize,
+
     /// How many writers, each with a connection of its own.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = options::clients(1))]
     pub writers: usize,
-    /// For how long they go on, on each backend.
+
+    /// For how long, on each backend.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30s")]
     pub time: Duration,
+
     /// For how long each holds the lock, on average.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "5ms")]
     pub hold: Duration,
+
     /// On which backends, with servers of their own.
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., default_values_t = Topology::ALL)]
     pub topologies: Vec<Topology>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let (time, hold) = (Duration::from_secs(30), Duration::from_millis(5));
-        Self { readers: 8, writers: 2, time, hold, topologies: Topology::ALL.to_vec() }
+        options::defaults()
     }
 }
 
@@ -147,26 +157,21 @@ async fn on(topology: Topology, options: &Options) -> Result<Summary, LabError> 
 #[must_use]
 pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
     let waits = |waits: [f64; 3]| waits.map(|millis| format!("{millis:.1}")).join(" / ");
-    let row = |(name, outcome): &(String, Outcome<Summary>)| match outcome {
-        Outcome::Measured(summary) => {
-            let Verdict { overlaps, readers_at_once, behind, overtakes } = summary.verdict;
-            vec![
-                name.clone(),
-                summary.reads.to_string(),
-                waits(summary.read_waits),
-                readers_at_once.to_string(),
-                summary.writes.to_string(),
-                waits(summary.write_waits),
-                overlaps.to_string(),
-                behind.to_string(),
-                overtakes.to_string(),
-            ]
-        }
-        other => vec![name.clone(), other.problem().unwrap_or_default()],
+    let cells = |summary: &Summary| {
+        let Verdict { overlaps, readers_at_once, behind, overtakes } = summary.verdict;
+        vec![
+            summary.reads.to_string(),
+            waits(summary.read_waits),
+            readers_at_once.to_string(),
+            summary.writes.to_string(),
+            waits(summary.write_waits),
+            overlaps.to_string(),
+            behind.to_string(),
+            overtakes.to_string(),
+        ]
     };
-    terminal::render(&Table {
+    let table = Table {
         title: "Readers and writers",
-        how: String::new(),
         columns: vec![
             "backend",
             "reads",
@@ -178,6 +183,8 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
             "came behind",
             "overtook",
         ],
-        rows: results.iter().map(row).collect(),
-    })
+        rows: results.iter().map(|(name, outcome)| Row::new(name, outcome.cells(cells))).collect(),
+        ..Table::default()
+    };
+    table.text()
 }

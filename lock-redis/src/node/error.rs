@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use lock_core::Source;
 use redis::{RedisError, ServerError};
 
-use super::{Eviction, lane::Replicas, route::Redirect};
+use super::{Eviction, redirect::Redirect, replicas::Replicas};
 use crate::wire::Address;
 
 /// Why a script has no answer. The one thing that matters: whether it may have run.

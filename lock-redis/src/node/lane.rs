@@ -9,53 +9,18 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Connection, Node, NodeError, ScriptCall};
+use super::{Connection, Node, NodeError, Replicas, ScriptCall};
 
 /// How many acquisitions wait for replicas at a time, each on a connection of its own; further ones wait for these.
 const ACQUIRING: usize = 16;
 
 /// Renewals come in bursts, one after the other.
 const RENEWING: usize = 2;
-
-/// By how many replicas a write has to be acknowledged, and how soon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Replicas {
-    /// How many.
-    pub count: u32,
-    /// Within which time.
-    pub within: Duration,
-}
-
-impl Replicas {
-    /// So many within this time.
-    #[must_use]
-    pub const fn new(count: u32, within: Duration) -> Self {
-        Self { count, within }
-    }
-
-    pub(super) fn wait(self) -> Cmd {
-        let mut command = redis::cmd("WAIT");
-        // 0 would be no limit at all.
-        command.arg(self.count).arg(self.within.as_millis().max(1));
-        command
-    }
-
-    /// Reads the answer to `WAIT`.
-    pub(super) fn judge(self, answer: Result<Value, NodeError>) -> Result<(), NodeError> {
-        match answer? {
-            Value::Int(count) if count >= i64::from(self.count) => Ok(()),
-            Value::Int(count) => Err(NodeError::unacknowledged(self, count)),
-            other => Err(NodeError::nonsense(&other)),
-        }
-    }
-}
 
 /// What a lane is for. They do not wait for each other: a renewal is not stuck behind acquisitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +142,8 @@ impl fmt::Debug for Lane {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

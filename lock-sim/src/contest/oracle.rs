@@ -24,12 +24,31 @@ pub struct Grant {
     pub at: Time,
     /// What its holder believes in.
     pub validity: Validity,
+    /// What the servers keep of who holds it: no other grant has the same.
+    pub payload: String,
     /// Its holder has given it up, or is dead.
     is_over: bool,
     /// Something has happened that may end it on the servers without its holder.
     pub is_excused: bool,
     /// Until when it was found valid the last time.
     looked: Option<BootInstant>,
+}
+
+/// What is reported of a grant.
+#[derive(Debug, Clone, Copy)]
+pub struct New<'a> {
+    /// Who was granted it.
+    pub host: HostId,
+    /// Whether it is shared with others who read.
+    pub reads: bool,
+    /// Its number.
+    pub token: FencingToken,
+    /// What its holder believes in.
+    pub validity: &'a Validity,
+    /// When its acquisition began.
+    pub began: Time,
+    /// Who asked for it.
+    pub payload: &'a str,
 }
 
 impl Grant {
@@ -113,7 +132,8 @@ impl Oracle {
     }
 
     /// A grant is reported. Gives its number.
-    pub fn granted(&self, host: HostId, reads: bool, token: FencingToken, validity: &Validity, began: Time) -> usize {
+    pub fn granted(&self, new: New<'_>) -> usize {
+        let New { host, reads, token, validity, began, payload } = new;
         let (at, validity) = (true_time(), validity.clone());
         self.note(
             format_args!("client {}", host.place()),
@@ -151,7 +171,9 @@ impl Oracle {
         }
         let mut book = self.0.borrow_mut();
         let place = book.grants.len();
-        book.grants.push(Grant { host, reads, token, began, at, validity, is_over: false, is_excused, looked: None });
+        let payload = payload.to_owned();
+        let (is_over, looked) = (false, None);
+        book.grants.push(Grant { host, reads, token, began, at, validity, payload, is_over, is_excused, looked });
         book.live.push(place);
         place
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Clock, Error, Guard, Locks, WriteGuard};
 
-use super::Oracle;
+use super::{New, Oracle};
 use crate::{
     Chance, Time,
     world::{HostId, true_time},
@@ -47,6 +47,7 @@ const NAME: &str = "orders";
 /// Acquires, holds and releases, until it is time to stop.
 pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, oracle: Oracle, mut chance: Chance) {
     oracle.begins(host);
+    let mut attempts = 0;
     while true_time() < habits.until {
         clock.sleep(time(chance.mostly_short(habits.pause))).await;
         if true_time() >= habits.until {
@@ -54,14 +55,17 @@ pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, o
         }
         let reads = habits.shares && chance.percent(habits.reads);
         let began = true_time();
-        let acquired = acquire(&locks, clock, &habits, reads, &mut chance).await;
+        attempts += 1;
+        let payload = format!("{}-{attempts}", host.place());
+        let acquired = acquire(&locks, clock, &habits, reads, &payload, &mut chance).await;
         match acquired {
             Ok(Some(held)) => {
                 let guard = match &held {
                     Held::Alone(guard) => guard,
                     Held::Writes(guard) => guard,
                 };
-                let grant = oracle.granted(host, reads, guard.token(), guard.validity(), began);
+                let (token, validity) = (guard.token(), guard.validity());
+                let grant = oracle.granted(New { host, reads, token, validity, began, payload: &payload });
                 oracle.count(habits.counts[usize::from(reads)]);
                 hold(clock, &habits, held, grant, &oracle, &mut chance).await;
             }
@@ -89,7 +93,7 @@ pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, or
     let until = clock.now().saturating_add(limit);
     // Servers may find out only now that they have to be quiet for a while.
     let acquired = loop {
-        let acquired = locks.mutex(NAME).timeout(until.saturating_since(clock.now())).lock().await;
+        let acquired = locks.mutex(NAME).payload(*b"probe").timeout(until.saturating_since(clock.now())).lock().await;
         if !matches!(acquired, Err(Error::Unavailable { .. })) || clock.now() > until {
             break acquired;
         }
@@ -97,7 +101,8 @@ pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, or
     };
     match acquired {
         Ok(guard) => {
-            let grant = oracle.granted(host, false, guard.token(), guard.validity(), began);
+            let (token, validity) = (guard.token(), guard.validity());
+            let grant = oracle.granted(New { host, reads: false, token, validity, began, payload: "probe" });
             oracle.ended(grant);
             if let Err(error) = guard.release().await {
                 oracle.note("probe", format_args!("releases: {error}"));
@@ -114,6 +119,7 @@ async fn acquire(
     clock: Clock,
     habits: &Habits,
     reads: bool,
+    payload: &str,
     chance: &mut Chance,
 ) -> Result<Option<Held>, Error> {
     let limit = time(1 + chance.mostly_short(4 * habits.hold));
@@ -121,7 +127,7 @@ async fn acquire(
     let leaves = chance.percent(habits.leaves).then(|| time(chance.mostly_short(2 * habits.hold)));
     let acquiring = async {
         if !habits.shares {
-            let mutex = locks.mutex(NAME);
+            let mutex = locks.mutex(NAME).payload(payload.as_bytes());
             let mutex = if is_limited { mutex.timeout(limit) } else { mutex };
             return if tries {
                 Ok(mutex.try_lock().await?.map(Held::Alone))
@@ -129,7 +135,7 @@ async fn acquire(
                 Ok(Some(Held::Alone(mutex.lock().await?)))
             };
         }
-        let lock = locks.rwlock(NAME);
+        let lock = locks.rwlock(NAME).payload(payload.as_bytes());
         let lock = if is_limited { lock.timeout(limit) } else { lock };
         match (reads, tries) {
             (true, true) => Ok(lock.try_read().await?.map(Held::Alone)),

@@ -86,7 +86,7 @@ fn lower_after_higher(writes: &[Write]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::made_up::{MadeUp, at, busy, held, kept, token},
+        super::fixtures::{HistoryBuilder, at, busy, held, kept, token},
         *,
     };
     use crate::failover::events::{Update, Values};
@@ -95,16 +95,16 @@ mod tests {
     const CERTAIN: Control = Control { stale: Chance::Certain, ..POSSIBLE };
 
     /// An update that had read what the given one wrote, behind the fence.
-    fn updated(made_up: MadeUp, millis: u64, process: usize, read: u64) -> MadeUp {
+    fn updated(history: HistoryBuilder, millis: u64, process: usize, read: u64) -> HistoryBuilder {
         let (at, whose, read) = (at(millis), busy(process, millis), Values { fenced: read, unfenced: read });
-        let mut made_up = made_up.wrote(millis, whose, millis, true, false);
-        made_up.0.updates.push(Update { at, whose, token: token(millis), read, fenced: true });
-        made_up
+        let mut history = history.wrote(millis, whose, millis, true, false);
+        history.0.updates.push(Update { at, whose, token: token(millis), read, fenced: true });
+        history
     }
 
     #[test]
     fn a_fence_behind_which_an_update_is_lost_is_found_out() {
-        let whole = updated(updated(MadeUp::default(), 1, 0, 0), 2, 1, 1);
+        let whole = updated(updated(HistoryBuilder::default(), 1, 0, 0), 2, 1, 1);
         assert_eq!(fencing(&whole.0, &[], POSSIBLE, None).verdict, Verdict::Holds);
         let broken = fencing(&updated(whole, 3, 0, 1).0, &[], POSSIBLE, None);
         assert_eq!((broken.let_through, broken.updates.fenced.lost, broken.verdict.is_broken()), (0, 1, true));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn without_a_lost_update_at_the_control_the_fence_has_shown_nothing() {
-        let whole = updated(updated(MadeUp::default(), 1, 0, 0), 2, 1, 1);
+        let whole = updated(updated(HistoryBuilder::default(), 1, 0, 0), 2, 1, 1);
         let certain = Control { lost_update: Chance::Certain, ..POSSIBLE };
         assert!(matches!(fencing(&whole.0, &[], certain, None).verdict, Verdict::ProvesNothing { .. }));
         let mut refused = updated(whole, 3, 0, 0).0;
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_fence_that_takes_a_lower_token_is_found_out() {
-        let history = MadeUp::default()
+        let history = HistoryBuilder::default()
             .wrote(1, kept(0, 1), 5, true, false)
             .wrote(2, kept(1, 1), 6, true, false)
             .wrote(3, kept(0, 1), 5, true, true)
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_refused_write_that_the_control_took_is_what_the_fence_is_for() {
-        let history = MadeUp::default()
+        let history = HistoryBuilder::default()
             .wrote(1, kept(1, 1), 6, true, false)
             .wrote(2, kept(0, 1), 5, false, true)
             .wrote(3, kept(1, 1), 6, true, false)
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn without_a_stale_write_at_the_control_the_fence_has_shown_nothing() {
-        let history = MadeUp::default().wrote(1, kept(1, 1), 6, true, false).done();
+        let history = HistoryBuilder::default().wrote(1, kept(1, 1), 6, true, false).done();
         let found = fencing(&history, &[], CERTAIN, None);
         assert!(matches!(found.verdict, Verdict::ProvesNothing { .. }));
         assert_eq!(fencing(&history, &[], POSSIBLE, None).verdict, Verdict::Holds);

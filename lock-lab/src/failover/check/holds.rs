@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lock_core::{BootInstant, FencingToken};
 
-use crate::failover::events::{Attempt, Blow, Event, History, Lock, What};
+use crate::failover::events::{Attempt, Event, History, Lock, ProcessFault, What};
 
 /// One grant and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Holds {
         unknown.extend(asked.into_values().map(|asked| Unknown { asked }));
         unknown.sort_by_key(|unknown| unknown.asked);
         let mut holds: Vec<_> = holds.into_values().collect();
-        for struck in history.blows.iter().filter(|struck| struck.blow == Blow::Killed) {
+        for struck in history.fault_events.iter().filter(|struck| struck.fault == ProcessFault::Killed) {
             for hold in holds.iter_mut().filter(|hold| hold.whose.process == struck.process) {
                 if hold.granted <= struck.at && hold.releasing.is_none() {
                     hold.killed = Some(struck.at);

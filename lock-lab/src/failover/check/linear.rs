@@ -156,8 +156,8 @@ mod tests {
 
     use super::{
         super::{
+            fixtures::{at, held, token},
             holds::Unknown,
-            made_up::{at, held, token},
             overlap::overlaps,
         },
         *,

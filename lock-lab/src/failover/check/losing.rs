@@ -7,7 +7,7 @@ use super::{
     holds::Hold,
     verdict::{Chance, Verdict},
 };
-use crate::failover::events::{Attempt, Blow, History};
+use crate::failover::events::{Attempt, History, ProcessFault};
 
 /// How the holders learnt of their losses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,8 +59,8 @@ pub struct Loser {
 /// Whether `process` stood still at some time between these two moments, or had just begun to go on.
 fn was_still(history: &History, process: usize, hold: &Hold) -> bool {
     let until = hold.lost.as_ref().map_or(hold.valid_until(), |(at, _)| (*at).max(hold.valid_until()));
-    history.blows.iter().any(|struck| {
-        let still = matches!(struck.blow, Blow::Stopped | Blow::Starved { .. });
+    history.fault_events.iter().any(|struck| {
+        let still = matches!(struck.fault, ProcessFault::Stopped | ProcessFault::Starved { .. });
         still && struck.process == process && hold.granted <= struck.at && struck.at <= until
     })
 }
@@ -106,8 +106,8 @@ pub(super) fn losing(
 mod tests {
     use super::{
         super::{
+            fixtures::{HistoryBuilder, at, kept},
             holds::Holds,
-            made_up::{MadeUp, at, kept},
         },
         *,
     };
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_holder_that_sees_its_deadline_pass_has_known_in_time() {
-        let history = MadeUp::default().granted(0, 5, kept(0, 1), 1, 200).lost(198, 201, kept(0, 1)).done();
+        let history = HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 200).lost(198, 201, kept(0, 1)).done();
         let found = of(&history, Chance::Certain);
         assert_eq!((found.late, found.never_told, &found.verdict), (0, 0, &Verdict::Holds));
         assert_eq!(found.losers[0].knew_after_deadline_ms, Some(1.0));
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn a_look_past_the_deadline_that_says_held_breaks_the_promise() {
-        let history = MadeUp::default().granted(0, 5, kept(0, 1), 1, 200).lost(200, 203, kept(0, 1)).done();
+        let history = HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 200).lost(200, 203, kept(0, 1)).done();
         assert!(of(&history, Chance::Possible).verdict.is_broken());
-        let renewed = MadeUp::default().granted(0, 5, kept(0, 1), 1, 200).extended(150, kept(0, 1), 300).lost(
+        let renewed = HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 200).extended(150, kept(0, 1), 300).lost(
             299,
             301,
             kept(0, 1),
@@ -147,10 +147,10 @@ mod tests {
 
     #[test]
     fn a_stopped_holder_may_know_late_if_its_first_look_says_so() {
-        let history = MadeUp::default()
+        let history = HistoryBuilder::default()
             .granted(0, 5, kept(0, 1), 1, 200)
-            .struck(110, 0, Blow::Stopped)
-            .struck(900, 0, Blow::Continued)
+            .struck(110, 0, ProcessFault::Stopped)
+            .struck(900, 0, ProcessFault::Continued)
             .lost(109, 901, kept(0, 1))
             .done();
         let found = of(&history, Chance::Certain);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_loser_that_is_never_told_breaks_the_promise() {
-        let history = MadeUp::default()
+        let history = HistoryBuilder::default()
             .granted(0, 5, kept(0, 1), 1, 200)
             .event(201, kept(0, 1), What::FirstInvalid { last_valid: Some(at(199)) })
             .done();
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_run_in_which_nobody_lost_what_must_be_lost_proves_nothing() {
-        let history = MadeUp::default().granted(0, 5, kept(0, 1), 1, 200).released(10, 11, kept(0, 1)).done();
+        let history = HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 200).released(10, 11, kept(0, 1)).done();
         assert!(matches!(of(&history, Chance::Certain).verdict, Verdict::ProvesNothing { .. }));
         assert_eq!(of(&history, Chance::Possible).verdict, Verdict::Holds);
     }

@@ -35,7 +35,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::made_up::{at, held},
+        super::fixtures::{at, held},
         *,
     };
 

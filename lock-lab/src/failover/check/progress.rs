@@ -10,7 +10,7 @@ use super::{
     holds::Hold,
     verdict::{Chance, Verdict},
 };
-use crate::failover::events::{Blow, History};
+use crate::failover::events::{History, ProcessFault};
 
 /// How the locks went on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct Progress {
     pub longest_gap_before_ms: f64,
     /// How many times the busy lock was granted after the fault.
     pub grants_after: usize,
-    /// From each blow at a process that held the kept lock to the next grant of that lock, in milliseconds.
+    /// From each fault of a process that held the kept lock to the next grant of that lock, in milliseconds.
     pub take_overs: Vec<TakeOver>,
     /// The bound on these, in milliseconds.
     pub bound_ms: Option<f64>,
@@ -35,7 +35,7 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TakeOver {
     /// What its process was struck by.
-    pub blow: Blow,
+    pub fault: ProcessFault,
     /// When, in milliseconds from the fault.
     pub at_ms: f64,
     /// How long after that the next holder was granted it; `None` when there was none.
@@ -66,7 +66,7 @@ pub(super) fn progress(
     let take_overs = take_overs(history, kept, at);
     let too_late = |over: &&TakeOver| {
         let late = |bound| over.next_grant_ms.is_none_or(|took| took > millis(bound));
-        over.blow == Blow::Killed && bounds.crash.is_some_and(late)
+        over.fault == ProcessFault::Killed && bounds.crash.is_some_and(late)
     };
     let slow = take_overs.iter().filter(too_late).count();
     let gaps = usize::from(bounds.gap.is_some_and(|bound| longest_gap > bound));
@@ -107,20 +107,20 @@ pub(super) fn longest_gap(holds: &[Hold], from: BootInstant, until: BootInstant)
 
 /// Losses from the fault on of who was not struck itself.
 fn kept_lost(history: &History, kept: &[Hold], at: Moments) -> usize {
-    let was_struck = |hold: &Hold| history.blows.iter().any(|struck| struck.process == hold.whose.process);
+    let was_struck = |hold: &Hold| history.fault_events.iter().any(|struck| struck.process == hold.whose.process);
     kept.iter().filter(|hold| hold.is_loser() && hold.ended() >= at.fault && !was_struck(hold)).count()
 }
 
 fn take_overs(history: &History, kept: &[Hold], at: Moments) -> Vec<TakeOver> {
     let mut found = Vec::new();
-    for struck in history.blows.iter().filter(|struck| struck.blow != Blow::Continued) {
+    for struck in history.fault_events.iter().filter(|struck| struck.fault != ProcessFault::Continued) {
         let held = |hold: &&Hold| {
             hold.whose.process == struck.process && hold.granted <= struck.at && struck.at <= hold.ended()
         };
         let Some(holder) = kept.iter().find(held) else { continue };
         let next = kept.iter().find(|hold| hold.granted > struck.at && hold.whose != holder.whose);
         found.push(TakeOver {
-            blow: struck.blow,
+            fault: struck.fault,
             at_ms: at.ms(struck.at),
             next_grant_ms: next.map(|hold| millis(hold.granted.saturating_since(struck.at))),
         });
@@ -136,8 +136,8 @@ fn millis(duration: Duration) -> f64 {
 mod tests {
     use super::{
         super::{
+            fixtures::{HistoryBuilder, at, kept},
             holds::Holds,
-            made_up::{MadeUp, at, kept},
         },
         *,
     };
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_longest_gap_counts_from_the_fault() {
-        let history = MadeUp::default().traffic(0, 990, 0).traffic(1400, 2000, 0).done();
+        let history = HistoryBuilder::default().traffic(0, 990, 0).traffic(1400, 2000, 0).done();
         let found = of(&history, 2000, Bounds::default());
         assert_eq!((found.longest_gap_ms, found.longest_gap_before_ms), (401.0, 19.0));
         assert_eq!((found.grants_after, &found.verdict), (60, &Verdict::Holds));
@@ -158,18 +158,18 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_never_granted_again_is_broken() {
-        let found = of(&MadeUp::default().traffic(0, 990, 0).done(), 2000, Bounds::default());
+        let found = of(&HistoryBuilder::default().traffic(0, 990, 0).done(), 2000, Bounds::default());
         assert!(found.verdict.is_broken());
         let lenient = Bounds { stops: Chance::Possible, ..Bounds::default() };
-        assert!(!of(&MadeUp::default().traffic(0, 990, 0).done(), 2000, lenient).verdict.is_broken());
+        assert!(!of(&HistoryBuilder::default().traffic(0, 990, 0).done(), 2000, lenient).verdict.is_broken());
     }
 
     #[test]
     fn a_dead_holder_is_followed_within_the_bound_or_the_promise_is_broken() {
-        let history = MadeUp::default()
+        let history = HistoryBuilder::default()
             .traffic(0, 2000, 2)
             .granted(0, 5, kept(0, 1), 1, 1300)
-            .struck(1001, 0, Blow::Killed)
+            .struck(1001, 0, ProcessFault::Killed)
             .granted(10, 1301, kept(1, 1), 2, 1800)
             .done();
         let within = |millis| Bounds { crash: Some(Duration::from_millis(millis)), ..Bounds::default() };
@@ -180,15 +180,20 @@ mod tests {
 
     #[test]
     fn a_kept_lock_that_is_lost_breaks_the_promise_that_it_survives_unless_its_holder_was_struck() {
-        let lost =
-            || MadeUp::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 1500).lost(1498, 1501, kept(0, 1));
+        let lost = || {
+            HistoryBuilder::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 1500).lost(
+                1498,
+                1501,
+                kept(0, 1),
+            )
+        };
         let survives = Bounds { survives: true, ..Bounds::default() };
         let found = of(&lost().done(), 2000, survives);
         assert_eq!((found.kept_lost, found.verdict.is_broken()), (1, true));
         assert!(!of(&lost().done(), 2000, Bounds::default()).verdict.is_broken());
-        let struck = lost().struck(1001, 0, Blow::Stopped).done();
+        let struck = lost().struck(1001, 0, ProcessFault::Stopped).done();
         assert_eq!(of(&struck, 2000, survives).verdict, Verdict::Holds);
-        let kept = MadeUp::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 3000).done();
+        let kept = HistoryBuilder::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 3000).done();
         assert_eq!(of(&kept, 2000, survives).verdict, Verdict::Holds);
     }
 }

@@ -59,24 +59,24 @@ pub(super) fn refusals(history: &History, strangers: Strangers, tame: Option<&st
 #[cfg(test)]
 mod tests {
     use super::{
-        super::made_up::{MadeUp, busy},
+        super::fixtures::{HistoryBuilder, busy},
         *,
     };
 
     /// Two clients, one in each of the processes 3 and 4.
     const STRANGERS: Strangers = Strangers { first: 3, clients: 2 };
 
-    fn turned_away(made_up: MadeUp, millis: u64, process: usize, refused: bool) -> MadeUp {
+    fn turned_away(history: HistoryBuilder, millis: u64, process: usize, refused: bool) -> HistoryBuilder {
         let what = What::NotConnected { error: "another list".into(), refused };
-        made_up.event(millis, busy(process, 0), what)
+        history.event(millis, busy(process, 0), what)
     }
 
-    fn of(made_up: MadeUp) -> Refusals {
-        refusals(&made_up.done(), STRANGERS, None)
+    fn of(history: HistoryBuilder) -> Refusals {
+        refusals(&history.done(), STRANGERS, None)
     }
 
-    fn both_refused() -> MadeUp {
-        let one = turned_away(MadeUp::default().traffic(0, 2000, 0), 1001, 3, true);
+    fn both_refused() -> HistoryBuilder {
+        let one = turned_away(HistoryBuilder::default().traffic(0, 2000, 0), 1001, 3, true);
         turned_away(turned_away(one, 1101, 3, true), 1002, 4, true)
     }
 
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn one_that_was_never_refused_proves_nothing() {
-        let silent = turned_away(MadeUp::default().traffic(0, 2000, 0), 1001, 3, true);
-        for made_up in [silent, turned_away(turned_away(MadeUp::default(), 1, 3, true), 2, 4, false)] {
-            let found = of(made_up);
+        let silent = turned_away(HistoryBuilder::default().traffic(0, 2000, 0), 1001, 3, true);
+        for history in [silent, turned_away(turned_away(HistoryBuilder::default(), 1, 3, true), 2, 4, false)] {
+            let found = of(history);
             assert_eq!(found.refused, 1);
             assert!(matches!(found.verdict, Verdict::ProvesNothing { .. }), "{found:?}");
         }

@@ -1,10 +1,10 @@
 //! Whole histories, made up: sound ones that must pass, and each way to be broken that must be found out.
 
 use super::{
-    made_up::{MadeUp, at, kept, token},
+    fixtures::{HistoryBuilder, at, kept, token},
     *,
 };
-use crate::failover::events::{Blow, Kept};
+use crate::failover::events::{Kept, ProcessFault};
 
 const AT: (u64, u64) = (1000, 3000);
 
@@ -13,15 +13,15 @@ fn checked(history: &History, samples: &[Truth], expected: &Expected) -> Finding
 }
 
 /// A holder that is stopped at 1 s until 2.5 s, another one that follows at 1.7 s, and what the first writes afterwards.
-fn stopped_holder() -> MadeUp {
-    MadeUp::default()
+fn stopped_holder() -> HistoryBuilder {
+    HistoryBuilder::default()
         .traffic(0, AT.1, 2)
         .granted(0, 5, kept(0, 1), 1, 1400)
         .wrote(900, kept(0, 1), 1, true, false)
-        .struck(1001, 0, Blow::Stopped)
+        .struck(1001, 0, ProcessFault::Stopped)
         .granted(10, 1700, kept(1, 1), 2, 2700)
         .wrote(1710, kept(1, 1), 2, true, false)
-        .struck(2500, 0, Blow::Continued)
+        .struck(2500, 0, ProcessFault::Continued)
         .wrote(2501, kept(0, 1), 1, false, true)
         .lost(1000, 2502, kept(0, 1))
         .wrote(2600, kept(1, 1), 2, true, false)
@@ -102,9 +102,9 @@ fn a_validity_that_the_servers_do_not_keep_is_found() {
 
 #[test]
 fn what_a_killed_process_asked_for_is_an_unknown_outcome() {
-    let history = MadeUp::default()
+    let history = HistoryBuilder::default()
         .event(10, kept(0, 1), What::Asked)
-        .struck(20, 0, Blow::Killed)
+        .struck(20, 0, ProcessFault::Killed)
         .granted(30, 40, kept(1, 1), 5, 90)
         .done();
     let holds = Holds::of(&history, Lock::Kept);
@@ -113,7 +113,8 @@ fn what_a_killed_process_asked_for_is_an_unknown_outcome() {
 
 #[test]
 fn a_killed_process_holds_nothing_any_more() {
-    let history = MadeUp::default().granted(0, 5, kept(0, 1), 1, 1400).struck(1001, 0, Blow::Killed).done();
+    let history =
+        HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 1400).struck(1001, 0, ProcessFault::Killed).done();
     let hold = &Holds::of(&history, Lock::Kept).holds[0];
     assert_eq!(hold.end(), (at(1001), End::Killed));
 }
@@ -134,8 +135,13 @@ fn a_run_in_which_nobody_was_kept_out_or_nothing_was_sent_again_proves_nothing_w
 
 #[test]
 fn a_lock_that_was_lost_while_the_whole_machine_stood_still_proves_nothing_about_its_survival() {
-    let mut history =
-        MadeUp::default().traffic(0, AT.1, 2).granted(0, 5, kept(0, 1), 1, 1400).wrote(9, kept(0, 1), 1, true, false);
+    let mut history = HistoryBuilder::default().traffic(0, AT.1, 2).granted(0, 5, kept(0, 1), 1, 1400).wrote(
+        9,
+        kept(0, 1),
+        1,
+        true,
+        false,
+    );
     history = history.lost(1399, 1401, kept(0, 1));
     let mut history = history.done();
     let survives = Expected { survives: Some(Duration::from_millis(250)), ..Expected::default() };

@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{
-        super::made_up::{at, held},
+        super::fixtures::{at, held},
         *,
     };
 

@@ -51,7 +51,7 @@ fn counted(read: impl Iterator<Item = Option<u64>>) -> Counted {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::made_up::{at, busy, token},
+        super::fixtures::{at, busy, token},
         *,
     };
     use crate::failover::events::Values;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Awaited, Blow, Disturbance, Load, Network, Scenario, Shows, Step, Who};
+use super::scenario::{Awaited, Disturbance, Load, Network, ProcessAction, Scenario, Shows, Step, Who};
 
 fn and_lasts(disturbance: Disturbance) -> Vec<Step> {
     vec![Step::Network(disturbance), Step::Until(Awaited::Lasted)]
@@ -78,7 +78,7 @@ pub(super) const PACKETS_DROPPED: Scenario = Scenario {
             Step::Network(Disturbance::DropPackets),
             Step::Rest(DROPPED),
             // What arrives late and finds the lock held is refused, and does no harm.
-            Step::Process(Who::All, Blow::Rest),
+            Step::Process(Who::All, ProcessAction::Rest),
         ]
     },
     shows: |_| Shows { retransmission: true, ..WHEN_CUT_OFF },

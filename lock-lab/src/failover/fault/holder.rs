@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Awaited, Blow, Scenario, Shows, Step, Who};
+use super::scenario::{Awaited, ProcessAction, Scenario, Shows, Step, Who};
 
 /// How long a stopped holder stays so when the next one holds its lock.
 pub(super) const OVERTAKEN: Duration = Duration::from_millis(200);
@@ -11,7 +11,7 @@ pub(super) const KILLED: Scenario = Scenario {
     key: "holder-killed",
     title: "holder killed",
     what: "The holder's process is killed with SIGKILL.",
-    steps: |_| vec![Step::Process(Who::Victim, Blow::Kill), Step::Until(Awaited::Overtaken)],
+    steps: |_| vec![Step::Process(Who::Victim, ProcessAction::Kill), Step::Until(Awaited::Overtaken)],
     is_momentary: true,
     shows: |_| Shows { crash_bound: true, ..Shows::NOTHING },
     ..Scenario::USUAL
@@ -31,7 +31,7 @@ pub(super) const STARVED: Scenario = Scenario {
     title: "holder's runtime starved",
     what: "All threads of the program's own runtime in the holder's process are blocked until its lease is over. A session \
            with ZooKeeper has a thread of its own, which goes on: there the lock is kept.",
-    steps: |_| vec![Step::Process(Who::Victim, Blow::Starve), Step::Until(Awaited::Lasted)],
+    steps: |_| vec![Step::Process(Who::Victim, ProcessAction::Starve), Step::Until(Awaited::Lasted)],
     // A session with ZooKeeper has a thread of its own, which renews it although the program stands still.
     shows: |on| Shows { loss: !on.is_zookeeper(), ..Shows::NOTHING },
     ..Scenario::USUAL
@@ -60,9 +60,9 @@ pub(super) const WHEN_STOPPED: Shows = Shows { stale_write: true, loss: true, ..
 /// Stopped until another one holds the lock, and for a little longer.
 pub(super) fn stopped() -> Vec<Step> {
     vec![
-        Step::Process(Who::Victim, Blow::Stop),
+        Step::Process(Who::Victim, ProcessAction::Stop),
         Step::Until(Awaited::Overtaken),
         Step::Rest(OVERTAKEN),
-        Step::Process(Who::Stopped, Blow::Continue),
+        Step::Process(Who::Stopped, ProcessAction::Continue),
     ]
 }

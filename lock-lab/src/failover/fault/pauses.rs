@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Blow, Load, Scenario, Shows, Step, Who};
+use super::scenario::{Load, ProcessAction, Scenario, Shows, Step, Who};
 
 /// How often.
 const PAUSES: usize = 3;
@@ -22,9 +22,9 @@ pub(super) const PAUSES_EVERY_FIVE_SECONDS: Scenario = Scenario {
     steps: |_| {
         let pause = [
             Step::Rest(EVERY - PAUSE),
-            Step::Process(Who::BusyHolder, Blow::Stop),
+            Step::Process(Who::BusyHolder, ProcessAction::Stop),
             Step::Rest(PAUSE),
-            Step::Process(Who::Stopped, Blow::Continue),
+            Step::Process(Who::Stopped, ProcessAction::Continue),
         ];
         pause.repeat(PAUSES)
     },

@@ -77,7 +77,7 @@ impl Scenario {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Something is done to a process of the load.
-    Process(Who, Blow),
+    Process(Who, ProcessAction),
     /// Something is done to servers.
     Server(Act, Place),
     /// Something is done to the connections.
@@ -107,7 +107,7 @@ pub enum Who {
 
 /// What is done to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blow {
+pub enum ProcessAction {
     /// SIGKILL.
     Kill,
     /// SIGSTOP.

@@ -1,10 +1,10 @@
-//! Faults of servers, and of what they keep: one blow each.
+//! Faults of servers, and of what they keep, of one step each.
 
 use std::time::Duration;
 
 use super::{
     promise::{self, Promise},
-    scenario::{Act, Awaited, Blow, Disturbance, Place, Scenario, Shows, Step, Who},
+    scenario::{Act, Awaited, Disturbance, Place, ProcessAction, Scenario, Shows, Step, Who},
 };
 use crate::failover::arrangement::Arrangement;
 
@@ -119,7 +119,7 @@ pub(super) const FAILOVER_BEFORE_REPLICATION: Scenario = Scenario {
             Step::Server(Act::Continue, Place::Frozen),
             Step::Until(Awaited::Served),
             // Those that wait may hear late that the servers are back.
-            Step::Process(Who::Late, Blow::Ask),
+            Step::Process(Who::Late, ProcessAction::Ask),
             Step::Until(Awaited::Lasted),
         ]
     },

@@ -12,25 +12,25 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Run {
-    /// The arrangement's key, as on the command line.
+    /// Key of the arrangement of servers, as on the command line.
     pub backend: String,
-    /// Its name.
+    /// Name of the arrangement.
     pub backend_title: String,
-    /// The fault's key, as on the command line.
+    /// Key of the fault, as on the command line.
     pub fault: String,
-    /// Its name.
+    /// Name of the fault.
     pub fault_title: String,
-    /// What it does, in a sentence.
+    /// What the fault does, in a sentence.
     pub what: String,
     /// The version of the servers; empty when they were not asked.
     pub version: String,
-    /// Which repetition it is, from 1.
+    /// Number of the repetition, from 1.
     pub repetition: usize,
-    /// The command that repeats it.
+    /// The command that repeats this run alone.
     pub command: String,
-    /// Whether the same was tried before and had proved nothing.
+    /// Whether this is a second try, because the first had proved nothing.
     pub second_try: bool,
-    /// Why two may hold the lock at once; empty where that is promised against.
+    /// The reason why two may hold the lock at once; empty where the backend promises that they do not.
     pub not_promised: String,
     /// What came out.
     pub outcome: Outcome<Figures>,
@@ -72,14 +72,14 @@ pub struct Figures {
     /// Updates of the value that the busy lock protects, with the fence and without, and how many were lost.
     #[serde(default)]
     pub updates: Updates,
-    /// How many segments the kernel has sent again; `None` where nobody counted.
+    /// Segments that the kernel has sent again; `None` where nobody counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted: Option<u64>,
     /// From the fault until the last loser knew that its lock was lost (L); `None` when nobody lost one.
     pub knew_ms: Option<f64>,
     /// Operations of which the outcome is not known.
     pub unknown: usize,
-    /// From a blow at the holder's process to the next grant of its lock.
+    /// From the fault of the holder's process to the next grant of its lock.
     pub take_over_ms: Option<f64>,
     /// What the servers still had of the locks when it had to be gone (O); `None` when they were not looked at.
     #[serde(default)]
@@ -98,11 +98,11 @@ pub struct Figures {
 /// How clients were turned away whose settings disagree with those of the servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turned {
-    /// Of how many clients.
+    /// Clients whose settings disagree.
     pub of: usize,
-    /// How many were refused.
+    /// Clients of these that were refused.
     pub clients: usize,
-    /// How often.
+    /// Refusals of all of them.
     pub times: usize,
 }
 
@@ -126,13 +126,13 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the matrix may end well with it.
+    /// Whether the matrix may end well with such a run.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         matches!(self, Self::Kept | Self::Shown(_) | Self::Recorded(_))
     }
 
-    /// The letters of the promises that it is about, as `M, T`.
+    /// Letters of the promises that the verdict is about, as `M, T`.
     #[must_use]
     pub(crate) fn letters(&self) -> String {
         let (Self::Shown(what) | Self::Broken(what)) = self else { return String::new() };
@@ -140,7 +140,7 @@ impl Verdict {
         letters.filter(|letter| letter.len() == 1).collect::<Vec<_>>().join(", ")
     }
 
-    /// In words.
+    /// The verdict in words.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
@@ -177,8 +177,8 @@ impl Figures {
             knew_ms: findings.losing.longest_after_fault_ms(),
             unknown: findings.unknown,
             take_over_ms: findings.progress.take_overs.iter().filter_map(|over| over.next_grant_ms).next(),
-            left: findings.emptying.as_ref().map(|emptying| emptying.left.clone()),
-            empty_after_ms: findings.emptying.as_ref().and_then(|emptying| emptying.empty_after_ms),
+            left: findings.residue.as_ref().map(|residue| residue.left.clone()),
+            empty_after_ms: findings.residue.as_ref().and_then(|residue| residue.empty_after_ms),
             strangers: findings.refusals.as_ref().map(|refusals| Turned {
                 of: refusals.clients,
                 clients: refusals.refused,

@@ -3,7 +3,7 @@
 use super::{Figures, Run};
 use crate::{
     failover::{check::Counted, fault::Fault},
-    report::Table,
+    report::{Row, Table, share},
 };
 
 /// A table with a row for each run of that workload; none when there was none.
@@ -16,27 +16,23 @@ pub(super) fn section(runs: &[Run]) -> Option<Table> {
         columns: vec![
             "backend",
             "updates acknowledged, fenced",
-            "of these lost",
-            "share",
+            "fenced, lost",
+            "fenced, share",
             "updates acknowledged, unfenced",
-            "of these lost",
-            "share",
+            "unfenced, lost",
+            "unfenced, share",
         ],
         rows,
+        ..Table::default()
     })
 }
 
-fn row(run: &Run, figures: &Figures) -> Vec<String> {
-    let mut row = vec![run.backend_title.clone()];
+fn row(run: &Run, figures: &Figures) -> Row {
+    let mut cells = Vec::new();
     for Counted { acknowledged, lost } in [figures.updates.fenced, figures.updates.unfenced] {
-        row.extend([acknowledged.to_string(), lost.to_string(), share(lost, acknowledged)]);
+        cells.extend([acknowledged.to_string(), lost.to_string(), share(lost, acknowledged)]);
     }
-    row
-}
-
-#[allow(clippy::cast_precision_loss)] // Thousands.
-fn share(lost: usize, of: usize) -> String {
-    if of == 0 { "–".into() } else { format!("{:.1} %", lost as f64 / of as f64 * 100.0) }
+    Row::new(&*run.backend_title, Ok(cells))
 }
 
 const HOW: &str = "As in the published test of the locks of etcd 3.4.3 (Jepsen): the lease is 2 s, and every 5 s a process is \
@@ -66,7 +62,8 @@ mod tests {
         };
         assert!(section(&[run(Fault::Delay)]).is_none());
         let table = section(&[run(Fault::Delay), run(Fault::Pauses)]).unwrap();
-        assert_eq!(table.rows, [["Redis", "200", "0", "0.0 %", "250", "50", "20.0 %"]]);
-        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        let cells = ["200", "0", "0.0 %", "250", "50", "20.0 %"].map(str::to_owned);
+        assert_eq!(table.rows, [Row::new("Redis", Ok(cells.to_vec()))]);
+        assert_eq!(table.columns.len(), 1 + cells.len());
     }
 }

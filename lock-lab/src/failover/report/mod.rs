@@ -1,7 +1,6 @@
 //! The report of the matrix: as data, as text, and as a page with pictures.
 
 mod figures;
-mod frozen;
 mod lost;
 mod page;
 mod picture;
@@ -21,24 +20,24 @@ pub use self::{
 use crate::{
     LabError,
     failover::frozen::Frozen,
-    report::{Machine, Outcome, Table, json, put},
+    report::{Machine, Outcome, json},
 };
 
 /// What a run of the matrix found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// When it began, in UTC.
+    /// When the matrix began, in UTC.
     pub date: String,
-    /// How long it took, in seconds.
+    /// How long the matrix took, in seconds.
     pub seconds: f64,
-    /// The command that it was.
+    /// The command that ran the matrix.
     pub command: String,
-    /// Where it ran.
+    /// The machine on which everything ran.
     pub machine: Machine,
     /// What was done in each run.
     pub settings: Settings,
-    /// Whether it was interrupted: then only what was finished is here.
+    /// Whether the matrix was interrupted: then the report has only the runs that were finished.
     pub interrupted: bool,
     /// What came out, run by run.
     pub runs: Vec<Run>,
@@ -55,9 +54,9 @@ pub struct Report {
 pub struct Settings {
     /// The version of this program.
     pub version: String,
-    /// Whether it was built with optimisations.
+    /// Whether this program was built with optimisations.
     pub optimised: bool,
-    /// Whether it was the full matrix.
+    /// Whether this was the full matrix.
     pub full: bool,
     /// The ttl or session time-out, in a sentence.
     pub leases: String,
@@ -69,11 +68,11 @@ pub struct Settings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// The arrangement's key.
+    /// Key of the arrangement of servers.
     pub backend: String,
-    /// The fault's key.
+    /// Key of the fault.
     pub fault: String,
-    /// Why not.
+    /// The reason why the fault does not apply.
     pub why: String,
 }
 
@@ -83,9 +82,7 @@ impl Report {
     /// # Errors
     /// [`LabError::Io`] when a file cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), LabError> {
-        put(dir, "report.json", &self.json()?)?;
-        put(dir, "report.md", &self.markdown())?;
-        put(dir, "index.html", &self.html())
+        self.document().write(dir, &self.json()?)
     }
 
     /// As data: each run on one line, since its timeline is long.
@@ -108,17 +105,12 @@ impl Report {
         !self.interrupted && frozen && self.runs.iter().all(|run| run.verdict.is_good())
     }
 
-    /// The tables beside that of the matrix.
-    fn sections(&self) -> Vec<Table> {
-        let frozen = self.frozen.as_ref().map(frozen::sections).unwrap_or_default();
-        lost::section(&self.runs).into_iter().chain(frozen).collect()
-    }
-
     /// The whole report in a sentence.
     #[must_use]
     pub fn sum(&self) -> String {
         let count = |is: fn(&Verdict) -> bool| self.runs.iter().filter(|run| is(&run.verdict)).count();
-        let mut text = format!("{} runs: {} kept every promise", self.runs.len(), count(|one| *one == Verdict::Kept));
+        let runs = if self.runs.len() == 1 { "run" } else { "runs" };
+        let mut text = format!("{} {runs}: {} kept every promise", self.runs.len(), count(|one| *one == Verdict::Kept));
         for (number, what) in [
             (count(|one| matches!(one, Verdict::Shown(_))), "showed what is not promised"),
             (count(|one| matches!(one, Verdict::Recorded(_))), "kept what is not promised"),
@@ -165,5 +157,7 @@ impl Report {
     }
 }
 
+#[cfg(test)]
+mod fixtures;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,13 @@
-//! The report for people: a page that needs nothing else, and the same as Markdown.
-
-use std::fmt::Write;
-
-use maud::{Markup, PreEscaped, html};
+//! What the report says to people.
 
 use super::{
-    Figures, Report, Run, Turned, Verdict,
-    picture::{self, draw, millis},
+    Figures, Report, Run, Turned, lost, picture,
     table::{Pair, table},
 };
-use crate::report::{
-    Table,
-    html::{emphasis, page, rows_with},
-    markdown,
+use crate::{
+    failover::frozen,
+    report::{Block, Document, millis},
 };
-
-const TITLE: &str = "Failover: what happens to locks when servers fail";
 
 /// How to read the report: a paragraph each.
 const READ: [&str; 4] = [
@@ -38,120 +30,56 @@ const READ: [&str; 4] = [
 ];
 
 /// How to read the pictures.
-const PICTURES: &str = "Time runs to the right, in milliseconds from the fault; the second panel enlarges the part of the \
-first in which most happened. Each line is a client, by lock and process: the *kept* lock is held until it is lost or asked \
-back, the *busy* one is taken and released as quickly as it goes. Point at a bar for its times.";
+const PICTURES: &str = "Each run can be repeated by itself, with the command beside its verdict. Its picture is on the page \
+`index.html`: time runs to the right, in milliseconds from the fault; the second panel enlarges the part of the first in which \
+most happened. Each line is a client, by lock and process: the *kept* lock is held until it is lost or asked back, the *busy* \
+one is taken and released as quickly as it goes. Point at a bar for its times.";
 
 impl Report {
-    /// The report as one HTML page, its pictures inside.
-    #[must_use]
-    pub fn html(&self) -> String {
+    /// The report for people.
+    pub(super) fn document(&self) -> Document {
         let pairs = Pair::all(self);
-        let body = html! {
-            style { (PreEscaped(STYLE)) (PreEscaped(picture::STYLE)) }
-            p.sum { (self.sum()) }
-            h2 { "How to read it" }
-            @for text in READ { p.how { (emphasis(text)) } }
-            (matrix(&table(&pairs), &pairs))
-            @for section in self.sections() {
-                h2 { (section.title) }
-                (crate::report::html::rows(&section))
-                p.how { (emphasis(&section.how)) }
-            }
-            h2 { "Run by run" }
-            p.how { (emphasis(PICTURES)) }
-            (picture::legend())
-            @for (number, pair) in pairs.iter().enumerate() { (pictures(number, pair)) }
-            (self.not_run())
-            h2 { "Machine, versions, settings" }
-            p.how { (emphasis(&self.circumstances())) }
-        };
-        page(TITLE, body)
-    }
-
-    /// The report as Markdown; the pictures are in the page.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        let table = table(&Pair::all(self));
-        let mut text = format!("# {TITLE}\n\n{}\n\n", self.sum());
-        READ.iter().for_each(|paragraph| text.push_str(&format!("{paragraph}\n\n")));
-        // Writing to a string cannot fail.
-        let _ = write!(text, "## {}\n\n{}\n\n{}\n", table.title, markdown::table(&table), table.how);
-        for section in self.sections() {
-            let _ = write!(text, "\n## {}\n\n{}\n\n{}\n", section.title, markdown::table(&section), section.how);
-        }
-        text.push_str("\n## Run by run\n\nThe pictures are in `index.html`. Each run can be repeated by itself:\n\n");
-        for run in &self.runs {
-            let _ = writeln!(
-                text,
-                "- {}, {}: {}. `{}`",
-                run.backend_title,
-                run.fault_title,
-                run.verdict.words(),
-                run.command
-            );
-        }
+        let section = |title: &str| Block::Section(title.to_owned());
+        let mut blocks = vec![Block::Strong { beginning: self.sum(), rest: String::new() }, section("How to read it")];
+        blocks.extend(READ.map(|text| Block::Text(text.to_owned())));
+        blocks.push(Block::Table(table(&pairs)));
+        let frozen = self.frozen.as_ref().map(frozen::tables::of).unwrap_or_default();
+        blocks.extend(lost::section(&self.runs).into_iter().chain(frozen).map(Block::Table));
+        blocks.extend([section("Run by run"), Block::Text(PICTURES.to_owned()), Block::Drawn(picture::legend())]);
+        blocks.extend(pairs.iter().flat_map(of_pair));
         if !self.left_out.is_empty() {
-            text.push_str("\n## Does not apply\n\n");
+            let why = self.left_out.iter().map(|pair| format!("`{}`, `{}`: {}", pair.backend, pair.fault, pair.why));
+            blocks.extend([section("Does not apply"), Block::List(why.collect())]);
         }
-        for pair in &self.left_out {
-            let _ = writeln!(text, "- {}, {}: {}", pair.backend, pair.fault, pair.why);
-        }
-        text + &format!("\n## Machine, versions, settings\n\n{}\n", self.circumstances())
-    }
-
-    fn not_run(&self) -> Markup {
-        html! {
-            @if !self.left_out.is_empty() {
-                h2 { "Does not apply" }
-                ul { @for pair in &self.left_out { li { code { (pair.backend) } ", " code { (pair.fault) } ": " (pair.why) } } }
-            }
-        }
+        blocks.extend([section("Machine, versions, settings"), Block::Text(self.circumstances())]);
+        Document { title: "Failover: what happens to locks when servers fail", blocks }
     }
 }
 
-fn matrix(table: &Table, pairs: &[Pair<'_>]) -> Markup {
-    let class = |row: usize| match pairs[row].verdict() {
-        Verdict::Kept => "kept",
-        Verdict::Shown(_) | Verdict::Recorded(_) => "shown",
-        Verdict::ProvesNothing(_) | Verdict::Failed(_) | Verdict::Broken(_) => "broken",
+/// What was seen of one fault on one arrangement of servers.
+fn of_pair(pair: &Pair<'_>) -> Vec<Block> {
+    let (first, title) = (pair.first(), pair.title());
+    let mut what = first.what.clone();
+    if !first.not_promised.is_empty() {
+        what.push_str(&format!(" That two hold the lock at once is not excluded here: {}.", first.not_promised));
+    }
+    let mut blocks = vec![Block::Part { title: title.clone(), id: pair.anchor() }, Block::Text(what)];
+    blocks.extend(pair.runs.iter().flat_map(|run| of_run(run, &title)));
+    blocks
+}
+
+fn of_run(run: &Run, title: &str) -> Vec<Block> {
+    let number = match (run.repetition, run.second_try) {
+        (number, true) => format!("Run {number}, tried again: "),
+        (2.., false) => format!("Run {}: ", run.repetition),
+        _ => String::new(),
     };
-    html! {
-        h2 { (table.title) }
-        div.matrix { (rows_with(table, class, |row| Some(format!("#{}", anchor(row))))) }
-        p.how { (emphasis(&table.how)) }
+    let beginning = format!("{number}{}.", run.verdict.words());
+    let mut blocks = vec![Block::Strong { beginning, rest: format!("`{}`", run.command) }];
+    if let Some(figures) = run.outcome.measured() {
+        blocks.extend([Block::Text(beside(figures)), Block::Drawn(picture::draw(&figures.timeline, title))]);
     }
-}
-
-fn anchor(pair: usize) -> String {
-    format!("run-{}", pair + 1)
-}
-
-fn pictures(number: usize, pair: &Pair<'_>) -> Markup {
-    let first = pair.first();
-    let title = format!("{}: {}", first.backend_title, first.fault_title);
-    html! {
-        h3 id=(anchor(number)) { (title) }
-        p.how {
-            (first.what)
-            @if !first.not_promised.is_empty() { " That two hold the lock at once is not excluded here: " (first.not_promised) "." }
-        }
-        @for run in &pair.runs { (one_run(run, &title)) }
-    }
-}
-
-fn one_run(run: &Run, title: &str) -> Markup {
-    let again = if run.second_try { ", tried again" } else { "" };
-    html! {
-        p.run {
-            @if run.repetition > 1 || run.second_try { "Run " (run.repetition) (again) ": " }
-            strong { (run.verdict.words()) } ". " code { (run.command) }
-        }
-        @if let Some(figures) = run.outcome.measured() {
-            p.how { (beside(figures)) }
-            (draw(&figures.timeline, title))
-        }
-    }
+    blocks
 }
 
 /// What the table has no room for.
@@ -187,14 +115,3 @@ fn beside(figures: &Figures) -> String {
     }
     text + "."
 }
-
-const STYLE: &str = "
-body { max-width: 84rem; } h3 { font-size: 1rem; margin: 2.2rem 0 .3rem; } p.run { margin: .2rem 0; }
-code { font-size: .85em; background: #f1f3f6; padding: 0 .25em; } p.sum { font-size: 1.1rem; font-weight: 600; }
-div.matrix td:nth-child(2), div.matrix td:last-child, div.matrix th:nth-child(2), div.matrix th:last-child { text-align: left; }
-div.matrix table { font-size: .8rem; line-height: 1.3; } div.matrix th, div.matrix td { padding: .3rem .45rem; }
-div.matrix td { white-space: nowrap; } div.matrix td:last-child, div.matrix td:nth-child(2), div.matrix td:first-child { white-space: normal; }
-div.matrix td:last-child { min-width: 12rem; } div.matrix td:nth-child(2) { min-width: 8rem; } div.matrix a { color: inherit; }
-tr.kept td:last-child { color: #1b6e3c; } tr.shown td:last-child { color: #8a4b08; }
-tr.broken td { background: #fde8ec; } tr.broken td:last-child { color: #b00020; font-weight: 700; }
-";

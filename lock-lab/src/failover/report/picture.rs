@@ -1,287 +1,240 @@
 //! The picture of one run: who held when, where the fault struck, until when validity ran.
 
 use maud::{Markup, html};
+use plotters::{
+    coord::{cartesian::Cartesian2d, types::RangedCoordf64},
+    prelude::*,
+    style::text_anchor::HPos,
+};
 
 use super::timeline::{Hold, Lane, LateWrite, Span, Timeline, joined};
+use crate::report::{Area, Drawn, LEFT, beside, font, lanes, millis, svg};
 
-const WIDTH: f64 = 1120.0;
-/// Where time begins, right of the lanes' names.
-const LEFT: f64 = 150.0;
-const RIGHT: f64 = 16.0;
-const LANE: f64 = 17.0;
-/// Above the lanes of each panel: its heading and the names of moments.
-const HEAD: f64 = 44.0;
-/// Below them: the axis.
-const FOOT: f64 = 30.0;
-/// What is narrower than this is drawn this wide, in pixels.
-const THINNEST: f64 = 0.8;
+const WIDTH: u32 = 1120;
+const RIGHT: u32 = 28;
+const LANE: u32 = 17;
 
-/// One panel: a span of time across the width.
-struct Panel {
+const HELD: RGBColor = RGBColor(38, 84, 124);
+const VALIDITY: RGBColor = RGBColor(156, 195, 230);
+const KNEW: RGBColor = RGBColor(17, 17, 17);
+const FAULT: RGBColor = RGBColor(251, 227, 200);
+const OVERLAP: RGBColor = RGBColor(235, 148, 163);
+const GAP: RGBColor = RGBColor(230, 159, 0);
+const LATE: RGBColor = RGBColor(214, 34, 70);
+pub(super) const LATE_FENCED: RGBColor = RGBColor(122, 0, 168);
+const MOMENT: RGBColor = RGBColor(180, 70, 15);
+
+/// What each sign means.
+pub(super) const SIGNS: [(&str, RGBColor, &str); 9] = [
+    ("■", HELD, "holds the lock"),
+    ("▬", VALIDITY, "validity of a holder that did not release, up to its end"),
+    ("✕", KNEW, "the holder knew that its lock was lost"),
+    ("■", FAULT, "the fault lasts"),
+    ("■", OVERLAP, "two holders are valid"),
+    ("▬", GAP, "the longest time without a grant of the busy lock"),
+    ("▲", LATE, "a late write that the store without a fence took, the fenced one not"),
+    ("○", LATE, "a late write that neither took"),
+    ("▲", LATE_FENCED, "a late write that the fenced store took"),
+];
+
+/// One panel: a span of time across the width, and a lane below the other for each client.
+struct Panel<'a> {
+    chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
     span: Span,
-    top: f64,
-    bottom: f64,
+    hints: Vec<Markup>,
 }
 
-impl Panel {
-    fn x(&self, at: f64) -> f64 {
-        let share = (at - self.span.from) / self.span.length().max(f64::MIN_POSITIVE);
-        LEFT + share.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
-    }
-
-    /// The left edge and the width of a span, if any of it is to be seen.
-    fn bar(&self, span: Span) -> Option<(f64, f64)> {
-        span.meets(self.span).then(|| (self.x(span.from), (self.x(span.until) - self.x(span.from)).max(THINNEST)))
-    }
-
-    fn pixel(&self) -> f64 {
-        self.span.length() / (WIDTH - LEFT - RIGHT)
-    }
-}
-
-/// The picture as SVG, for use inside an HTML page that has [`STYLE`].
+/// The picture as SVG.
 pub(super) fn draw(timeline: &Timeline, title: &str) -> Markup {
-    #[allow(clippy::cast_precision_loss)] // A few dozen.
-    let lanes = timeline.lanes.len() as f64 * LANE;
-    let height = HEAD + lanes + FOOT;
-    let panel = |span, number: f64| Panel { span, top: height * number + HEAD, bottom: height * number + HEAD + lanes };
-    let view = format!("0 0 {WIDTH} {}", height * 2.0);
-    html! {
-        svg.run xmlns="http://www.w3.org/2000/svg" viewBox=(view) role="img" aria-label=(title) {
-            (draw_panel(timeline, &panel(timeline.whole, 0.0), "the whole run"))
-            (draw_panel(timeline, &panel(timeline.close, 1.0), "a closer look"))
-        }
-    }
+    // Above the lanes of each panel the names of moments, below them the axis.
+    let height = lanes(timeline.lanes.len() + 4, LANE);
+    svg(title, (WIDTH, height * 2), |area| {
+        let (above, below) = area.split_vertically(height);
+        let whole = draw_panel(&above, timeline, timeline.whole, "the whole run")?;
+        let close = draw_panel(&below, timeline, timeline.close, "a closer look")?;
+        Ok(html! { (whole) (close) })
+    })
 }
 
-fn draw_panel(timeline: &Timeline, panel: &Panel, name: &str) -> Markup {
-    let height = panel.bottom - panel.top;
+/// What each sign means, once for all pictures.
+pub(super) fn legend() -> Markup {
     html! {
-        text.heading x="0" y=(px(panel.top - 26.0)) { (name) }
-        @if let Some((x, width)) = panel.bar(timeline.fault) {
-            rect.fault x=(px(x)) y=(px(panel.top)) width=(px(width)) height=(px(height)) {}
-        }
-        @for span in &timeline.overlaps {
-            @if let Some((x, width)) = panel.bar(*span) {
-                rect.overlap x=(px(x)) y=(px(panel.top)) width=(px(width.max(2.0))) height=(px(height)) {
-                    title { "two valid holders for " (millis(span.length())) }
-                }
-            }
-        }
-        (axis(panel))
-        (draw_gap(timeline, panel))
-        @for (number, lane) in timeline.lanes.iter().enumerate() {
-            (draw_lane(lane, panel, number, number > 0 && timeline.lanes[number - 1].lock != lane.lock))
-        }
-        (moments(timeline, panel))
-    }
-}
-
-/// The longest time without a grant, below the lanes.
-fn draw_gap(timeline: &Timeline, panel: &Panel) -> Markup {
-    let y = panel.bottom - 2.5;
-    html! {
-        @if let Some((x, width)) = panel.bar(timeline.gap) {
-            path.gap d=(format!("M{} {}h{}", px(x), px(y), px(width))) {
-                title { "no grant of the busy lock for " (millis(timeline.gap.length())) }
+        ul.legend {
+            @for (sign, RGBColor(red, green, blue), words) in SIGNS {
+                li { span style=(format!("color: rgb({red} {green} {blue})")) { (sign) } " " (words) }
             }
         }
     }
 }
 
 #[allow(clippy::cast_precision_loss)] // A few dozen lanes.
-fn draw_lane(lane: &Lane, panel: &Panel, number: usize, first_of_lock: bool) -> Markup {
-    let top = panel.top + number as f64 * LANE;
-    let drawn = joined(&lane.holds, panel.pixel(), |_| true);
-    html! {
-        @if first_of_lock { line.lock x1="0" x2=(WIDTH) y1=(px(top)) y2=(px(top)) {} }
-        text.lane x=(LEFT - 8.0) y=(px(top + 12.5)) { (lane.lock) " · " (lane.client) }
-        path.held d=(short_holds(&drawn, panel, top)) {}
-        @for hold in drawn.iter().filter(|hold| !is_short(hold, panel)) { (draw_hold(hold, panel, top)) }
-        @for write in &lane.late_writes { (draw_late_write(*write, panel, top)) }
+fn draw_panel(area: &Area<'_>, timeline: &Timeline, span: Span, name: &str) -> Drawn<Markup> {
+    let bottom = timeline.lanes.len() as f64;
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(RIGHT)
+        .x_label_area_size(LANE * 3 / 2)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(span.from..span.until, bottom..-2.5)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .max_light_lines(0)
+        .disable_y_axis()
+        .y_labels(0)
+        .x_labels(11)
+        .x_label_formatter(&|at| millis((at * 1e3).round() / 1e3))
+        .label_style(font(11))
+        .draw()?;
+    let mut panel = Panel { chart, span, hints: Vec::new() };
+    panel.text(span.from, -1.8, 8 - LEFT.cast_signed(), name, beside(14, HPos::Left))?;
+    panel.bar(timeline.fault, (0.0, bottom), FAULT)?;
+    for overlap in &timeline.overlaps {
+        panel.bar(*overlap, (0.0, bottom), OVERLAP)?;
+        panel.hint(*overlap, (0.0, bottom), &format!("two valid holders for {}", millis(overlap.length())));
+    }
+    for (number, lane) in timeline.lanes.iter().enumerate() {
+        if number > 0 && timeline.lanes[number - 1].lock != lane.lock {
+            let line = vec![(span.from, number as f64), (span.until, number as f64)];
+            panel.chart.draw_series([PathElement::new(line, BLACK.mix(0.4))])?;
+        }
+        panel.lane(lane, number as f64)?;
+    }
+    let gap = (bottom - 0.2, bottom);
+    panel.bar(timeline.gap, gap, GAP)?;
+    panel.hint(timeline.gap, gap, &format!("no grant of the busy lock for {}", millis(timeline.gap.length())));
+    panel.moments(timeline, bottom)?;
+    Ok(html! { @for hint in &panel.hints { (hint) } })
+}
+
+impl Panel<'_> {
+    /// Length of one pixel, in time.
+    fn pixel(&self) -> f64 {
+        self.span.length() / f64::from(WIDTH - LEFT - RIGHT)
+    }
+
+    /// The part of a span that is to be seen, at least as wide as can be seen.
+    fn seen(&self, span: Span) -> Option<Span> {
+        let from = span.from.max(self.span.from);
+        let until = span.until.min(self.span.until).max(from + self.pixel());
+        span.meets(self.span).then_some(Span { from, until })
+    }
+
+    fn bar(&mut self, span: Span, (top, bottom): (f64, f64), colour: RGBColor) -> Drawn {
+        let seen =
+            self.seen(span).map(|span| Rectangle::new([(span.from, top), (span.until, bottom)], colour.filled()));
+        self.chart.draw_series(seen)?;
+        Ok(())
+    }
+
+    fn text(&mut self, at: f64, y: f64, shift: i32, text: &str, style: TextStyle<'_>) -> Drawn {
+        self.chart.draw_series([EmptyElement::at((at, y)) + Text::new(text.to_owned(), (shift, 0), style)])?;
+        Ok(())
+    }
+
+    /// Words for whoever points at a bar, or at a sign that is little more than a point.
+    fn hint(&mut self, span: Span, (top, bottom): (f64, f64), words: &str) {
+        if let Some(Span { from, until }) = self.seen(span) {
+            let ((x, y), (right, low)) =
+                (self.chart.backend_coord(&(from, top)), self.chart.backend_coord(&(until, bottom)));
+            let hint = html! {
+                rect x=(x - 3) y=(y) width=(right - x + 6) height=(low - y) fill="transparent" { title { (words) } }
+            };
+            self.hints.push(hint);
+        }
+    }
+
+    fn lane(&mut self, lane: &Lane, top: f64) -> Drawn {
+        let (span, pixel) = (self.span, self.pixel());
+        let (high, middle, low) = (top + 0.15, top + 0.5, top + 0.85);
+        self.text(span.from, middle, -8, &format!("{} · {}", lane.lock, lane.client), beside(11, HPos::Right))?;
+        let holds = joined(&lane.holds, pixel, |_| true);
+        for until in holds.iter().filter_map(|hold| hold.valid_until.map(|until| Span { from: hold.held.from, until }))
+        {
+            self.bar(until, (top + 0.3, top + 0.7), VALIDITY)?;
+            self.bar(moment(until.until), (high, low), HELD)?;
+        }
+        // One shape for all holds of the lane, up and down: there are thousands.
+        let corners = |Span { from, until }| [(from, low), (from, high), (until, high), (until, low)];
+        let shape: Vec<_> = holds.iter().filter_map(|hold| self.seen(hold.held)).flat_map(corners).collect();
+        self.chart.draw_series([Polygon::new(shape, HELD)])?;
+        for hold in holds.iter().filter(|hold| !is_short(hold, pixel)) {
+            let whole = Span { until: hold.valid_until.unwrap_or(hold.held.until).max(hold.held.until), ..hold.held };
+            self.hint(whole, (high, low), &words(hold));
+        }
+        for at in holds.iter().filter_map(|hold| hold.knew).filter(|at| span.contains(*at)) {
+            self.chart.draw_series([Cross::new((at, middle), 4, KNEW.stroke_width(2))])?;
+            self.hint(moment(at), (high, low), &format!("knew that it was lost at {}", millis(at)));
+        }
+        for write in lane.late_writes.iter().filter(|write| span.contains(write.at)) {
+            let at = (write.at, middle);
+            let (sign, words) = match write {
+                LateWrite { taken_fenced: true, .. } => {
+                    (TriangleMarker::new(at, 4, LATE_FENCED).into_dyn(), "taken by the sink with the fence")
+                }
+                LateWrite { taken_unfenced: true, .. } => {
+                    (TriangleMarker::new(at, 4, LATE).into_dyn(), "taken without the fence, refused with it")
+                }
+                LateWrite { .. } => (Circle::new(at, 3, LATE).into_dyn(), "refused"),
+            };
+            self.chart.draw_series([sign])?;
+            self.hint(moment(write.at), (high, low), &format!("late write, {words} at {}", millis(write.at)));
+        }
+        Ok(())
+    }
+
+    /// The fault's beginning and end and the other moments, with their names above the lanes.
+    fn moments(&mut self, timeline: &Timeline, bottom: f64) -> Drawn {
+        let mut moments = vec![(timeline.fault.from, "the fault strikes")];
+        if timeline.fault.until < timeline.whole.until {
+            moments.push((timeline.fault.until, "the fault ends"));
+        }
+        moments.extend(timeline.marks.iter().map(|mark| (mark.at, &*mark.text)));
+        moments.retain(|(at, _)| self.span.contains(*at));
+        moments.sort_by(|one, other| one.0.total_cmp(&other.0));
+        for (number, (at, text)) in moments.into_iter().enumerate() {
+            // Names take turns in two rows, so that neighbours do not cover each other.
+            let y = if number % 2 == 0 { -1.4 } else { -0.6 };
+            self.chart.draw_series([PathElement::new(vec![(at, y), (at, bottom)], MOMENT)])?;
+            let is_left = at < f64::midpoint(self.span.from, self.span.until);
+            let (shift, side) = if is_left { (3, HPos::Left) } else { (-3, HPos::Right) };
+            self.text(at, y, shift, text, beside(11, side).color(&MOMENT))?;
+        }
+        Ok(())
     }
 }
 
-/// Whether it is released in time and too short for anybody to point at.
-fn is_short(hold: &Hold, panel: &Panel) -> bool {
-    hold.valid_until.is_none() && hold.knew.is_none() && hold.held.length() < panel.pixel() * 12.0
+fn moment(at: f64) -> Span {
+    Span { from: at, until: at }
 }
 
-/// All short holds of a lane as one path: there are thousands.
-fn short_holds(holds: &[Hold], panel: &Panel, top: f64) -> String {
-    let bars = holds.iter().filter(|hold| is_short(hold, panel)).filter_map(|hold| panel.bar(hold.held));
-    bars.map(|(x, width)| format!("M{} {}h{}", px(x), px(top + 8.5), px(width))).collect()
+/// Whether the hold was released in time, and is drawn too short for anybody to point at.
+fn is_short(hold: &Hold, pixel: f64) -> bool {
+    hold.valid_until.is_none() && hold.knew.is_none() && hold.held.length() < pixel * 12.0
 }
 
-fn draw_hold(hold: &Hold, panel: &Panel, top: f64) -> Markup {
-    let validity = hold.valid_until.and_then(|until| panel.bar(Span { from: hold.held.from, until }));
-    let words = format!(
+fn words(hold: &Hold) -> String {
+    format!(
         "held from {} to {}{}{}",
         millis(hold.held.from),
         millis(hold.held.until),
         if hold.grants > 1 { format!(", {} grants", hold.grants) } else { String::new() },
         hold.valid_until.map(|until| format!("; validity until {}", millis(until))).unwrap_or_default(),
-    );
-    html! {
-        @if let Some((x, width)) = validity {
-            rect.validity x=(px(x)) y=(px(top + 6.0)) width=(px(width)) height="5" {}
-            line.end x1=(px(x + width)) x2=(px(x + width)) y1=(px(top + 2.0)) y2=(px(top + 15.0)) {}
-        }
-        @if let Some((x, width)) = panel.bar(hold.held) {
-            rect.held x=(px(x)) y=(px(top + 3.0)) width=(px(width)) height="11" { title { (words) } }
-        }
-        @if let Some(at) = hold.knew && panel.span.contains(at) {
-            path.knew d=(cross(panel.x(at), top + 8.5)) { title { "knew that it was lost at " (millis(at)) } }
-        }
-    }
+    )
 }
-
-fn draw_late_write(write: LateWrite, panel: &Panel, top: f64) -> Markup {
-    let (class, words) = match write {
-        LateWrite { taken_fenced: true, .. } => ("late fenced", "late write, taken by the sink with the fence"),
-        LateWrite { taken_unfenced: true, .. } => ("late", "late write, taken without the fence, refused with it"),
-        LateWrite { .. } => ("late refused", "late write, refused"),
-    };
-    html! {
-        @if panel.span.contains(write.at) {
-            path class=(class) d=(triangle(panel.x(write.at), top + 10.0)) { title { (words) " at " (millis(write.at)) } }
-        }
-    }
-}
-
-/// The fault's beginning and end and the other moments, with their names above the lanes.
-fn moments(timeline: &Timeline, panel: &Panel) -> Markup {
-    let mut moments = vec![(timeline.fault.from, "the fault strikes".to_owned())];
-    if timeline.fault.until < timeline.whole.until {
-        moments.push((timeline.fault.until, "the fault ends".to_owned()));
-    }
-    moments.extend(timeline.marks.iter().map(|mark| (mark.at, mark.text.clone())));
-    moments.retain(|(at, _)| panel.span.contains(*at));
-    moments.sort_by(|one, other| one.0.total_cmp(&other.0));
-    // Names take turns in two rows, so that neighbours do not cover each other.
-    html! {
-        @for (number, (at, text)) in moments.iter().enumerate() {
-            @let x = panel.x(*at);
-            @let top = panel.top - if number % 2 == 0 { 16.0 } else { 4.0 };
-            @let right_half = x > f64::midpoint(LEFT, WIDTH);
-            line.moment x1=(px(x)) x2=(px(x)) y1=(px(top - 8.0)) y2=(px(panel.bottom)) {}
-            text.moment x=(px(if right_half { x - 3.0 } else { x + 3.0 })) y=(px(top)) text-anchor=(if right_half { "end" } else { "start" }) { (text) }
-        }
-    }
-}
-
-fn axis(panel: &Panel) -> Markup {
-    html! {
-        rect.frame x=(LEFT) y=(px(panel.top)) width=(px(WIDTH - LEFT - RIGHT)) height=(px(panel.bottom - panel.top)) {}
-        @for at in ticks(panel.span) {
-            line.tick x1=(px(panel.x(at))) x2=(px(panel.x(at))) y1=(px(panel.bottom)) y2=(px(panel.bottom + 4.0)) {}
-            @let anchor = if panel.x(at) > WIDTH - RIGHT - 24.0 { "end" } else { "middle" };
-            text.tick x=(px(panel.x(at))) y=(px(panel.bottom + 15.0)) text-anchor=(anchor) { (millis(at)) }
-        }
-    }
-}
-
-/// At most a dozen round moments.
-fn ticks(span: Span) -> Vec<f64> {
-    let rough = span.length() / 11.0;
-    let power = 10_f64.powf(rough.max(0.01).log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough);
-    let step = step.unwrap_or(power * 10.0);
-    let mut ticks = Vec::new();
-    let mut at = (span.from / step).ceil() * step;
-    while at <= span.until {
-        // No "-0 ms".
-        ticks.push(if at.abs() < step / 2.0 { 0.0 } else { at });
-        at += step;
-    }
-    ticks
-}
-
-fn cross(x: f64, y: f64) -> String {
-    let (left, right, top, bottom) = (px(x - 4.0), px(x + 4.0), px(y - 4.0), px(y + 4.0));
-    format!("M{left} {top}L{right} {bottom}M{left} {bottom}L{right} {top}")
-}
-
-fn triangle(x: f64, y: f64) -> String {
-    format!("M{} {}h6l-3 6z", px(x - 3.0), px(y))
-}
-
-/// A coordinate: a tenth of a pixel is all that can be seen.
-fn px(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), ToOwned::to_owned)
-}
-
-/// A time for people.
-pub(super) fn millis(value: f64) -> String {
-    if value == 0.0 {
-        "0".into()
-    } else if value.abs() < 10.0 {
-        format!("{value:.1} ms")
-    } else if value.abs() < 10_000.0 {
-        format!("{value:.0} ms")
-    } else {
-        format!("{:.1} s", value / 1e3)
-    }
-}
-
-/// What each sign means, once for all pictures.
-pub(super) fn legend() -> Markup {
-    let signs = [
-        (html! { rect.held x="2" y="3" width="26" height="11" {} }, "holds the lock"),
-        (
-            html! { rect.validity x="2" y="6" width="25" height="5" {} line.end x1="27" x2="27" y1="2" y2="15" {} },
-            "validity of a holder that did not release, and its end",
-        ),
-        (html! { path.knew d=(cross(15.0, 8.5)) {} }, "the holder knew that its lock was lost"),
-        (html! { rect.fault x="0" y="0" width="30" height="17" {} }, "the fault lasts"),
-        (html! { rect.overlap x="0" y="0" width="30" height="17" {} }, "two holders are valid"),
-        (html! { path.gap d="M2 9h26" {} }, "the longest time without a grant of the busy lock"),
-        (
-            html! { path.late d=(triangle(15.0, 6.0)) {} },
-            "a late write that the store without a fence took, the fenced one not",
-        ),
-        (html! { path.late.refused d=(triangle(15.0, 6.0)) {} }, "a late write that neither took"),
-    ];
-    html! {
-        ul.legend {
-            @for (sign, words) in &signs { li { svg.sign viewBox="0 0 30 17" aria-hidden="true" { (sign) } (words) } }
-        }
-    }
-}
-
-/// What the classes of the pictures look like.
-pub(super) const STYLE: &str = "
-ul.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .2rem 1.6rem; font-size: .85rem; }
-svg.sign { width: 30px; height: 17px; margin: 0 .5em 0 0; vertical-align: -4px; }
-svg.run { width: 100%; font: 11px system-ui, sans-serif; }
-svg.run text { fill: #1d2430; } text.heading { font-weight: 600; font-size: 12px; }
-text.lane { text-anchor: end; font-size: 10px; } text.tick { fill: #4a5568; font-size: 10px; }
-text.moment { font-size: 10px; font-weight: 600; }
-rect.frame { fill: none; stroke: #d8dde6; } line.tick { stroke: #4a5568; } line.lock { stroke: #a0a8b6; }
-line.moment { stroke: #b4460f; stroke-dasharray: 3 2; } rect.fault { fill: #fbe3c8; }
-rect.held { fill: #26547c; } path.held { stroke: #26547c; stroke-width: 11; } rect.validity { fill: #9cc3e6; } line.end { stroke: #26547c; }
-rect.overlap { fill: #d62246; opacity: .45; } path.knew { stroke: #111; stroke-width: 2; fill: none; }
-path.gap { stroke: #e69f00; stroke-width: 4; } path.late { fill: #d62246; } path.late.refused { fill: none; stroke: #d62246; } path.late.fenced { fill: #7a00a8; }
-";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_few() {
-        let of = |from, until| ticks(Span { from, until });
-        assert_eq!(of(-500.0, 500.0), [-500.0, -400.0, -300.0, -200.0, -100.0, 0.0, 100.0, 200.0, 300.0, 400.0, 500.0]);
-        assert!(of(-2033.0, 5120.0).len() <= 12);
-        assert!(of(1.0, 1.0).len() <= 2);
-    }
-
-    #[test]
     fn what_is_outside_of_a_panel_is_not_drawn() {
-        let panel = Panel { span: Span { from: 0.0, until: 10.0 }, top: 0.0, bottom: 1.0 };
-        assert!(panel.bar(Span { from: 20.0, until: 30.0 }).is_none());
-        let (x, width) = panel.bar(Span { from: -5.0, until: 5.0 }).unwrap();
-        assert!((x - LEFT).abs() < 1e-9 && width < WIDTH / 2.0);
+        let part = |from, until| Span { from, until };
+        let lane = Lane { holds: vec![Hold { held: part(-5.0, 5.0), ..Hold::default() }], ..Lane::default() };
+        let timeline =
+            Timeline { whole: part(0.0, 10.0), close: part(20.0, 30.0), lanes: vec![lane], ..Timeline::default() };
+        let svg = draw(&timeline, "").into_string();
+        let held: Vec<_> = svg.lines().filter(|line| line.contains("polygon") && line.contains("#26547C")).collect();
+        assert!(held[0].contains(&format!("points=\"{LEFT},")) && held[0].contains(" 620,"), "{held:?}");
+        assert!(held[1..].iter().all(|line| line.contains("points=\"\"")), "{held:?}");
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::failover::{
         check::{Expected, check},
-        events::{Blow, Event, History, Struck, What},
+        events::{Event, FaultEvent, History, ProcessFault, What},
     };
 
     const KEPT: Attempt = Attempt { lock: Lock::Kept, process: 0, client: 0, attempt: 1 };
@@ -146,15 +146,15 @@ mod tests {
     }
 
     /// The fault strikes at 1000.
-    fn timeline(events: Vec<Event>, writes: Vec<Write>, blows: Vec<Struck>) -> Timeline {
+    fn timeline(events: Vec<Event>, writes: Vec<Write>, fault_events: Vec<FaultEvent>) -> Timeline {
         let moments = Moments { fault: at(1000), end: at(3000) };
-        let history = History { events, writes, blows, ..History::default() };
+        let history = History { events, writes, fault_events, ..History::default() };
         let findings = check(&history, &[], moments, &Expected::default());
         Timeline::of(&findings, &history.writes, &Scenery { moments, healed: Some(at(1500)), marks: Vec::new() })
     }
 
-    fn only_hold(events: Vec<Event>, blows: Vec<Struck>) -> Hold {
-        timeline(events, Vec::new(), blows).lanes[0].holds[0].clone()
+    fn only_hold(events: Vec<Event>, fault_events: Vec<FaultEvent>) -> Hold {
+        timeline(events, Vec::new(), fault_events).lanes[0].holds[0].clone()
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_killed_holder_holds_until_then_and_its_validity_goes_on() {
-        let kill = Struck { at: at(1000), process: 0, blow: Blow::Killed };
+        let kill = FaultEvent { at: at(1000), process: 0, fault: ProcessFault::Killed };
         let hold = only_hold(vec![granted(1900)], vec![kill]);
         assert_eq!((hold.held.until, hold.valid_until), (0.0, Some(900.0)));
     }

@@ -1,7 +1,7 @@
 //! The one table of the report: backend by fault.
 
-use super::{Figures, Report, Run, Verdict, picture::millis};
-use crate::report::Table;
+use super::{Figures, Report, Run, Verdict};
+use crate::report::{Mark, NONE, Row, Table, millis};
 
 /// All runs of one fault on one arrangement of servers.
 #[derive(Debug)]
@@ -58,11 +58,11 @@ impl<'a> Pair<'a> {
         self.figures().filter_map(time).max_by(f64::total_cmp)
     }
 
-    /// How much was left behind; where it was nothing, after which time.
+    /// Number of things left behind; where there were none, the time after which the servers were seen to be empty.
     fn left(&self) -> String {
         let mut looked = self.figures().filter_map(|figures| figures.left.as_ref()).peekable();
         if looked.peek().is_none() {
-            return "–".into();
+            return NONE.into();
         }
         match (looked.map(Vec::len).sum::<usize>(), self.longest(|figures| figures.empty_after_ms)) {
             (0, Some(after)) => format!("0 ({})", millis(after)),
@@ -70,63 +70,78 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn row(&self) -> Vec<String> {
+    /// What strikes what.
+    pub(super) fn title(&self) -> String {
         let first = self.first();
-        let verdict = self.shown_verdict();
-        let names = [first.backend_title.clone(), first.fault_title.clone(), self.runs.len().to_string()];
-        if self.figures().next().is_none() {
-            return names.into_iter().chain((0..10).map(|_| "–".to_owned())).chain([verdict]).collect();
+        format!("{}: {}", first.backend_title, first.fault_title)
+    }
+
+    /// Where on the page its runs are.
+    pub(super) fn anchor(&self) -> String {
+        format!("{}-{}", self.first().backend, self.first().fault)
+    }
+
+    fn row(&self) -> Row {
+        let mark = match self.verdict() {
+            Verdict::Kept => Mark::Good,
+            Verdict::Shown(_) | Verdict::Recorded(_) => Mark::Noted,
+            Verdict::ProvesNothing(_) | Verdict::Failed(_) | Verdict::Broken(_) => Mark::Bad,
+        };
+        let runs = if self.runs.len() > 1 { format!(" ({} runs)", self.runs.len()) } else { String::new() };
+        let mut cells = vec![self.shown_verdict()];
+        if self.figures().next().is_some() {
+            cells.extend(self.cells());
+        } else {
+            cells.resize(COLUMNS.len() - 1, NONE.to_owned());
         }
+        let link = Some(format!("#{}", self.anchor()));
+        Row { mark: Some(mark), link, ..Row::new(self.title() + &runs, Ok(cells)) }
+    }
+
+    /// The figures.
+    fn cells(&self) -> [String; 9] {
         let slowest = self.figures().map(|figures| figures.before_per_second).min_by(f64::total_cmp);
-        let gap = self.longest(|figures| Some(figures.gap_ms));
-        let election = self.longest(|figures| figures.re_election_ms);
-        let figures = [
+        let time = |time: fn(&Figures) -> Option<f64>| self.longest(time).map_or_else(|| NONE.into(), millis);
+        let count = |count, longest| match (self.sum(count), self.longest(longest)) {
+            (count @ 1.., Some(longest)) => format!("{count} (up to {})", millis(longest)),
+            (count, _) => count.to_string(),
+        };
+        let late = [self.sum(|figures| figures.stale_fenced), self.sum(|figures| figures.stale_unfenced)];
+        [
             format!("{:.0}", slowest.unwrap_or_default()),
-            gap.map(millis).unwrap_or_default(),
-            election.map_or("–".into(), millis),
+            time(|figures| Some(figures.gap_ms)),
+            time(|figures| figures.re_election_ms),
             self.sum(|figures| figures.lost).to_string(),
-            count_and_longest(self.sum(|figures| figures.overlaps), self.longest(|figures| Some(figures.overlap_ms))),
-            count_and_longest(
-                self.sum(|figures| figures.overstated),
-                self.longest(|figures| Some(figures.overstated_ms)),
-            ),
-            self.sum(|figures| figures.stale_fenced).to_string(),
-            self.sum(|figures| figures.stale_unfenced).to_string(),
-            self.longest(|figures| figures.knew_ms).map_or("–".into(), millis),
+            count(|figures| figures.overlaps, |figures| Some(figures.overlap_ms)),
+            count(|figures| figures.overstated, |figures| Some(figures.overstated_ms)),
+            format!("{} / {}", late[0], late[1]),
+            time(|figures| figures.knew_ms),
             self.left(),
-        ];
-        names.into_iter().chain(figures).chain([verdict]).collect()
+        ]
     }
 }
 
-fn count_and_longest(count: usize, longest: Option<f64>) -> String {
-    match (count, longest) {
-        (0, _) | (_, None) => count.to_string(),
-        (_, Some(longest)) => format!("{count} (up to {})", millis(longest)),
-    }
-}
+const COLUMNS: [&str; 11] = [
+    "servers: fault",
+    "verdict",
+    "operations /s before",
+    "longest gap",
+    "servers alone",
+    "grants lost",
+    "two holders (M)",
+    "validity overstated (T)",
+    "late writes: fenced (F) / not",
+    "loser knew after (L)",
+    "left behind (O)",
+];
 
 /// The table: a row for each pair, with the worst of its runs.
 pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
     Table {
         title: "What each fault did",
         how: HOW.into(),
-        columns: vec![
-            "backend",
-            "fault",
-            "runs",
-            "operations /s before",
-            "longest gap without a grant",
-            "servers alone",
-            "grants lost",
-            "two holders (M)",
-            "validity over- stated (T)",
-            "late writes, fenced (F)",
-            "late writes, unfenced",
-            "loser knew after (L)",
-            "left behind (O)",
-            "verdict",
-        ],
+        columns: COLUMNS.to_vec(),
+        sentences: &["verdict"],
         rows: pairs.iter().map(Pair::row).collect(),
     }
 }
@@ -137,7 +152,7 @@ themselves, to elect another leader or to come back, until they served a plain w
 when the fault struck can stay closed until its lease ends: the longest gaps are that. *Grants lost*: \
 locks that ended otherwise than by their release. *Two holders (M)*: pairs of grants that were valid at the same time, each \
 by its own clock and deadline. *Validity overstated (T)*: holders that still took themselves for valid when the \
-servers had given the lock up. *Late writes*: writes that reached a store after a later holder had written there; the store \
+servers had given the lock up. *Late writes*: writes that a store took after a later holder had written there; the store \
 with a fence compares fencing tokens and takes none of them (F), the store without one is the control and takes all. *Loser \
 knew after (L)*: from the fault until the last loser knew, by its own look. *Left behind (O)*: keys, nodes and places in line \
 that the servers had when they had to be gone; in brackets, from the end of the last process until the servers had nothing. Where a pair ran several times, counts are sums and times \

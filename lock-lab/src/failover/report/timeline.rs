@@ -42,13 +42,13 @@ pub struct Mark {
 /// One client of one lock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lane {
-    /// Which lock.
+    /// Name of the lock.
     pub lock: String,
-    /// Which client, in which process.
+    /// The client, and the process that it is in.
     pub client: String,
-    /// When it held.
+    /// The times at which the client held the lock.
     pub holds: Vec<Hold>,
-    /// Its writes that came too late.
+    /// Writes of the client that came too late.
     pub late_writes: Vec<LateWrite>,
 }
 
@@ -57,12 +57,12 @@ pub struct Lane {
 pub struct Hold {
     /// From the grant to the release or the end of validity, whichever came first.
     pub held: Span,
-    /// How many grants.
+    /// Number of grants.
     pub grants: usize,
-    /// For a holder that did not release in time: until when its validity ran.
+    /// End of the validity of a holder that did not release in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<f64>,
-    /// When it knew that it was lost.
+    /// When the holder knew that the lock was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knew: Option<f64>,
 }
@@ -70,7 +70,7 @@ pub struct Hold {
 /// A write that came when a later holder had written already.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LateWrite {
-    /// When.
+    /// When the write came.
     pub at: f64,
     /// Whether the sink without a fence took it.
     pub taken_unfenced: bool,
@@ -91,7 +91,7 @@ impl From<Span> for (f64, f64) {
 }
 
 impl Span {
-    /// Whether `at` is inside.
+    /// Whether `at` is inside the span.
     #[must_use]
     pub fn contains(self, at: f64) -> bool {
         (self.from..=self.until).contains(&at)
@@ -103,7 +103,7 @@ impl Span {
         self.from <= other.until && other.from <= self.until
     }
 
-    /// How long it is.
+    /// Length of the span.
     #[must_use]
     pub fn length(self) -> f64 {
         self.until - self.from

@@ -5,9 +5,9 @@ use std::{path::Path, time::Duration};
 use lock_core::{Clock, LockName};
 
 use super::{
-    aftermath,
     expected::expected,
     play::{LIMIT, NEXT, VICTIM, play},
+    post_check,
     watch::Watch,
 };
 use crate::{
@@ -15,14 +15,14 @@ use crate::{
     failover::{
         arrangement::Arrangement,
         check::{Expected, Moments, Strangers, check},
-        crew::{Crew, CrewOptions, MemberOptions},
         events::{Lock, now},
         fault::{Fault, scenario::Scenario},
         matrix::Pair,
         report::{Figures, Scenery, Timeline, Verdict},
         scene::{Scene, Side},
+        workers::{WorkerOptions, Workers, WorkersOptions},
     },
-    report::millis,
+    report::in_millis,
 };
 
 /// The ttl, or session time-out: short, so that a run sees it end.
@@ -86,29 +86,29 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     let lease = lease(pair);
     let mut scene = Scene::start(pair.on, pair.fault, kept()?, lease).await?;
     let version = scene.version().await?;
-    let mut crew = Crew::start(&crew(program, &scene, lease)?).await?;
-    crew.wait_for_traffic(scenario.load.traffic, LIMIT).await?;
+    let mut workers = Workers::start(&workers(program, &scene, lease)?).await?;
+    workers.wait_for_traffic(scenario.load.traffic, LIMIT).await?;
     let observer = scene.observer();
     let quorum = observer.quorum();
     let watch = Watch::start(observer.clone())?;
     scene.prepare().await?;
-    crew.keep(VICTIM, LIMIT).await?;
-    crew.want(NEXT, LIMIT).await?;
+    workers.keep(VICTIM, LIMIT).await?;
+    workers.want(NEXT, LIMIT).await?;
     clock.sleep(SETTLED).await;
 
-    let struck = play(pair, lease + LONGER, &mut scene, &mut crew).await?;
+    let struck = play(pair, lease + LONGER, &mut scene, &mut workers).await?;
     clock.sleep(scenario.afterwards).await;
     let moments = Moments { fault: struck.at, end: now() };
     let seen = watch.finish().await?;
-    let mut history = crew.finish(END).await?;
+    let mut history = workers.finish(END).await?;
     let expected = Expected { strangers: strangers(scenario), ..expected(pair, lease, quorum) };
-    history.aftermath = Some(aftermath::look(&observer, &history, struck.whole, expected.lingers).await);
+    history.post_check = Some(post_check::look(&observer, &history, struck.whole, expected.lingers).await);
     (history.stood_still, history.retransmitted) = (seen.stood_still, scene.retransmitted()?);
 
     let findings = check(&history, &seen.truths, moments, &expected);
     let scenery = Scenery { moments, healed: struck.healed, marks: struck.marks };
     let timeline = Timeline::of(&findings, &history.writes, &scenery);
-    let re_election_ms = struck.served_again.map(millis);
+    let re_election_ms = struck.served_again.map(in_millis);
     let retransmitted = history.retransmitted;
     let figures = Figures { re_election_ms, retransmitted, ..Figures::of(&findings, timeline) };
     Ok(Seen { version, figures, verdict: Verdict::of(&findings, pair.fault.expects(pair.on).reason()) })
@@ -124,16 +124,17 @@ fn kept() -> Result<LockName, LabError> {
     LockName::new(Lock::Kept.name()).map_err(LabError::lock("naming the kept lock"))
 }
 
-fn crew(program: &Path, scene: &Scene, lease: Duration) -> Result<CrewOptions, LabError> {
-    let mut options = CrewOptions::new(program, &scene.url(Side::Others, lease), PROCESSES, CLIENTS);
+fn workers(program: &Path, scene: &Scene, lease: Duration) -> Result<WorkersOptions, LabError> {
+    let mut options = WorkersOptions::new(program, &scene.url(Side::Others, lease), PROCESSES, CLIENTS);
     let scenario = scene.fault().scenario();
     for disagreement in scenario.strangers {
-        let stranger = MemberOptions { url: scene.strange_url(*disagreement, lease)?, ..options.members[NEXT].clone() };
+        let stranger =
+            WorkerOptions { url: scene.strange_url(*disagreement, lease)?, ..options.processes[NEXT].clone() };
         options.strangers.push(stranger);
     }
     options.hold = scenario.load.hold;
     options.write_every = options.write_every.max(scenario.load.update);
-    let victim = &mut options.members[VICTIM];
+    let victim = &mut options.processes[VICTIM];
     victim.url = scene.url(Side::Victim, lease);
     victim.namespace = scene.namespace(Side::Victim);
     victim.clock_ahead = scenario.clock_ahead;
@@ -141,7 +142,7 @@ fn crew(program: &Path, scene: &Scene, lease: Duration) -> Result<CrewOptions, L
     // The keeper: against one that does not look only a fence helps, and that is to be seen.
     victim.careless = 1;
     if scenario.load.is_careless {
-        options.members.iter_mut().for_each(|member| member.careless = member.clients + 1);
+        options.processes.iter_mut().for_each(|worker| worker.careless = worker.clients + 1);
     }
     Ok(options)
 }

@@ -7,12 +7,12 @@ use lock_core::{BootInstant, Clock};
 use crate::{
     LabError,
     failover::{
-        crew::Crew,
         events::{History, Lock, What, now},
-        fault::{Act, Awaited, Blow, Place, Step, Who},
+        fault::{Act, Awaited, Place, ProcessAction, Step, Who},
         matrix::Pair,
         scene::Scene,
         worker::Order,
+        workers::Workers,
     },
 };
 
@@ -30,19 +30,24 @@ const REST: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 
 /// When the fault began and ended, and what else happened.
-pub(super) struct Struck {
+pub(super) struct Played {
     pub(super) at: BootInstant,
     pub(super) healed: Option<BootInstant>,
     /// When servers and network were as before, or what had struck once was past.
     pub(super) whole: BootInstant,
-    /// From the last blow at the servers on until they took a write again, by themselves; the longest of several.
+    /// From the last step against the servers until they took a write again, by themselves; the longest of several.
     pub(super) served_again: Option<Duration>,
     /// What else happened, for the picture.
     pub(super) marks: Vec<(BootInstant, String)>,
 }
 
 /// Has the fault strike, last as long as it does, and end.
-pub(super) async fn play(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &mut Crew) -> Result<Struck, LabError> {
+pub(super) async fn play(
+    pair: Pair,
+    lasts: Duration,
+    scene: &mut Scene,
+    workers: &mut Workers,
+) -> Result<Played, LabError> {
     let clock = Clock::boot();
     let steps = pair.fault.steps(pair.on);
     let mut player = Player { lasts, at: now(), stopped: None, served_again: None, marks: Vec::new() };
@@ -50,12 +55,12 @@ pub(super) async fn play(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &
         // The first one is the fault's own beginning.
         player.marks.extend(mark(*step).filter(|_| number > 0).map(|text| (now(), text)));
         match step {
-            Step::Process(who, blow) => player.strike(*who, *blow, crew).await?,
-            Step::Until(Awaited::Overtaken) => overtaken(crew).await?,
+            Step::Process(who, action) => player.strike(*who, *action, workers).await?,
+            Step::Until(Awaited::Overtaken) => overtaken(workers).await?,
             Step::Until(Awaited::Served) => player.served(scene).await?,
             Step::Until(Awaited::Lasted) => clock.sleep(lasts.saturating_sub(now().saturating_since(player.at))).await,
             Step::Rest(time) => clock.sleep(*time).await,
-            Step::Strangers => crew.admit_strangers()?,
+            Step::Strangers => workers.admit_strangers()?,
             Step::Server(..) | Step::Network(_) | Step::Until(Awaited::TakesPart(_)) => scene.step(*step).await?,
         }
     }
@@ -63,7 +68,7 @@ pub(super) async fn play(pair: Pair, lasts: Duration, scene: &mut Scene, crew: &
     let healed = (!pair.fault.is_momentary()).then(now);
     scene.healthy().await?;
     let Player { at, served_again, marks, .. } = player;
-    Ok(Struck { at, healed, whole: now(), served_again, marks })
+    Ok(Played { at, healed, whole: now(), served_again, marks })
 }
 
 struct Player {
@@ -76,33 +81,38 @@ struct Player {
 }
 
 impl Player {
-    async fn strike(&mut self, who: Who, blow: Blow, crew: &mut Crew) -> Result<(), LabError> {
+    async fn strike(&mut self, who: Who, action: ProcessAction, workers: &mut Workers) -> Result<(), LabError> {
         let process = match who {
             Who::All => {
-                for process in 0..crew.processes() {
-                    self.strike_one(process, blow, crew).await?;
+                for process in 0..workers.processes() {
+                    self.strike_one(process, action, workers).await?;
                 }
                 return Ok(());
             }
             Who::Victim => VICTIM,
             Who::Late => LATE,
             Who::Stopped => self.stopped.take().ok_or_else(|| LabError::run("no process was stopped before"))?,
-            Who::BusyHolder => busy_holder(crew).await?,
+            Who::BusyHolder => busy_holder(workers).await?,
         };
-        self.strike_one(process, blow, crew).await
+        self.strike_one(process, action, workers).await
     }
 
-    async fn strike_one(&mut self, process: usize, blow: Blow, crew: &mut Crew) -> Result<(), LabError> {
-        match blow {
-            Blow::Rest => crew.order(process, Order::Rest(REST)).await,
-            Blow::Kill => crew.kill(process).await,
-            Blow::Stop => {
+    async fn strike_one(
+        &mut self,
+        process: usize,
+        action: ProcessAction,
+        workers: &mut Workers,
+    ) -> Result<(), LabError> {
+        match action {
+            ProcessAction::Rest => workers.order(process, Order::Rest(REST)).await,
+            ProcessAction::Kill => workers.kill(process).await,
+            ProcessAction::Stop => {
                 self.stopped = Some(process);
-                crew.stop(process).await
+                workers.stop(process).await
             }
-            Blow::Continue => crew.resume(process),
-            Blow::Starve => crew.starve(process, self.lasts).await,
-            Blow::Ask => crew.want(process, LIMIT).await,
+            ProcessAction::Continue => workers.resume(process),
+            ProcessAction::Starve => workers.starve(process, self.lasts).await,
+            ProcessAction::Ask => workers.want(process, LIMIT).await,
         }
     }
 
@@ -132,15 +142,15 @@ fn mark(step: Step) -> Option<String> {
             };
             Some(format!("{} {what}", at(place)))
         }
-        Step::Process(_, Blow::Stop) => Some("stopped".into()),
-        Step::Process(_, Blow::Continue) => Some("goes on".into()),
-        Step::Process(_, Blow::Kill) => Some("killed".into()),
+        Step::Process(_, ProcessAction::Stop) => Some("stopped".into()),
+        Step::Process(_, ProcessAction::Continue) => Some("goes on".into()),
+        Step::Process(_, ProcessAction::Kill) => Some("killed".into()),
         _ => None,
     }
 }
 
 /// Waits until somebody holds the busy lock, and says which process that is.
-async fn busy_holder(crew: &mut Crew) -> Result<usize, LabError> {
+async fn busy_holder(workers: &mut Workers) -> Result<usize, LabError> {
     let begin = now();
     let granted = |history: &History| {
         let newest = history.events.iter().rev().take_while(|event| event.at >= begin);
@@ -148,14 +158,14 @@ async fn busy_holder(crew: &mut Crew) -> Result<usize, LabError> {
         let mut grants = newest.filter(|event| event.whose.lock == Lock::Busy && granted(&event.what));
         grants.next().map(|event| event.whose.process)
     };
-    crew.wait_for("somebody holds the busy lock", LIMIT, granted).await
+    workers.wait_for("somebody holds the busy lock", LIMIT, granted).await
 }
 
 /// Waits until somebody else than the victim holds the kept lock.
-async fn overtaken(crew: &Crew) -> Result<(), LabError> {
+async fn overtaken(workers: &Workers) -> Result<(), LabError> {
     let clock = Clock::boot();
     let deadline = now().saturating_add(LIMIT);
-    while crew.holder(Lock::Kept).is_none_or(|holder| holder.whose.process == VICTIM) {
+    while workers.holder(Lock::Kept).is_none_or(|holder| holder.whose.process == VICTIM) {
         if now() > deadline {
             return Err(LabError::run(format!("nobody else holds the lock {LIMIT:?} after its holder was struck")));
         }

@@ -8,9 +8,8 @@ use std::{
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use lock_core::{Clock, LockName};
-use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, aio::MultiplexedConnection};
 
-use super::{PREFIX, SENTINEL_NODES, truth};
+use super::{PREFIX, SENTINEL_NODES, server::Server, truth};
 use crate::{
     LabError,
     failover::{
@@ -21,8 +20,6 @@ use crate::{
     servers::zookeeper::session,
 };
 
-/// How long one server may take to answer. One that is frozen never does.
-const ANSWER_LIMIT: Duration = Duration::from_millis(200);
 /// How long the servers may take until they serve again.
 const SERVED_LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -36,13 +33,6 @@ pub struct Observer {
     /// By their ports.
     servers: Arc<Mutex<BTreeMap<u16, Arc<Server>>>>,
     ensemble: truth::Ensemble,
-}
-
-/// One server, and a connection to it that is made anew after an error.
-#[derive(Debug)]
-pub(super) struct Server {
-    pub(super) port: u16,
-    connection: tokio::sync::Mutex<Option<MultiplexedConnection>>,
 }
 
 /// Which servers there are, which may change while they are looked at. Clones tell the same.
@@ -202,35 +192,7 @@ impl Observer {
 
     fn server(&self, port: u16) -> Arc<Server> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(Server { port, connection: tokio::sync::Mutex::default() });
+        let new = || Arc::new(Server::new(port));
         Arc::clone(servers.entry(port).or_insert_with(new))
     }
-}
-
-impl Server {
-    /// Sends these commands, if the server takes connections and answers in time; else the connection is given up.
-    pub(super) async fn ask<T: FromRedisValue>(&self, question: &Pipeline) -> Option<T> {
-        let mut kept = self.connection.lock().await;
-        let exchange = async {
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => connect(self.port).await.ok()?,
-            };
-            let answer = question.query_async(&mut connection).await;
-            // An answer that is an error says nothing against the connection.
-            if answer.as_ref().err().is_none_or(|error| error.code().is_some()) {
-                *kept = Some(connection);
-            }
-            answer.ok()
-        };
-        Clock::boot().timeout(ANSWER_LIMIT, exchange).await.flatten()
-    }
-}
-
-async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let limits = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER_LIMIT))
-        .set_response_timeout(Some(ANSWER_LIMIT));
-    client.get_multiplexed_async_connection_with_config(&limits).await
 }

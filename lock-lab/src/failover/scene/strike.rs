@@ -18,7 +18,7 @@ const NOBODY: &str = "1";
 
 /// What has to be undone for a server that was struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Struck {
+pub(super) enum ServerFault {
     Killed,
     Frozen,
     ReadOnly,
@@ -103,12 +103,12 @@ impl Scene {
         self.links.heal().await?;
         let mut struck = std::mem::take(&mut self.struck);
         // Those that go on first: an ensemble that gets one server back waits for all that run.
-        struck.sort_by_key(|(_, how)| *how == Struck::Killed);
+        struck.sort_by_key(|(_, how)| *how == ServerFault::Killed);
         for (server, how) in struck {
             match how {
-                Struck::Killed => self.servers.restart(server).await?,
-                Struck::Frozen => self.servers.cont(server)?,
-                Struck::ReadOnly => () = self.servers.redis()[server].ask("REPLICAOF", &["NO", "ONE"]).await?,
+                ServerFault::Killed => self.servers.restart(server).await?,
+                ServerFault::Frozen => self.servers.cont(server)?,
+                ServerFault::ReadOnly => () = self.servers.redis()[server].ask("REPLICAOF", &["NO", "ONE"]).await?,
             }
         }
         match &self.servers {
@@ -127,7 +127,7 @@ impl Scene {
             Place::Number(server) => vec![server],
             Place::All => (0..self.arrangement.servers()).collect(),
             Place::Frozen => {
-                let frozen = self.struck.iter().filter(|(_, how)| *how == Struck::Frozen);
+                let frozen = self.struck.iter().filter(|(_, how)| *how == ServerFault::Frozen);
                 frozen.map(|(server, _)| *server).collect()
             }
             Place::Leading => vec![self.leading().await?],
@@ -149,22 +149,22 @@ impl Scene {
         match act {
             Act::Kill => {
                 self.servers.kill(server);
-                self.struck.push((server, Struck::Killed));
+                self.struck.push((server, ServerFault::Killed));
             }
             Act::Start => {
                 self.servers.restart(server).await?;
-                self.struck.retain(|struck| *struck != (server, Struck::Killed));
+                self.struck.retain(|struck| *struck != (server, ServerFault::Killed));
             }
             Act::Restart => self.servers.restart_at_once(server).await?,
             Act::RestartEmpty => self.servers.restart_empty(server).await?,
             Act::Replace => self.replace(server).await?,
             Act::Freeze => {
                 self.servers.stop(server)?;
-                self.struck.push((server, Struck::Frozen));
+                self.struck.push((server, ServerFault::Frozen));
             }
             Act::Continue => {
                 self.servers.cont(server)?;
-                self.struck.retain(|struck| *struck != (server, Struck::Frozen));
+                self.struck.retain(|struck| *struck != (server, ServerFault::Frozen));
             }
             Act::JumpAhead => self.servers.set_clock_ahead(server, JUMP)?,
             Act::RefuseWrites => self.refuse_writes(server).await?,
@@ -229,7 +229,7 @@ impl Scene {
             },
             servers => {
                 () = servers.redis()[server].ask("REPLICAOF", &["127.0.0.1", NOBODY]).await?;
-                self.struck.push((server, Struck::ReadOnly));
+                self.struck.push((server, ServerFault::ReadOnly));
                 Ok(())
             }
         }

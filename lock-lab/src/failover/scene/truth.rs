@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, Client, CreateMode, Error, Stat};
 
-use super::observer::Server;
+use super::server::Server;
 use crate::{
     LabError,
     failover::events::{Kept, Lock, Truth, now},

@@ -18,15 +18,19 @@ use crate::{
 pub(super) struct Client {
     number: usize,
     is_careless: bool,
-    hold: Duration,
-    write_every: Duration,
-    wait: Duration,
+    shared: Shared,
     locks: Locks,
     store: Store,
-    reports: Arc<Reports>,
-    looks: Arc<Looks>,
-    wanted: watch::Receiver<Wanted>,
     attempts: u64,
+}
+
+/// What all clients of a process share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) worker: Arc<Worker>,
+    pub(super) reports: Arc<Reports>,
+    pub(super) looks: Arc<Looks>,
+    pub(super) wanted: watch::Receiver<Wanted>,
 }
 
 /// How long a client pauses after an error.
@@ -37,26 +41,16 @@ const CARELESS_WRITES: usize = 20;
 const TELL_LIMIT: Duration = Duration::from_secs(2);
 
 impl Client {
-    #[allow(clippy::too_many_arguments, reason = "what all clients of a process share, one by one")]
-    pub(super) fn new(
-        worker: &Worker,
-        number: usize,
-        is_careless: bool,
-        locks: Locks,
-        store: Store,
-        reports: Arc<Reports>,
-        looks: Arc<Looks>,
-        wanted: watch::Receiver<Wanted>,
-    ) -> Self {
-        let Worker { hold, write_every, wait, .. } = *worker;
-        Self { number, is_careless, hold, write_every, wait, locks, store, reports, looks, wanted, attempts: 0 }
+    pub(super) fn new(number: usize, shared: Shared, locks: Locks, store: Store) -> Self {
+        let is_careless = number < shared.worker.careless;
+        Self { number, is_careless, shared, locks, store, attempts: 0 }
     }
 
     /// Takes its lock again and again until it is to quit; gives its connection back, to be closed.
     pub(super) async fn run(mut self) -> Result<Locks, LabError> {
         let lock = if self.number == 0 { Lock::Kept } else { Lock::Busy };
         loop {
-            let mut wanted = self.wanted.clone();
+            let mut wanted = self.shared.wanted.clone();
             let is_wanted = |wanted: &Wanted| wanted.quit || lock == Lock::Busy || wanted.keep;
             // The other side lives as long as the process.
             let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| *wanted) else { break };
@@ -76,27 +70,27 @@ impl Client {
     /// Resolves when this lock is not wanted any more.
     async fn unwanted(&self, lock: Lock) {
         let is_over = |wanted: &Wanted| wanted.quit || (lock == Lock::Kept && !wanted.keep);
-        let _ = self.wanted.clone().wait_for(is_over).await;
+        let _ = self.shared.wanted.clone().wait_for(is_over).await;
     }
 
     /// Asks once, and holds what it is granted.
     async fn once(&mut self, lock: Lock) -> Result<(), LabError> {
         self.attempts += 1;
-        let whose = Attempt { lock, process: self.reports.process, client: self.number, attempt: self.attempts };
+        let whose = Attempt { lock, process: self.shared.reports.process, client: self.number, attempt: self.attempts };
         let mutex = self.locks.mutex(lock.name()).payload(whose.to_string().into_bytes());
-        let mutex = if lock == Lock::Busy { mutex.timeout(self.wait) } else { mutex };
-        self.reports.event(whose, What::Asked);
+        let mutex = if lock == Lock::Busy { mutex.timeout(self.shared.worker.wait) } else { mutex };
+        self.shared.reports.event(whose, What::Asked);
         let answer = tokio::select! {
             biased;
             answer = mutex.lock() => answer,
             () = self.unwanted(lock) => {
-                self.reports.event(whose, What::Withdrawn);
+                self.shared.reports.event(whose, What::Withdrawn);
                 return Ok(());
             }
         };
         match answer {
             Ok(guard) => return self.held(whose, guard).await,
-            Err(Error::NotAcquired { .. }) => self.reports.event(whose, What::NotGranted),
+            Err(Error::NotAcquired { .. }) => self.shared.reports.event(whose, What::NotGranted),
             Err(error) => {
                 let text = error.to_string();
                 // Whatever else is wrong was seen before anything was sent.
@@ -104,7 +98,7 @@ impl Client {
                     Error::Unavailable { .. } | Error::Lost { .. } => What::Unknown { error: text },
                     _ => What::Failed { error: text },
                 };
-                self.reports.event(whose, what);
+                self.shared.reports.event(whose, what);
                 Clock::boot().sleep(PAUSE).await;
             }
         }
@@ -114,16 +108,16 @@ impl Client {
     async fn held(&mut self, whose: Attempt, guard: Guard) -> Result<(), LabError> {
         // Without a deadline it is lost already: held for no time at all.
         let deadline = guard.valid_until().unwrap_or_else(now);
-        self.reports.event(whose, What::Granted { token: guard.token(), valid_until: deadline });
-        self.looks.begin(whose, guard.validity().clone(), deadline);
+        self.shared.reports.event(whose, What::Granted { token: guard.token(), valid_until: deadline });
+        self.shared.looks.begin(whose, guard.validity().clone(), deadline);
         let telling = self.tell(whose, &guard);
         let worked = self.work(whose, &guard).await;
         let _ = self.wait_for_news(whose, telling).await;
         match guard.release().await {
-            Ok(()) => self.reports.event(whose, What::Released),
+            Ok(()) => self.shared.reports.event(whose, What::Released),
             Err(error) => {
                 let unknown = !matches!(error, Error::Lost { .. });
-                self.reports.event(whose, What::ReleaseFailed { error: error.to_string(), unknown });
+                self.shared.reports.event(whose, What::ReleaseFailed { error: error.to_string(), unknown });
             }
         }
         worked
@@ -131,16 +125,16 @@ impl Client {
 
     /// Reports when `lost()` resolves, beside whatever the client does.
     fn tell(&self, whose: Attempt, guard: &Guard) -> JoinHandle<()> {
-        let (looks, validity) = (Arc::clone(&self.looks), guard.validity().clone());
+        let (looks, validity) = (Arc::clone(&self.shared.looks), guard.validity().clone());
         tokio::spawn(async move { looks.told(whose, validity.lost().await) })
     }
 
     /// Begins the release; for a lock that was seen to be lost, when `lost()` has said so, too.
     async fn wait_for_news(&self, whose: Attempt, mut telling: JoinHandle<()>) -> Option<()> {
-        let ended = self.looks.end(whose, false);
+        let ended = self.shared.looks.end(whose, false);
         if !ended {
             let told = Clock::boot().timeout(TELL_LIMIT, &mut telling).await;
-            self.looks.end(whose, true);
+            self.shared.looks.end(whose, true);
             told?.ok()?;
         }
         telling.abort();
@@ -157,21 +151,21 @@ impl Client {
 
     /// Reads, takes its time, and writes back what it has read with an element more.
     async fn update(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
-        if !self.is_careless && !self.looks.look(whose) {
+        if !self.is_careless && !self.shared.looks.look(whose) {
             return Ok(());
         }
         let (token, checked) = (guard.token(), !self.is_careless);
         let read = self.store.read(whose, token).await?;
-        let thinks = self.write_every.min(self.hold);
+        let thinks = self.shared.worker.write_every.min(self.shared.worker.hold);
         if self.is_lost_within(thinks, guard).await {
             return Ok(());
         }
-        if checked && !self.looks.look(whose) {
+        if checked && !self.shared.looks.look(whose) {
             return Ok(());
         }
         let answer = self.store.update(whose, token, read).await?;
         self.wrote(whose, token, answer);
-        self.is_lost_within(self.hold.saturating_sub(thinks), guard).await;
+        self.is_lost_within(self.shared.worker.hold.saturating_sub(thinks), guard).await;
         Ok(())
     }
 
@@ -186,11 +180,11 @@ impl Client {
     /// Writes again and again until the hold is over.
     async fn write_on(&mut self, whose: Attempt, guard: &Guard) -> Result<(), LabError> {
         let clock = Clock::boot();
-        let mut wanted = self.wanted.clone();
+        let mut wanted = self.shared.wanted.clone();
         let mut over = pin!(async move { drop(wanted.wait_for(|wanted| wanted.quit || !wanted.keep).await) });
         let mut late = 0;
         loop {
-            if !self.is_careless && !self.looks.look(whose) {
+            if !self.is_careless && !self.shared.looks.look(whose) {
                 return Ok(());
             }
             let answer = self.store.write(whose, guard.token()).await?;
@@ -204,7 +198,7 @@ impl Client {
             }
             tokio::select! {
                 () = &mut over => return Ok(()),
-                () = clock.sleep(self.write_every) => {}
+                () = clock.sleep(self.shared.worker.write_every) => {}
                 _ = guard.lost(), if !self.is_careless => return Ok(()),
             }
         }
@@ -212,6 +206,6 @@ impl Client {
 
     fn wrote(&self, whose: Attempt, token: FencingToken, answer: Answer) {
         let (fenced, went_back) = (answer.fenced, answer.went_back);
-        self.reports.event(whose, What::Wrote { token, checked: !self.is_careless, fenced, went_back });
+        self.shared.reports.event(whose, What::Wrote { token, checked: !self.is_careless, fenced, went_back });
     }
 }

@@ -6,7 +6,7 @@ use lock_core::{BootInstant, Clock};
 
 use crate::failover::{
     check,
-    events::{Aftermath, History, now},
+    events::{History, PostCheck, now},
     scene::Observer,
 };
 
@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks at the servers until they have nothing of the locks, or had long enough for it. The processes have ended now, and
 /// the fault was over when everything was `whole`.
-pub(super) async fn look(observer: &Observer, history: &History, whole: BootInstant, lingers: Duration) -> Aftermath {
-    let mut after = Aftermath { whole, ended: now(), looks: Vec::new() };
+pub(super) async fn look(observer: &Observer, history: &History, whole: BootInstant, lingers: Duration) -> PostCheck {
+    let mut after = PostCheck { whole, ended: now(), looks: Vec::new() };
     let due = check::due(history, &after, lingers);
     loop {
         let look = observer.residue().await;

@@ -3,7 +3,7 @@
 use lock_core::{BootInstant, FencingToken};
 
 use super::holds::Hold;
-use crate::failover::events::{Attempt, Blow, Event, History, Lock, Struck, What, Write};
+use crate::failover::events::{Attempt, Event, FaultEvent, History, Lock, ProcessFault, What, Write};
 
 pub(super) fn at(millis: u64) -> BootInstant {
     BootInstant::from_nanos(millis * 1_000_000)
@@ -39,9 +39,9 @@ pub(super) const fn busy(process: usize, attempt: u64) -> Attempt {
 
 /// A history that is written down by hand.
 #[derive(Debug, Default)]
-pub(super) struct MadeUp(pub(super) History);
+pub(super) struct HistoryBuilder(pub(super) History);
 
-impl MadeUp {
+impl HistoryBuilder {
     pub(super) fn event(mut self, millis: u64, whose: Attempt, what: What) -> Self {
         self.0.events.push(Event { at: at(millis), whose, what });
         self
@@ -77,8 +77,8 @@ impl MadeUp {
         self
     }
 
-    pub(super) fn struck(mut self, millis: u64, process: usize, blow: Blow) -> Self {
-        self.0.blows.push(Struck { at: at(millis), process, blow });
+    pub(super) fn struck(mut self, millis: u64, process: usize, fault: ProcessFault) -> Self {
+        self.0.fault_events.push(FaultEvent { at: at(millis), process, fault });
         self
     }
 

@@ -1,7 +1,7 @@
-//! Worker processes, and what they did: started, watched, struck and ended.
+//! Worker processes, and what they did: started, watched, disturbed and ended.
 
 mod holder;
-mod member;
+mod process;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,26 +10,26 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 pub use self::holder::Holder;
-use self::{holder::holder, member::Member};
+use self::{holder::holder, process::WorkerProcess};
 use super::{
     check,
-    events::{Blow, History, Lock, What, now},
+    events::{History, Lock, ProcessFault, What, now},
     record::Record,
     sink::Sink,
     worker::{Order, Worker},
 };
 use crate::{LabError, servers};
 
-/// Which processes there are, and what they do.
+/// The processes of a run, and what all of them do.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct CrewOptions {
-    /// The `lock` program.
+pub struct WorkersOptions {
+    /// The program `lock-lab`.
     pub program: PathBuf,
     /// The processes, by what is different about each.
-    pub members: Vec<MemberOptions>,
-    /// Those that come later, by [`Crew::admit_strangers`], and whose settings disagree with those of the servers.
-    pub strangers: Vec<MemberOptions>,
+    pub processes: Vec<WorkerOptions>,
+    /// Processes that come later, by [`Workers::admit_strangers`]: their settings disagree with those of the servers.
+    pub strangers: Vec<WorkerOptions>,
     /// For how long a client holds the busy lock.
     pub hold: Duration,
     /// The time between two writes under one hold.
@@ -38,30 +38,30 @@ pub struct CrewOptions {
     pub wait: Duration,
 }
 
-/// One worker process.
+/// What is different about one worker process.
 #[derive(Debug, Clone)]
-pub struct MemberOptions {
+pub struct WorkerOptions {
     /// The lock service; through proxies of its own where a fault cuts off this process alone.
     pub url: String,
     /// How many clients take the busy lock, beside the keeper.
     pub clients: usize,
     /// How many clients are careless, the keeper first.
     pub careless: usize,
-    /// The network namespace in which it runs; `None` for that of this program.
+    /// Network namespace in which the process runs; `None` for that of this program.
     pub namespace: Option<PathBuf>,
-    /// By how much its wall clock is ahead.
+    /// Time by which the wall clock of the process is ahead.
     pub clock_ahead: Duration,
 }
 
-impl CrewOptions {
+impl WorkersOptions {
     /// So many processes with so many clients each (and a keeper), all of them careful.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, url: &str, processes: usize, clients: usize) -> Self {
-        let member =
-            MemberOptions { url: url.to_owned(), clients, careless: 0, namespace: None, clock_ahead: Duration::ZERO };
+        let worker =
+            WorkerOptions { url: url.to_owned(), clients, careless: 0, namespace: None, clock_ahead: Duration::ZERO };
         Self {
             program: program.into(),
-            members: vec![member; processes],
+            processes: vec![worker; processes],
             strangers: Vec::new(),
             hold: Duration::from_millis(2),
             write_every: Duration::from_millis(10),
@@ -72,14 +72,14 @@ impl CrewOptions {
 
 /// Running worker processes and the store that they write to. Dropped, they are killed.
 #[derive(Debug)]
-pub struct Crew {
-    options: CrewOptions,
-    members: Vec<Member>,
+pub struct Workers {
+    options: WorkersOptions,
+    processes: Vec<WorkerProcess>,
     record: Arc<Record>,
-    /// Those that read what the processes report.
+    /// Tasks that read what the processes report.
     readers: JoinSet<()>,
     sink: Sink,
-    /// The working directory of all: by it the reaper finds one that is stopped when this program is killed.
+    /// Working directory of all processes: by it the reaper finds a stopped process when this program is killed.
     dir: TempDir,
 }
 
@@ -88,7 +88,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often a wait looks at the history, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-impl Crew {
+impl Workers {
     /// Starts the processes; returns when all clients are connected and take the busy lock.
     ///
     /// # Errors
@@ -96,24 +96,24 @@ impl Crew {
     ///
     /// # Cancel safety
     /// When the future is dropped, the processes are killed.
-    pub async fn start(options: &CrewOptions) -> Result<Self, LabError> {
+    pub async fn start(options: &WorkersOptions) -> Result<Self, LabError> {
         let dir = servers::directory()?;
         let record = Arc::new(Record::default());
         let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record))?;
         let mut options = options.clone();
         options.program =
             std::path::absolute(&options.program).map_err(|error| LabError::io("finding the program", error))?;
-        let mut crew = Self { options, members: Vec::new(), record, readers: JoinSet::new(), sink, dir };
-        for member in crew.options.members.clone() {
-            crew.launch(&member, false)?;
+        let mut workers = Self { options, processes: Vec::new(), record, readers: JoinSet::new(), sink, dir };
+        for worker in workers.options.processes.clone() {
+            workers.launch(&worker, false)?;
         }
-        let all = crew.members.len();
+        let all = workers.processes.len();
         let ready = |history: &History| {
             let ready = history.events.iter().filter(|event| matches!(event.what, What::Ready { .. })).count();
             (ready == all).then_some(())
         };
-        crew.wait_for("every worker is connected", START_LIMIT, ready).await?;
-        Ok(crew)
+        workers.wait_for("every worker is connected", START_LIMIT, ready).await?;
+        Ok(workers)
     }
 
     /// Starts the processes whose settings disagree with those of the servers. They get the next numbers; whether they are
@@ -122,41 +122,41 @@ impl Crew {
     /// # Errors
     /// [`LabError::Io`] when one cannot be started.
     pub fn admit_strangers(&mut self) -> Result<(), LabError> {
-        for member in std::mem::take(&mut self.options.strangers) {
-            self.launch(&member, true)?;
+        for worker in std::mem::take(&mut self.options.strangers) {
+            self.launch(&worker, true)?;
         }
         Ok(())
     }
 
-    fn launch(&mut self, member: &MemberOptions, insists: bool) -> Result<(), LabError> {
-        let process = self.members.len();
+    fn launch(&mut self, own: &WorkerOptions, insists: bool) -> Result<(), LabError> {
+        let process = self.processes.len();
         let worker = Worker {
-            url: member.url.clone(),
+            url: own.url.clone(),
             process,
-            clients: member.clients,
-            careless: member.careless,
+            clients: own.clients,
+            careless: own.careless,
             hold: self.options.hold,
             write_every: self.options.write_every,
             wait: self.options.wait,
             store: self.sink.path().to_owned(),
             insists,
         };
-        let (member, output) = Member::start(&self.options.program, &worker, member, self.dir.path())?;
-        self.readers.spawn(member::read(process, output, Arc::clone(&self.record)));
-        self.members.push(member);
+        let (started, output) = WorkerProcess::start(&self.options.program, &worker, own, self.dir.path())?;
+        self.readers.spawn(process::read(process, output, Arc::clone(&self.record)));
+        self.processes.push(started);
         Ok(())
     }
 
     /// How many processes there are, dead ones included.
     #[must_use]
     pub fn processes(&self) -> usize {
-        self.members.len()
+        self.processes.len()
     }
 
     /// The process ids of those that have not ended.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        self.members.iter().filter_map(Member::pid).collect()
+        self.processes.iter().filter_map(WorkerProcess::pid).collect()
     }
 
     /// What was recorded so far.
@@ -210,7 +210,7 @@ impl Crew {
     /// Waits until there are so many acquisitions and releases a second.
     ///
     /// # Errors
-    /// As those of [`Crew::wait_for`].
+    /// As those of [`Workers::wait_for`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -228,7 +228,7 @@ impl Crew {
     /// Has the keeper of a process take the kept lock; returns when it holds it.
     ///
     /// # Errors
-    /// As those of [`Crew::wait_for`].
+    /// As those of [`Workers::wait_for`].
     ///
     /// # Cancel safety
     /// The order stays given when the future is dropped.
@@ -242,7 +242,7 @@ impl Crew {
     /// Has the keeper of a process ask for the kept lock; returns when it has asked.
     ///
     /// # Errors
-    /// As those of [`Crew::wait_for`].
+    /// As those of [`Workers::wait_for`].
     ///
     /// # Cancel safety
     /// The order stays given when the future is dropped.
@@ -266,7 +266,7 @@ impl Crew {
     /// # Cancel safety
     /// An order may have been given although the future was dropped.
     pub async fn order(&mut self, process: usize, order: Order) -> Result<(), LabError> {
-        self.members[process].order(order).await
+        self.processes[process].order(order).await
     }
 
     /// Kills a process with SIGKILL, and waits for its end.
@@ -277,8 +277,8 @@ impl Crew {
     /// # Cancel safety
     /// The process may be dead although the future was dropped.
     pub async fn kill(&mut self, process: usize) -> Result<(), LabError> {
-        self.record.blow(process, Blow::Killed);
-        self.members[process].kill().await
+        self.record.fault(process, ProcessFault::Killed);
+        self.processes[process].kill().await
     }
 
     /// Stops a process with SIGSTOP; returns when it stands still.
@@ -289,8 +289,8 @@ impl Crew {
     /// # Cancel safety
     /// The process may be stopped although the future was dropped.
     pub async fn stop(&mut self, process: usize) -> Result<(), LabError> {
-        self.members[process].stop().await?;
-        self.record.blow(process, Blow::Stopped);
+        self.processes[process].stop().await?;
+        self.record.fault(process, ProcessFault::Stopped);
         Ok(())
     }
 
@@ -299,20 +299,20 @@ impl Crew {
     /// # Errors
     /// [`LabError::Io`].
     pub fn resume(&mut self, process: usize) -> Result<(), LabError> {
-        self.record.blow(process, Blow::Continued);
-        self.members[process].resume()
+        self.record.fault(process, ProcessFault::Continued);
+        self.processes[process].resume()
     }
 
     /// Lets the runtime of a process stand still for `time`, while its other threads go on.
     ///
     /// # Errors
-    /// As those of [`Crew::order`].
+    /// As those of [`Workers::order`].
     ///
     /// # Cancel safety
-    /// As that of [`Crew::order`].
+    /// As that of [`Workers::order`].
     pub async fn starve(&mut self, process: usize, time: Duration) -> Result<(), LabError> {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        self.record.blow(process, Blow::Starved { millis });
+        self.record.fault(process, ProcessFault::Starved { millis });
         self.order(process, Order::Starve(time)).await
     }
 
@@ -325,17 +325,17 @@ impl Crew {
     /// # Cancel safety
     /// When the future is dropped, the processes are killed.
     pub async fn finish(mut self, limit: Duration) -> Result<History, LabError> {
-        for process in 0..self.members.len() {
-            if self.members[process].is_stopped() {
+        for process in 0..self.processes.len() {
+            if self.processes[process].is_stopped() {
                 self.resume(process)?;
             }
-            // One that has ended needs no order.
+            // A process that has ended needs no order.
             let _ = self.order(process, Order::Quit).await;
         }
         let deadline = Clock::boot().now().saturating_add(limit);
-        for process in 0..self.members.len() {
+        for process in 0..self.processes.len() {
             let left = deadline.saturating_since(Clock::boot().now());
-            if !self.members[process].ended_within(left).await {
+            if !self.processes[process].ended_within(left).await {
                 self.kill(process).await?;
             }
         }
@@ -348,7 +348,7 @@ impl Crew {
     async fn check_alive(&mut self) -> Result<(), LabError> {
         let ended = self.record.state().ended.clone();
         for process in ended {
-            self.members[process].check_killed().await?;
+            self.processes[process].check_killed().await?;
         }
         Ok(())
     }

@@ -1,46 +1,45 @@
-//! The sections on Redlock with frozen nodes.
+//! The tables on Redlock with frozen nodes.
 
-use crate::{
-    failover::frozen::{Clients, Frozen, Majority, Minority, P99_BOUND},
-    report::{Outcome, Table, tables::micros},
-};
+use super::{Clients, Frozen, Majority, Minority, P99_BOUND, Phase};
+use crate::report::{Outcome, Row, Table, micros};
 
-/// A table for a frozen minority and one for a majority; if they were not measured, one that says why.
-pub(super) fn sections(outcome: &Outcome<Frozen>) -> Vec<Table> {
+/// The tables; where nothing was measured, one that says why.
+pub(in crate::failover) fn of(outcome: &Outcome<Frozen>) -> Vec<Table> {
     match outcome {
-        Outcome::Measured(frozen) => vec![minority(frozen), most(frozen)],
+        Outcome::Measured(frozen) => all(frozen),
         other => vec![Table {
             title: "Redlock with frozen nodes",
-            how: String::new(),
             columns: vec!["measurement", "outcome"],
-            rows: vec![vec!["acquisitions with frozen nodes".into(), other.problem().unwrap_or_default()]],
+            rows: vec![Row::new("acquisitions with frozen nodes", Err(other.problem().unwrap_or_default()))],
+            ..Table::default()
         }],
     }
 }
 
+/// A table for a frozen minority and one for a majority.
+pub(super) fn all(frozen: &Frozen) -> Vec<Table> {
+    vec![minority(frozen), majority(frozen)]
+}
+
 fn minority(frozen: &Frozen) -> Table {
     let row = |run: &Minority| {
-        let times = |phase: &crate::failover::frozen::Phase| {
+        let times = |phase: &Phase| {
             [micros(phase.acquisitions.p50), micros(phase.acquisitions.p99), micros(phase.acquisitions.max)]
         };
         let failures = match (&run.frozen.failure, run.frozen.failures) {
             (Some(why), count @ 1..) => format!("{count}: {why}"),
             (_, count) => count.to_string(),
         };
-        let mut row = vec![clients(run.clients), format!("{} ms", run.ttl_ms)];
-        row.extend(times(&run.healthy));
-        row.extend(times(&run.frozen));
-        row.extend([
-            run.frozen.acquisitions.count.to_string(),
-            failures,
-            match (run.frozen.is_within_bound(), run.healthy.is_within_bound()) {
-                (true, _) => "kept",
-                (false, true) => "BROKEN",
-                (false, false) => "PROVES NOTHING: above it without the fault, too",
-            }
-            .into(),
-        ]);
-        row
+        let bound = match (run.frozen.is_within_bound(), run.healthy.is_within_bound()) {
+            (true, _) => "kept",
+            (false, true) => "BROKEN",
+            (false, false) => "PROVES NOTHING: above it without the fault, too",
+        };
+        let mut cells = vec![bound.to_owned(), format!("{} ms", run.ttl_ms)];
+        cells.extend(times(&run.healthy));
+        cells.extend(times(&run.frozen));
+        cells.extend([run.frozen.acquisitions.count.to_string(), failures]);
+        Row::new(clients(run.clients), Ok(cells))
     };
     Table {
         title: "Redlock with one of three nodes frozen",
@@ -54,25 +53,26 @@ fn minority(frozen: &Frozen) -> Table {
         ),
         columns: vec![
             "clients",
+            "bound",
             "ttl",
             "healthy p50",
-            "p99",
-            "longest",
+            "healthy p99",
+            "healthy longest",
             "frozen p50",
-            "p99",
-            "longest",
+            "frozen p99",
+            "frozen longest",
             "acquisitions",
             "failures",
-            "bound",
         ],
+        sentences: &["bound", "failures"],
         rows: frozen.minority.iter().map(row).collect(),
     }
 }
 
-fn most(frozen: &Frozen) -> Table {
+fn majority(frozen: &Frozen) -> Table {
     let row = |run: &Majority| {
-        vec![
-            format!("{} ms", run.node_limit_ms),
+        let cells = vec![
+            if run.is_within_bound() { "kept" } else { "BROKEN" }.into(),
             if run.waiting { "waits" } else { "does not wait" }.into(),
             run.attempts.to_string(),
             micros(run.errors.p50),
@@ -80,8 +80,8 @@ fn most(frozen: &Frozen) -> Table {
             format!("{} ms", 2 * run.node_limit_ms),
             run.granted.to_string(),
             run.left.to_string(),
-            if run.is_within_bound() { "kept" } else { "BROKEN" }.into(),
-        ]
+        ];
+        Row::new(format!("{} ms", run.node_limit_ms), Ok(cells))
     };
     Table {
         title: "Redlock with a majority frozen",
@@ -89,7 +89,18 @@ fn most(frozen: &Frozen) -> Table {
               bound: an error within twice the node limit, nothing granted, and 100 ms later no key left on the node that \
               can be reached."
             .into(),
-        columns: vec!["node limit", "attempt", "attempts", "error p50", "longest", "at most", "granted", "keys left", "bound"],
+        columns: vec![
+            "node limit",
+            "bound",
+            "attempt",
+            "attempts",
+            "error p50",
+            "longest",
+            "at most",
+            "granted",
+            "keys left",
+        ],
+        sentences: &["bound", "attempt"],
         rows: frozen.majority.iter().map(row).collect(),
     }
 }

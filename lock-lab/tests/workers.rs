@@ -6,8 +6,8 @@ use lock::{BootInstant, Clock};
 use lock_lab::{
     failover::{
         check::{Both, Chance, Expected, Findings, Loser, Moments, Verdict, check},
-        crew::{Crew, CrewOptions},
         events::{Attempt, Event, History, Lock, What, now},
+        workers::{Workers, WorkersOptions},
     },
     servers::Redis,
 };
@@ -17,8 +17,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How long a quit may take.
 const QUIT: Duration = Duration::from_secs(20);
 
-fn crew_of(url: &str, processes: usize, clients: usize) -> CrewOptions {
-    CrewOptions::new(env!("CARGO_BIN_EXE_lock"), url, processes, clients)
+fn options_of(url: &str, processes: usize, clients: usize) -> WorkersOptions {
+    WorkersOptions::new(env!("CARGO_BIN_EXE_lock-lab"), url, processes, clients)
 }
 
 /// The first grant of the kept lock to a process, and a write under it.
@@ -28,28 +28,28 @@ fn wrote(history: &History, process: usize) -> Option<()> {
 }
 
 /// Waits for a grant of the busy lock after the fault: the process that was struck may have had that one as well.
-async fn goes_on(crew: &mut Crew, fault: BootInstant) {
+async fn goes_on(workers: &mut Workers, fault: BootInstant) {
     let granted = |event: &Event| event.whose.lock == Lock::Busy && matches!(event.what, What::Granted { .. });
     let again = |history: &History| history.events.iter().any(|event| event.at > fault && granted(event)).then_some(());
-    crew.wait_for("the busy lock goes on", LIMIT, again).await.unwrap();
+    workers.wait_for("the busy lock goes on", LIMIT, again).await.unwrap();
 }
 
 /// Stops the holder of the kept lock until another one has it and has written, and lets it go on.
 async fn stopped_holder(careless: usize) -> (History, Moments) {
     let redis = Redis::start().await.unwrap();
-    let mut options = crew_of(&format!("{}?ttl=2s", redis.url()), 2, 3);
-    options.members[0].careless = careless;
-    let mut crew = Crew::start(&options).await.unwrap();
-    crew.keep(0, LIMIT).await.unwrap();
-    crew.want(1, LIMIT).await.unwrap();
-    crew.wait_for("the holder writes", LIMIT, |history| wrote(history, 0)).await.unwrap();
-    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let mut options = options_of(&format!("{}?ttl=2s", redis.url()), 2, 3);
+    options.processes[0].careless = careless;
+    let mut workers = Workers::start(&options).await.unwrap();
+    workers.keep(0, LIMIT).await.unwrap();
+    workers.want(1, LIMIT).await.unwrap();
+    workers.wait_for("the holder writes", LIMIT, |history| wrote(history, 0)).await.unwrap();
+    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
 
     let fault = now();
-    crew.stop(0).await.unwrap();
-    crew.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
-    assert_eq!(crew.holder(Lock::Kept).map(|holder| holder.whose.process), Some(1));
-    crew.resume(0).unwrap();
+    workers.stop(0).await.unwrap();
+    workers.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
+    assert_eq!(workers.holder(Lock::Kept).map(|holder| holder.whose.process), Some(1));
+    workers.resume(0).unwrap();
     let told = |history: &History| {
         let lost = |event: &Event| {
             let kept = event.whose.lock == Lock::Kept && event.whose.process == 0;
@@ -57,10 +57,10 @@ async fn stopped_holder(careless: usize) -> (History, Moments) {
         };
         history.events.iter().any(lost).then_some(())
     };
-    crew.wait_for("the stopped holder gives up", LIMIT, told).await.unwrap();
-    goes_on(&mut crew, fault).await;
+    workers.wait_for("the stopped holder gives up", LIMIT, told).await.unwrap();
+    goes_on(&mut workers, fault).await;
     let end = now();
-    (crew.finish(QUIT).await.unwrap(), Moments { fault, end })
+    (workers.finish(QUIT).await.unwrap(), Moments { fault, end })
 }
 
 fn expected() -> Expected {
@@ -109,19 +109,19 @@ async fn who_looks_before_each_write_has_the_fence_as_a_second_guard_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
     let redis = Redis::start().await.unwrap();
-    let mut options = crew_of(&format!("{}?ttl=2s", redis.url()), 2, 2);
-    options.members[0].careless = 1;
-    let mut crew = Crew::start(&options).await.unwrap();
-    crew.keep(0, LIMIT).await.unwrap();
-    crew.want(1, LIMIT).await.unwrap();
-    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let mut options = options_of(&format!("{}?ttl=2s", redis.url()), 2, 2);
+    options.processes[0].careless = 1;
+    let mut workers = Workers::start(&options).await.unwrap();
+    workers.keep(0, LIMIT).await.unwrap();
+    workers.want(1, LIMIT).await.unwrap();
+    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
     let fault = now();
-    crew.starve(0, Duration::from_secs(5)).await.unwrap();
+    workers.starve(0, Duration::from_secs(5)).await.unwrap();
     let stale = |history: &History| history.writes.iter().any(|write| write.went_back).then_some(());
-    crew.wait_for("a stale write", LIMIT, stale).await.unwrap();
-    goes_on(&mut crew, fault).await;
+    workers.wait_for("a stale write", LIMIT, stale).await.unwrap();
+    goes_on(&mut workers, fault).await;
     let end = now();
-    let history = crew.finish(QUIT).await.unwrap();
+    let history = workers.finish(QUIT).await.unwrap();
     let mut expected = expected();
     expected.stale = Chance::Certain;
     let found = check(&history, &[], Moments { fault, end }, &expected);
@@ -134,17 +134,17 @@ async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_holder_is_followed_and_its_process_leaves_whole_lines() {
     let redis = Redis::start().await.unwrap();
-    let mut crew = Crew::start(&crew_of(&format!("{}?ttl=2s", redis.url()), 2, 2)).await.unwrap();
-    crew.keep(0, LIMIT).await.unwrap();
-    crew.want(1, LIMIT).await.unwrap();
-    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let mut workers = Workers::start(&options_of(&format!("{}?ttl=2s", redis.url()), 2, 2)).await.unwrap();
+    workers.keep(0, LIMIT).await.unwrap();
+    workers.want(1, LIMIT).await.unwrap();
+    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
     let fault = now();
-    crew.kill(0).await.unwrap();
-    assert_eq!(crew.holder(Lock::Kept), None);
-    crew.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
-    goes_on(&mut crew, fault).await;
+    workers.kill(0).await.unwrap();
+    assert_eq!(workers.holder(Lock::Kept), None);
+    workers.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
+    goes_on(&mut workers, fault).await;
     let end = now();
-    let found = check(&crew.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
+    let found = check(&workers.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
     assert!(found.is_good(), "{:?}", found.verdicts());
     assert!(found.progress.take_overs[0].next_grant_ms.is_some(), "{:?}", found.progress);
 }
@@ -152,15 +152,15 @@ async fn a_killed_holder_is_followed_and_its_process_leaves_whole_lines() {
 /// Each worker of the memory backend has a server of its own, so that nothing keeps them apart: the checker must see it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_does_not_lock_is_found_out() {
-    let mut crew = Crew::start(&crew_of("memory://", 2, 2)).await.unwrap();
-    crew.keep(0, LIMIT).await.unwrap();
-    crew.keep(1, LIMIT).await.unwrap();
-    crew.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    let mut workers = Workers::start(&options_of("memory://", 2, 2)).await.unwrap();
+    workers.keep(0, LIMIT).await.unwrap();
+    workers.keep(1, LIMIT).await.unwrap();
+    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
     let fault = now();
     let more = |history: &History| history.writes.iter().any(|write| write.at > fault).then_some(());
-    crew.wait_for("writes", LIMIT, more).await.unwrap();
+    workers.wait_for("writes", LIMIT, more).await.unwrap();
     let end = now();
-    let found = check(&crew.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
+    let found = check(&workers.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
     assert!(found.exclusion.verdict.is_broken(), "{:?}", found.exclusion);
     assert!(!found.exclusion.overlaps.is_empty() && found.exclusion.contradictions > 0);
     let kept = |both: &&Both| both.pair.iter().all(|whose| whose.lock == Lock::Kept);
@@ -169,13 +169,13 @@ async fn a_lock_that_does_not_lock_is_found_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_end_with_the_laboratory_and_one_that_ends_by_itself_is_an_error() {
-    let error = Crew::start(&crew_of("redis://127.0.0.1:1", 1, 1)).await.unwrap_err().to_string();
+    let error = Workers::start(&options_of("redis://127.0.0.1:1", 1, 1)).await.unwrap_err().to_string();
     assert!(error.contains("worker process 0") && error.contains("127.0.0.1:1"), "{error}");
 
-    let mut crew = Crew::start(&crew_of("memory://", 2, 1)).await.unwrap();
-    crew.stop(1).await.unwrap();
-    let pids = crew.pids();
-    drop(crew);
+    let mut workers = Workers::start(&options_of("memory://", 2, 1)).await.unwrap();
+    workers.stop(1).await.unwrap();
+    let pids = workers.pids();
+    drop(workers);
     let gone = async {
         while pids.iter().any(|pid| std::path::Path::new("/proc").join(pid.to_string()).join("exe").read_link().is_ok())
         {

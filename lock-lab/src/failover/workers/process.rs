@@ -18,9 +18,9 @@ use tokio::{
 use crate::{
     LabError,
     failover::{
-        crew::MemberOptions,
         record::Record,
         worker::{Order, Worker},
+        workers::WorkerOptions,
     },
     network,
     servers::clock::WallClock,
@@ -31,31 +31,33 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct WorkerProcess {
     process: usize,
     child: Child,
     orders: Option<ChildStdin>,
     complaints: PathBuf,
-    /// Where its time comes from, if not from the machine.
+    /// Wall clock of the process, where it is not that of the machine.
     _clock: Option<WallClock>,
     killed: bool,
     stopped: bool,
 }
 
-impl Member {
-    /// Starts `program` as `lock lab-worker`, with `dir` as its working directory.
+impl WorkerProcess {
+    /// Starts `program` as `lock-lab worker`, with `dir` as its working directory.
     pub(super) fn start(
         program: &Path,
         worker: &Worker,
-        options: &MemberOptions,
+        options: &WorkerOptions,
         dir: &Path,
     ) -> Result<(Self, ChildStdout), LabError> {
         let clock = (!options.clock_ahead.is_zero()).then(WallClock::new).transpose()?;
         clock.as_ref().map_or(Ok(()), |clock| clock.set_ahead(options.clock_ahead))?;
         let complaints = dir.join(format!("worker-{}", worker.process));
         let errors = File::create(&complaints).map_err(|error| LabError::io("opening a log", error))?;
+        let invalid = |error: serde_json::Error| LabError::io("writing the worker's options", error.into());
+        let options_json = serde_json::to_string(worker).map_err(invalid)?;
         let mut command = match &options.namespace {
-            // It enters and becomes the worker, so the process is the worker's.
+            // The command enters the namespace and becomes the worker, so the process id is the worker's.
             Some(namespace) => {
                 let mut command = network::enter(namespace)?;
                 command.arg(program);
@@ -64,11 +66,8 @@ impl Member {
             None => Command::new(program),
         };
         let mut child = command
-            .args(["--url", &worker.url, "lab-worker"])
-            .args(arguments(worker))
-            .args(worker.insists.then_some("--insists"))
-            .arg("--store")
-            .arg(&worker.store)
+            .arg("worker")
+            .arg(options_json)
             .envs(clock.as_ref().map(WallClock::environment).unwrap_or_default())
             .current_dir(dir)
             .stdin(Stdio::piped())
@@ -129,7 +128,7 @@ impl Member {
         self.stopped && !self.killed
     }
 
-    /// Whether it has ended by then.
+    /// Whether the process has ended within `limit`.
     pub(super) async fn ended_within(&mut self, limit: Duration) -> bool {
         Clock::boot().timeout(limit, self.child.wait()).await.is_some()
     }
@@ -155,24 +154,6 @@ impl Member {
         let reason = if said.is_empty() { reason } else { format!("{reason}: {}", said.trim()) };
         LabError::Worker { process: self.process, reason }
     }
-}
-
-fn arguments(worker: &Worker) -> [String; 12] {
-    let millis = |time: Duration| format!("{}ms", time.as_millis());
-    [
-        "--process".into(),
-        worker.process.to_string(),
-        "--clients".into(),
-        worker.clients.to_string(),
-        "--careless".into(),
-        worker.careless.to_string(),
-        "--hold".into(),
-        millis(worker.hold),
-        "--write-every".into(),
-        millis(worker.write_every),
-        "--wait".into(),
-        millis(worker.wait),
-    ]
 }
 
 /// Reads what a process reports, to the end.

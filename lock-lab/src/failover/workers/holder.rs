@@ -4,23 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lock_core::{BootInstant, FencingToken};
 
-use crate::failover::events::{Attempt, Blow, History, Lock, What, now};
+use crate::failover::events::{Attempt, History, Lock, ProcessFault, What, now};
 
-/// Who holds a lock.
+/// The holder of a lock, as far as the processes have reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// Whose hold it is.
+    /// The attempt that was granted.
     pub whose: Attempt,
-    /// Its token.
+    /// Fencing token of the grant.
     pub token: FencingToken,
-    /// Its last deadline.
+    /// Latest deadline that was reported.
     pub valid_until: BootInstant,
 }
 
-/// Who holds it at `now`, going by what was reported. The lists are in the order of their arrival.
+/// The holder of a lock at `now`, going by what was reported. The lists are in the order of their arrival.
 fn holder_at(history: &History, lock: Lock, now: BootInstant) -> Option<Holder> {
     let is_dead = |whose: Attempt| {
-        history.blows.iter().any(|struck| struck.process == whose.process && struck.blow == Blow::Killed)
+        history
+            .fault_events
+            .iter()
+            .any(|struck| struck.process == whose.process && struck.fault == ProcessFault::Killed)
     };
     let (mut over, mut deadlines) = (BTreeSet::new(), BTreeMap::new());
     for event in history.events.iter().rev().filter(|event| event.whose.lock == lock) {
@@ -30,7 +33,7 @@ fn holder_at(history: &History, lock: Lock, now: BootInstant) -> Option<Holder> 
             What::Extended { valid_until } => drop(deadlines.entry(event.whose).or_insert(valid_until)),
             What::Granted { token, valid_until } => {
                 let valid_until = deadlines.get(&event.whose).copied().unwrap_or(valid_until);
-                // One that was stopped, or cut off, does not say that it is over.
+                // A holder that was stopped or cut off does not say that its hold is over.
                 let holds = now < valid_until && !over.contains(&event.whose) && !is_dead(event.whose);
                 if holds {
                     return Some(Holder { whose: event.whose, token, valid_until });
@@ -49,7 +52,7 @@ pub(super) fn holder(history: &History, lock: Lock) -> Option<Holder> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::events::{Event, Struck};
+    use crate::failover::events::{Event, FaultEvent};
 
     const fn at(millis: u64) -> BootInstant {
         BootInstant::from_nanos(millis * 1_000_000)
@@ -64,9 +67,13 @@ mod tests {
         Event { at: at(millis), whose: kept(process), what: What::Granted { token, valid_until: at(until) } }
     }
 
-    fn of(events: &[Event], blows: &[Struck], now: u64) -> Option<usize> {
-        let history =
-            History { events: events.to_vec(), writes: Vec::new(), blows: blows.to_vec(), ..History::default() };
+    fn of(events: &[Event], fault_events: &[FaultEvent], now: u64) -> Option<usize> {
+        let history = History {
+            events: events.to_vec(),
+            writes: Vec::new(),
+            fault_events: fault_events.to_vec(),
+            ..History::default()
+        };
         holder_at(&history, Lock::Kept, at(now)).map(|holder| holder.whose.process)
     }
 
@@ -78,7 +85,7 @@ mod tests {
         assert_eq!(of(&[granted(0, 10, 100)], &[], 100), None);
         assert_eq!(of(&[granted(0, 10, 100), extended.clone()], &[], 150), Some(0));
         assert_eq!(of(&[granted(0, 10, 100), extended, over], &[], 50), None);
-        let killed = Struck { at: at(40), process: 0, blow: Blow::Killed };
+        let killed = FaultEvent { at: at(40), process: 0, fault: ProcessFault::Killed };
         assert_eq!(of(&[granted(0, 10, 100)], &[killed], 50), None);
     }
 

@@ -1,57 +1,30 @@
-//! The tables of a report, the same for every form that it is shown in.
+//! The tables of a comparison.
 
-use super::{Backend, OldHolder, Outcome, Report};
+use super::{Backend, OldHolder, Report};
+use crate::report::{NONE, Outcome, Row, Table, count, micros, millis, yes};
 
-/// One table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Table {
-    /// Its heading.
-    pub title: &'static str,
-    /// How its figures were taken.
-    pub how: String,
-    /// The columns' headings; the first one names the backend.
-    pub columns: Vec<&'static str>,
-    /// A row for each backend. One with a problem has its name and the problem only.
-    pub rows: Vec<Vec<String>>,
-}
-
-/// All tables of `report`.
-#[must_use]
-pub fn tables(report: &Report) -> Vec<Table> {
+/// All tables of `report`, the summary apart.
+pub(super) fn all(report: &Report) -> Vec<Table> {
     vec![uncontended(report), contended(report), holder_killed(report), server_killed(report)]
 }
 
 /// One row for each backend, with the figures that matter most.
-#[must_use]
-pub fn summary(report: &Report) -> Table {
+pub(super) fn summary(report: &Report) -> Table {
     let row = |backend: &Backend| {
-        let cell = |outcome: Option<String>, problem: Option<String>| outcome.or(problem).unwrap_or_default();
-        let problem = backend.uncontended.problem();
-        if let (Outcome::Missing(_), Some(problem)) = (&backend.uncontended, &problem) {
-            return vec![backend.title.clone(), problem.clone()];
+        if let Outcome::Missing(why) = &backend.uncontended {
+            return Row::new(&*backend.title, Err(why.clone()));
         }
-        let short =
-            |problem: Option<String>| problem.map(|text| text.split(':').next().unwrap_or_default().to_string());
-        let contended = |show: fn(&super::Contended) -> String| {
-            cell(backend.contended.measured().map(show), short(backend.contended.problem()))
-        };
-        let struck = |show: fn(&super::ServerKilled) -> String| {
-            cell(backend.server_killed.measured().map(show), short(no_server(&backend.server_killed)))
-        };
-        vec![
-            backend.title.clone(),
-            cell(backend.uncontended.measured().map(|figures| micros(figures.both.p50)), short(problem)),
-            contended(|figures| format!("{:.0}", figures.moves_per_second)),
-            contended(|figures| format!("{:.0} %", figures.utilisation * 100.0)),
-            contended(|figures| format!("{:.2}", figures.overtakes)),
-            cell(
-                backend.holder_killed.measured().map(|figures| millis(figures.median_ms())),
-                short(no_server(&backend.holder_killed)),
-            ),
-            struck(|figures| millis(figures.no_grant_ms)),
-            struck(|figures| two_holders(figures.overlap_ms)),
-        ]
+        let (contended, struck) = (&backend.contended, &backend.server_killed);
+        let cells = vec![
+            short(&backend.uncontended, |figures| micros(figures.both.p50)),
+            short(contended, |figures| format!("{:.0}", figures.moves_per_second)),
+            short(contended, |figures| format!("{:.0} %", figures.utilisation * 100.0)),
+            short(contended, |figures| format!("{:.2}", figures.overtakes)),
+            short(&backend.holder_killed, |figures| millis(figures.median_ms())),
+            short(struck, |figures| millis(figures.no_grant_ms)),
+            short(struck, |figures| two_holders(figures.overlap_ms)),
+        ];
+        Row::new(&*backend.title, Ok(cells))
     };
     Table {
         title: "Summary",
@@ -59,22 +32,24 @@ pub fn summary(report: &Report) -> Table {
         columns: vec![
             "backend",
             "acquire + release",
-            "hand-offs/s",
+            "hand-offs per second",
             "utilisation",
-            "overtakes/hand-off",
+            "overtakes per hand-off",
             "holder killed: next grant",
             "server killed: no grant",
             "two holders",
         ],
         rows: report.backends.iter().map(row).collect(),
+        ..Table::default()
     }
 }
 
-/// A backend without servers has no such figure, and no problem.
-fn no_server<T>(outcome: &Outcome<T>) -> Option<String> {
+/// A figure, or in a word why there is none: a backend without servers has no problem, and no figure of theirs.
+fn short<T>(outcome: &Outcome<T>, figure: impl FnOnce(&T) -> String) -> String {
     match outcome {
-        Outcome::Missing(_) => Some(none()),
-        other => other.problem(),
+        Outcome::Measured(figures) => figure(figures),
+        Outcome::Failed(_) => "failed".into(),
+        Outcome::Missing(_) => NONE.into(),
     }
 }
 
@@ -82,19 +57,14 @@ fn two_holders(overlap_ms: f64) -> String {
     if overlap_ms > 0.0 { format!("for {}", millis(overlap_ms)) } else { "never".into() }
 }
 
+/// A row for each backend.
 fn rows<'a, T: 'a>(
     report: &'a Report,
     outcome: impl Fn(&'a Backend) -> &'a Outcome<T>,
-    cells: impl Fn(&'a Backend, &'a T) -> Vec<String>,
-) -> Vec<Vec<String>> {
-    let row = |backend: &'a Backend| {
-        let mut row = vec![backend.title.clone()];
-        match outcome(backend) {
-            Outcome::Measured(figures) => row.extend(cells(backend, figures)),
-            other => row.extend(other.problem()),
-        }
-        row
-    };
+    cells: impl Fn(&'a Backend, &T) -> Vec<String>,
+) -> Vec<Row> {
+    let row =
+        |backend: &'a Backend| Row::new(&*backend.title, outcome(backend).cells(|figures| cells(backend, figures)));
     report.backends.iter().map(row).collect()
 }
 
@@ -136,13 +106,14 @@ fn uncontended(report: &Report) -> Table {
                     micros(figures.both.min),
                     micros(figures.both.p50),
                     micros(figures.both.p99),
-                    base.map_or_else(none, |base| format!("{:.2}", figures.both.p50 / base)),
-                    figures.requests.map_or_else(none, |requests| format!("{requests:.2}")),
+                    base.map_or_else(|| NONE.into(), |base| format!("{:.2}", figures.both.p50 / base)),
+                    figures.requests.map_or_else(|| NONE.into(), |requests| format!("{requests:.2}")),
                     count(figures.errors),
                     yes(figures.tokens_rise),
                 ]
             },
         ),
+        ..Table::default()
     }
 }
 
@@ -152,7 +123,7 @@ fn contended(report: &Report) -> Table {
         title: "Contended",
         how: format!(
             "{} clients, each with a connection of its own, hold one lock {} times each for {} ms (a sleep of the \
-             operating system; *held* is what it really took). *Hand-offs/s* counts grants to another client than the \
+             operating system; *held* is what it really took). *Hand-offs* counts grants to another client than the \
              one before; *hand-off* is the time from such a release to the grant. *Utilisation* is the time held over \
              the time from the first grant to the last release. *Overtakes* counts, for each hand-off, the waiters that had asked earlier than the one that was granted, \
              by the clients' own clock: requests that are sent in the same instant can change places on the way. \
@@ -161,15 +132,15 @@ fn contended(report: &Report) -> Table {
         ),
         columns: vec![
             "backend",
-            "hand-offs/s",
+            "hand-offs per second",
             "hand-off p50",
             "hand-off p99",
             "utilisation",
             "held p50",
-            "overtakes/hand-off",
+            "overtakes per hand-off",
             "wait p50",
             "wait p99",
-            "requests/grant",
+            "requests per grant",
             "failed attempts",
             "overlapping grants",
             "tokens rise",
@@ -187,13 +158,14 @@ fn contended(report: &Report) -> Table {
                     format!("{:.2}", figures.overtakes),
                     micros(figures.waits.p50),
                     micros(figures.waits.p99),
-                    figures.requests.map_or_else(none, |requests| format!("{requests:.1}")),
+                    figures.requests.map_or_else(|| NONE.into(), |requests| format!("{requests:.1}")),
                     count(figures.errors),
                     count(figures.overlaps),
                     yes(figures.tokens_rise),
                 ]
             },
         ),
+        ..Table::default()
     }
 }
 
@@ -201,7 +173,7 @@ fn holder_killed(report: &Report) -> Table {
     Table {
         title: "Holder killed",
         how: format!(
-            "A second process, `lock run`, holds the lock and another client waits for it; the process is killed with \
+            "A second process holds the lock and another client waits for it; the process is killed with \
              SIGKILL at a random moment of its renewals, {} times. The time runs from just before the kill to the \
              waiter's grant. The lease (ttl, or session time-out) is {} ms: the server keeps the lock for what is left \
              of it since the last renewal. *Promised at most* is the lease and 250 ms, with ZooKeeper two ticks more.",
@@ -221,6 +193,7 @@ fn holder_killed(report: &Report) -> Table {
                 ]
             },
         ),
+        ..Table::default()
     }
 }
 
@@ -274,31 +247,6 @@ fn server_killed(report: &Report) -> Table {
                 ]
             },
         ),
+        sentences: &["fault", "old holder", "next grant of its lock"],
     }
-}
-
-/// A time for people.
-pub(crate) fn micros(micros: f64) -> String {
-    match micros {
-        ..10.0 => format!("{micros:.2} µs"),
-        ..1_000.0 => format!("{micros:.0} µs"),
-        ..100_000.0 => format!("{:.2} ms", micros / 1e3),
-        _ => format!("{:.0} ms", micros / 1e3),
-    }
-}
-
-fn millis(millis: f64) -> String {
-    if millis < 10.0 { format!("{millis:.1} ms") } else { format!("{millis:.0} ms") }
-}
-
-fn yes(yes: bool) -> String {
-    if yes { "yes" } else { "no" }.into()
-}
-
-fn count(count: usize) -> String {
-    if count == 0 { "none".into() } else { count.to_string() }
-}
-
-fn none() -> String {
-    "–".into()
 }

@@ -17,27 +17,27 @@ use lock_core::BootInstant;
 use serde::{Deserialize, Serialize};
 
 use super::verdict::{Chance, Verdict};
-use crate::failover::events::{Aftermath, Attempt, Blow, History, Lock, Truth, What};
+use crate::failover::events::{Attempt, History, Lock, PostCheck, ProcessFault, Truth, What};
 
 /// How long the servers may take over what they were sent by processes that have ended.
 const AT_ONCE: Duration = Duration::from_millis(250);
 
 /// What looking at the servers after the processes had ended found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Emptying {
-    /// Looks at the servers.
+pub struct ResidueCheck {
+    /// Number of looks at the servers.
     pub looks: usize,
     /// From the end of the last process until nothing was left, in milliseconds; `None` when something was at the last look.
     pub empty_after_ms: Option<f64>,
-    /// By when nothing had to be left, counted likewise.
+    /// From the end of the last process until nothing may be left, in milliseconds.
     pub due_ms: f64,
     /// What was left when it had to be gone: when all processes had ended, or before, for an attempt that had.
     pub left: Vec<String>,
-    /// Whether nothing was.
+    /// Whether nothing was left behind.
     pub verdict: Verdict,
 }
 
-/// What is required.
+/// What may be left, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lingering {
     /// How long what a dead process or a fault has left stays.
@@ -47,8 +47,8 @@ pub(super) struct Lingering {
 }
 
 /// By when the servers must have nothing of the locks any more, where what the dead leave stays for as long as `lingers`.
-pub(in crate::failover) fn due(history: &History, after: &Aftermath, lingers: Duration) -> BootInstant {
-    let was_killed = history.blows.iter().any(|struck| struck.blow == Blow::Killed);
+pub(in crate::failover) fn due(history: &History, after: &PostCheck, lingers: Duration) -> BootInstant {
+    let was_killed = history.fault_events.iter().any(|struck| struck.fault == ProcessFault::Killed);
     let not_closed = history.events.iter().any(|event| matches!(event.what, What::NotClosed { .. }));
     // Counted from the end, and not from the death: the others may have passed on what a dead one had left, such as its
     // place in a line that is kept for all.
@@ -57,13 +57,13 @@ pub(in crate::failover) fn due(history: &History, after: &Aftermath, lingers: Du
 }
 
 /// `None` when the servers were not looked at.
-pub(super) fn emptying(
+pub(super) fn residue(
     history: &History,
     samples: &[Truth],
     lingering: Lingering,
     tame: Option<&str>,
-) -> Option<Emptying> {
-    let after = history.aftermath.as_ref()?;
+) -> Option<ResidueCheck> {
+    let after = history.post_check.as_ref()?;
     let due = due(history, after, lingering.lingers);
     let since_end = |at: BootInstant| millis(at.saturating_since(after.ended));
     // Nobody is there who could add anything, so whatever was seen at one late look was there when it had to be gone.
@@ -89,7 +89,7 @@ pub(super) fn emptying(
         )
     };
     let verdict = Verdict::of(left.len(), lingering.chance, what, tame.or(unread.as_deref()));
-    Some(Emptying {
+    Some(ResidueCheck {
         looks: after.looks.len(),
         empty_after_ms: empty.map(|look| since_end(look.answered)),
         due_ms: since_end(due),
@@ -131,7 +131,7 @@ fn ended(history: &History) -> BTreeMap<(Lock, String), BootInstant> {
             _ => {}
         }
     }
-    for struck in history.blows.iter().filter(|struck| struck.blow == Blow::Killed) {
+    for struck in history.fault_events.iter().filter(|struck| struck.fault == ProcessFault::Killed) {
         for (_, end) in ends.iter_mut().filter(|(whose, end)| whose.process == struck.process && end.is_none()) {
             *end = Some(struck.at);
         }
@@ -146,7 +146,7 @@ fn millis(duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::made_up::{MadeUp, at, kept},
+        super::fixtures::{HistoryBuilder, at, kept},
         *,
     };
     use crate::failover::events::{Kept, Residue};
@@ -160,26 +160,26 @@ mod tests {
     }
 
     /// The fault is over at 1 s, the last process has ended at 4 s.
-    fn after(made_up: MadeUp, looks: Vec<Residue>) -> History {
-        let aftermath = Some(Aftermath { whole: at(1000), ended: at(4000), looks });
-        History { aftermath, ..made_up.done() }
+    fn after(history: HistoryBuilder, looks: Vec<Residue>) -> History {
+        let post_check = Some(PostCheck { whole: at(1000), ended: at(4000), looks });
+        History { post_check, ..history.done() }
     }
 
-    fn of(history: &History) -> Emptying {
+    fn of(history: &History) -> ResidueCheck {
         let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
-        emptying(history, &[], lingering, None).unwrap()
+        residue(history, &[], lingering, None).unwrap()
     }
 
     #[test]
     fn servers_that_are_empty_at_the_first_look_are_as_they_should_be() {
-        let found = of(&after(MadeUp::default(), vec![look(4001, &[])]));
+        let found = of(&after(HistoryBuilder::default(), vec![look(4001, &[])]));
         assert_eq!((found.looks, found.empty_after_ms, &found.verdict), (1, Some(3.0), &Verdict::Holds));
     }
 
     #[test]
     fn what_a_process_that_ended_in_order_has_left_is_found_although_it_ends_with_its_ttl() {
         let looks = vec![look(4001, &[KEY]), look(4251, &[KEY]), look(4900, &[])];
-        let found = of(&after(MadeUp::default(), looks));
+        let found = of(&after(HistoryBuilder::default(), looks));
         assert!(found.verdict.is_broken(), "{found:?}");
         assert_eq!((found.left.as_slice(), found.due_ms), (&[KEY.to_owned()][..], 250.0));
         let Verdict::Broken { what } = found.verdict else { return };
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_has_left_may_stay_until_its_lease_has_ended_and_no_longer() {
-        let killed = || MadeUp::default().struck(900, 0, Blow::Killed);
+        let killed = || HistoryBuilder::default().struck(900, 0, ProcessFault::Killed);
         let found = of(&after(killed(), vec![look(4001, &[KEY]), look(4999, &[KEY]), look(5498, &[])]));
         assert_eq!((found.empty_after_ms, found.due_ms, &found.verdict), (Some(1500.0), 1000.0, &Verdict::Holds));
         let found = of(&after(killed(), vec![look(4001, &[KEY]), look(5001, &[KEY])]));
@@ -198,14 +198,14 @@ mod tests {
     #[test]
     fn what_could_not_be_given_back_may_stay_as_long_as_what_a_killed_one_had() {
         let error = "no answer".to_owned();
-        let history = MadeUp::default().event(3900, kept(1, 0), What::NotClosed { error });
+        let history = HistoryBuilder::default().event(3900, kept(1, 0), What::NotClosed { error });
         assert_eq!(of(&after(history, vec![look(4300, &[KEY]), look(4990, &[])])).verdict, Verdict::Holds);
     }
 
     #[test]
     fn what_a_fault_has_left_may_stay_for_a_lease_after_it_was_over() {
-        let mut history = after(MadeUp::default(), vec![look(4300, &[KEY]), look(4690, &[])]);
-        let over = |history: &mut History, millis| history.aftermath.as_mut().unwrap().whole = at(millis);
+        let mut history = after(HistoryBuilder::default(), vec![look(4300, &[KEY]), look(4690, &[])]);
+        let over = |history: &mut History, millis| history.post_check.as_mut().unwrap().whole = at(millis);
         over(&mut history, 3700);
         assert_eq!((of(&history).due_ms, of(&history).verdict), (700.0, Verdict::Holds));
         over(&mut history, 3200);
@@ -215,25 +215,25 @@ mod tests {
     #[test]
     fn a_server_that_gives_no_answer_shows_nothing() {
         let silent = vec!["127.0.0.1:6379".to_owned()];
-        let found = of(&after(MadeUp::default(), vec![Residue { silent: silent.clone(), ..look(9000, &[]) }]));
+        let found = of(&after(HistoryBuilder::default(), vec![Residue { silent: silent.clone(), ..look(9000, &[]) }]));
         assert!(matches!(&found.verdict, Verdict::ProvesNothing { why } if why.contains(&silent[0])), "{found:?}");
         assert_eq!(found.empty_after_ms, None);
         // What another one has is left all the same.
-        let found = of(&after(MadeUp::default(), vec![Residue { silent, ..look(9000, &[KEY]) }]));
+        let found = of(&after(HistoryBuilder::default(), vec![Residue { silent, ..look(9000, &[KEY]) }]));
         assert!(found.verdict.is_broken());
     }
 
     #[test]
     fn looks_that_ended_too_early_show_nothing() {
         for looks in [Vec::new(), vec![look(4001, &[KEY])]] {
-            assert!(matches!(of(&after(MadeUp::default(), looks)).verdict, Verdict::ProvesNothing { .. }));
+            assert!(matches!(of(&after(HistoryBuilder::default(), looks)).verdict, Verdict::ProvesNothing { .. }));
         }
     }
 
     #[test]
     fn servers_that_were_not_looked_at_have_no_verdict() {
         let lingering = Lingering { lingers: Duration::ZERO, chance: Chance::Never };
-        assert_eq!(emptying(&MadeUp::default().done(), &[], lingering, None), None);
+        assert_eq!(residue(&HistoryBuilder::default().done(), &[], lingering, None), None);
     }
 
     /// What a server has for an attempt.
@@ -243,14 +243,14 @@ mod tests {
         Truth { lock, round: asked, server, asked: moment, answered: moment, held: Some(held), closed_nanos: None }
     }
 
-    fn of_samples(history: &History, samples: &[Truth]) -> Emptying {
+    fn of_samples(history: &History, samples: &[Truth]) -> ResidueCheck {
         let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
-        emptying(history, samples, lingering, None).unwrap()
+        residue(history, samples, lingering, None).unwrap()
     }
 
     #[test]
     fn a_lock_for_an_attempt_that_had_ended_long_before_is_found_although_it_goes_before_the_end() {
-        let gave_up = |end| MadeUp::default().event(500, kept(0, 1), What::Asked).event(700, kept(0, 1), end);
+        let gave_up = |end| HistoryBuilder::default().event(500, kept(0, 1), What::Asked).event(700, kept(0, 1), end);
         let error = || "no answer".to_owned();
         for end in
             [What::NotGranted, What::Withdrawn, What::Unknown { error: error() }, What::Failed { error: error() }]
@@ -266,8 +266,8 @@ mod tests {
 
     #[test]
     fn a_lock_of_a_killed_process_or_of_one_that_has_released_may_stay_for_a_lease_and_no_longer() {
-        let killed = MadeUp::default().granted(0, 5, kept(0, 1), 1, 9000).struck(2000, 0, Blow::Killed);
-        let released = MadeUp::default().granted(0, 5, kept(0, 1), 1, 9000).released(1990, 2000, kept(0, 1));
+        let killed = HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 9000).struck(2000, 0, ProcessFault::Killed);
+        let released = HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 9000).released(1990, 2000, kept(0, 1));
         for history in [killed, released] {
             let history = after(history, vec![look(5001, &[])]);
             assert_eq!(of_samples(&history, &[sample(3000, kept(0, 1))]).verdict, Verdict::Holds);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_who_has_not_ended_is_nobody_elses() {
-        let history = after(MadeUp::default().granted(0, 5, kept(0, 1), 1, 9000), vec![look(4001, &[])]);
+        let history = after(HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 9000), vec![look(4001, &[])]);
         assert_eq!(of_samples(&history, &[sample(3900, kept(0, 1)), sample(3900, kept(1, 7))]).verdict, Verdict::Holds);
     }
 }

@@ -1,0 +1,65 @@
+//! What is renewed, and how.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use async_trait::async_trait;
+use lock_core::{Error, LockName, Loss, Renew, Validity, validity::deadline};
+
+use crate::{
+    kind::Holding,
+    scripts,
+    servers::{Servers, Weight},
+};
+
+/// What a grant is, for its renewal.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) name: LockName,
+    pub(crate) holding: Holding,
+    pub(crate) number: u64,
+    pub(crate) validity: Validity,
+    /// It is about to go on as another kind of holding, so the server may deny this one.
+    pub(crate) is_passing_on: AtomicBool,
+}
+
+/// Renews the leases of one connection, in a burst for each server.
+pub(crate) struct Watchdog {
+    pub(crate) servers: Servers,
+}
+
+#[async_trait]
+impl Renew for Watchdog {
+    type Lease = Held;
+
+    async fn renew(&self, batch: &[Arc<Held>]) {
+        let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
+        let calls: Vec<_> = due.iter().map(|(held, _)| held.holding.renew()).collect();
+        let answers = self.servers.run(&calls, Weight::Relied).await;
+        for ((held, seen), sent) in due.into_iter().zip(answers) {
+            let renewed = sent.answer.and_then(|answer| scripts::held(&answer));
+            match (renewed, sent.acknowledged) {
+                (Ok(true), Ok(())) => {
+                    held.validity.advance(seen, deadline(sent.at, held.holding.ttl));
+                }
+                // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
+                (Ok(false), _) if held.is_passing_on.load(Ordering::Acquire) => {}
+                (Ok(false), _) => held.validity.end(Loss::Revoked),
+                // A renewal that too few replicas have would be forgotten by one that takes over.
+                (Ok(true), Err(error)) | (Err(error), _) => {
+                    tracing::debug!(name = %held.name, %error, "a renewal was not acknowledged");
+                    held.validity.set_expiry_cause(Loss::Unreachable);
+                }
+            }
+        }
+    }
+}
+
+impl Held {
+    /// The error of one that was lost.
+    pub(crate) fn lost(&self, loss: Loss) -> Error {
+        Error::Lost { name: self.name.clone(), loss }
+    }
+}
