@@ -106,6 +106,11 @@ impl<'a> Attempt<'a> {
 
     /// Puts the contender's node into the queue. Returns it with the directory's children at a later moment.
     async fn enter(&self) -> Result<(ContenderNode, Vec<String>), AttemptError> {
+        if !safeguard("own-session")
+            && let Some(found) = self.recover().await?
+        {
+            return Ok(found);
+        }
         let mut backoff = retry_backoff();
         for _ in 0..FRESH_STARTS {
             if let Err(failure) = self.unless_interrupted(self.session.connected()).await {

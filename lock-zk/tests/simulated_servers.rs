@@ -13,10 +13,10 @@ use std::{
 use lock_lab::servers;
 use lock_sim::{
     Chance, Trace,
-    zookeeper::{Answer, Down, News, Op, Refusal, Reply, SessionId, alone::Servers},
+    zk::{Answer, Down, Made, News, Op, Refusal, Reply, SessionId, Stat, alone::Servers},
 };
 
-use self::raw::{Body, Connected, Connection, Made, Message, Parts, Session, kind};
+use self::raw::{Body, Connected, Connection, Message, Parts, Session, kind};
 
 /// How many sequences of requests are compared, and how long they are.
 const SEQUENCES: u64 = 40;
@@ -24,7 +24,9 @@ const LENGTH: u32 = 80;
 const CLIENTS: usize = 4;
 const NO_NODE: i32 = -101;
 const NODE_EXISTS: i32 = -110;
+const NO_CHILDREN: i32 = -108;
 /// Kinds of events.
+const CREATED: i32 = 1;
 const DELETED: i32 = 2;
 const CHANGED: i32 = 3;
 const CHILDREN: i32 = 4;
@@ -32,9 +34,10 @@ const CHILDREN: i32 = 4;
 /// What comes over a connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Heard {
+    Created(String),
     Changed(String),
     Deleted(String),
-    Children,
+    Children(String),
     Reply { number: u32, reply: String, zxid: u64 },
 }
 
@@ -91,7 +94,7 @@ impl<'a> Pair<'a> {
 
     async fn step(&mut self) {
         let at = self.chance.place(CLIENTS);
-        let is_empty = self.simulated.directory().is_some_and(|names| names.is_empty());
+        let is_empty = self.simulated.directory(&self.directory).is_some_and(|names| names.is_empty());
         if is_empty && self.chance.one_in(12) {
             return self.reap().await;
         }
@@ -124,7 +127,7 @@ impl<'a> Pair<'a> {
         let real = Connection::open(self.port, &self.clients[at].real, zxid).await;
         let this = &mut self.clients[at];
         match (real, said.as_slice()) {
-            (Connected::Open(connection, session), [(of, Some(Down::Connected { session: simulated }))])
+            (Connected::Open(connection, session), [(of, Some(Down::Connected { session: simulated, .. }))])
                 if *of == conn =>
             {
                 assert!(known == 0 || (session.id, *simulated) == (this.real.id, known), "after:\n{}", self.log);
@@ -150,8 +153,9 @@ impl<'a> Pair<'a> {
     async fn watch_again(&mut self, at: usize, since: u64) {
         let known: Vec<String> = self.clients[at].nodes.iter().cloned().collect();
         let nodes: Vec<String> = known.into_iter().filter(|_| self.chance.one_in(2)).collect();
-        let children = self.chance.one_in(2);
-        self.send(at, Op::SetWatches { nodes, children, since }).await;
+        let missing = nodes.iter().filter(|_| self.chance.one_in(4)).cloned().collect();
+        let children = if self.chance.one_in(2) { vec![self.directory.clone()] } else { Vec::new() };
+        self.send(at, Op::SetWatches { nodes, missing, children, since }).await;
     }
 
     fn disconnect(&mut self, at: usize) {
@@ -182,7 +186,7 @@ impl<'a> Pair<'a> {
         writeln!(self.log, "the directory is removed").unwrap();
         self.outsider.send(1, kind::DELETE, &Body::default().delete(&self.directory)).await;
         let Some(Message::Reply { error: 0, .. }) = self.outsider.message().await else { panic!("it is not empty") };
-        self.simulated.reap();
+        self.simulated.reap(&self.directory);
         self.compare().await;
     }
 
@@ -195,33 +199,44 @@ impl<'a> Pair<'a> {
         self.compare().await;
     }
 
-    /// A node that is there, mostly.
+    /// The path of a node that is there, mostly.
     fn name(&mut self) -> String {
-        let names = self.simulated.directory().unwrap_or_default();
+        let names = self.simulated.directory(&self.directory).unwrap_or_default();
         let gone = names.is_empty() || self.chance.one_in(8);
-        if gone { "gone-0000000099".to_owned() } else { names[self.chance.place(names.len())].clone() }
+        let name = if gone { "gone-0000000099".to_owned() } else { names[self.chance.place(names.len())].clone() };
+        self.path(&name)
     }
 
     fn plain(&mut self) -> String {
-        format!("plain-{}", self.chance.below(3))
+        let number = self.chance.below(3);
+        self.path(&format!("plain-{number}"))
     }
 
     fn op(&mut self) -> Op {
-        if self.simulated.directory().is_none() && !self.chance.one_in(4) {
-            return Op::MakeDirectory;
+        let directory = self.directory.clone();
+        // It is no container, so that the server does not remove it by itself.
+        let make = Op::Create { path: directory.clone(), data: b"who".to_vec(), made: Made::Persistent };
+        if self.simulated.directory(&directory).is_none() && !self.chance.one_in(4) {
+            return make;
         }
-        match self.chance.below(24) {
-            0..4 => Op::Create { prefix: self.chance.one_of(&["a-", "b-"]).to_owned() },
-            4 => Op::CreatePlain { name: self.plain() },
+        let (who, again) = (b"who".to_vec(), b"again".to_vec());
+        match self.chance.below(26) {
+            0..4 => {
+                let prefix = self.chance.one_of(&["a-", "b-"]);
+                Op::Create { path: self.path(prefix), data: who, made: Made::Sequential }
+            }
+            4 => Op::Create { path: self.plain(), data: who, made: Made::Ephemeral },
             5..7 => Op::Delete(self.name()),
-            7 => Op::Marked(self.name()),
-            8..10 => Op::Write(self.name()),
-            10..12 => Op::Replace { writer: self.name(), reader: self.plain() },
-            12 => Op::MakeDirectory,
+            7 => Op::Marked(self.name(), again),
+            8..10 => Op::Write(self.name(), again),
+            10..12 => Op::Replace { deleted: self.name(), created: self.plain(), data: who },
+            12 => make,
             13 => Op::Sync,
-            14 => Op::List,
-            15..18 => Op::ListAndWatch,
+            14 => Op::List(directory),
+            15..18 => Op::WatchChildren(directory),
             18..23 => Op::Watch(self.name()),
+            23 => Op::WatchExistence(if self.chance.one_in(2) { directory } else { self.plain() }),
+            24 => Op::Create { path: format!("{}/below", self.name()), data: who, made: Made::Ephemeral },
             _ => Op::Read(self.name()),
         }
     }
@@ -231,8 +246,8 @@ impl<'a> Pair<'a> {
         self.number += 1;
         let number = self.number;
         writeln!(self.log, "{at} asks {number}: {op:?}").unwrap();
-        if let Op::Watch(name) = &op {
-            self.clients[at].nodes.insert(name.clone());
+        if let Op::Watch(path) | Op::WatchExistence(path) = &op {
+            self.clients[at].nodes.insert(path.clone());
         }
         let (kind, body) = self.request(&op);
         let this = &mut self.clients[at];
@@ -246,33 +261,28 @@ impl<'a> Pair<'a> {
     fn request(&self, op: &Op) -> (i32, Body) {
         let body = Body::default();
         match op {
-            Op::Create { prefix } => (kind::CREATE, body.create(&self.path(prefix), Made::EphemeralSequential)),
-            Op::CreatePlain { name } => (kind::CREATE, body.create(&self.path(name), Made::Ephemeral)),
-            // It is no container, so that the server does not remove it by itself.
-            Op::MakeDirectory => (kind::CREATE, body.create(&self.directory, Made::Persistent)),
-            Op::Delete(name) => (kind::DELETE, body.delete(&self.path(name))),
-            Op::Write(name) => (kind::SET_DATA, body.write(&self.path(name))),
-            Op::Marked(name) => {
-                let path = self.path(name);
-                let body = body.part(kind::SET_DATA, |body| body.write(&path));
-                (kind::MULTI, body.part(kind::DELETE, |body| body.delete(&path)).end())
+            Op::Create { path, made, .. } => (kind::CREATE, body.create(path, real_mode(*made))),
+            Op::Delete(path) => (kind::DELETE, body.delete(path)),
+            Op::Write(path, _) => (kind::SET_DATA, body.write(path)),
+            Op::Marked(path, _) => {
+                let body = body.part(kind::SET_DATA, |body| body.write(path));
+                (kind::MULTI, body.part(kind::DELETE, |body| body.delete(path)).end())
             }
-            Op::Replace { writer, reader } => {
-                let body = body.part(kind::CREATE, |body| body.create(&self.path(reader), Made::Ephemeral));
-                (kind::MULTI, body.part(kind::DELETE, |body| body.delete(&self.path(writer))).end())
+            Op::Replace { created, deleted, .. } => {
+                let body = body.part(kind::CREATE, |body| body.create(created, raw::Made::Ephemeral));
+                (kind::MULTI, body.part(kind::DELETE, |body| body.delete(deleted)).end())
             }
             Op::Sync => (kind::SYNC, body.text(&self.directory)),
-            Op::List => (kind::GET_CHILDREN, body.text(&self.directory).flag(false)),
-            Op::ListAndWatch => (kind::GET_CHILDREN, body.text(&self.directory).flag(true)),
-            Op::Watch(name) => (kind::GET_DATA, body.text(&self.path(name)).flag(true)),
-            Op::Read(name) => (kind::GET_DATA, body.text(&self.path(name)).flag(false)),
-            Op::SetWatches { nodes, children, since } => {
-                let nodes: Vec<String> = nodes.iter().map(|name| self.path(name)).collect();
-                let children = if *children { vec![self.directory.clone()] } else { Vec::new() };
+            Op::List(path) => (kind::GET_CHILDREN, body.text(path).flag(false)),
+            Op::WatchChildren(path) => (kind::GET_CHILDREN, body.text(path).flag(true)),
+            Op::Watch(path) => (kind::GET_DATA, body.text(path).flag(true)),
+            Op::WatchExistence(path) => (kind::EXISTS, body.text(path).flag(true)),
+            Op::Read(path) => (kind::GET_DATA, body.text(path).flag(false)),
+            Op::SetWatches { nodes, missing, children, since } => {
                 let body = body.long(i64::try_from(self.base + since).unwrap());
-                (kind::SET_WATCHES, body.texts(&nodes).texts(&[]).texts(&children))
+                (kind::SET_WATCHES, body.texts(nodes).texts(missing).texts(children))
             }
-            Op::Beat => unreachable!("it is no request about the directory"),
+            Op::Ping | Op::Close => unreachable!("it is no request about the directory"),
         }
     }
 
@@ -318,15 +328,11 @@ impl<'a> Pair<'a> {
 
     fn real(&mut self, at: usize, message: Message) -> Heard {
         match message {
-            Message::Event { kind: DELETED | CHILDREN, path } if path == self.directory => Heard::Children,
-            Message::Event { kind, path } => {
-                let name = path.rsplit('/').next().unwrap().to_owned();
-                match kind {
-                    CHANGED => Heard::Changed(name),
-                    DELETED => Heard::Deleted(name),
-                    other => panic!("event {other} of {path}, after:\n{}", self.log),
-                }
-            }
+            Message::Event { kind: CREATED, path } => Heard::Created(path),
+            Message::Event { kind: CHANGED, path } => Heard::Changed(path),
+            Message::Event { kind: DELETED, path } => Heard::Deleted(path),
+            Message::Event { kind: CHILDREN, path } => Heard::Children(path),
+            Message::Event { kind, path } => panic!("event {kind} of {path}, after:\n{}", self.log),
             Message::Reply { number, zxid, error, body } => {
                 let number = u32::try_from(number).unwrap();
                 let op = self.clients[at].asked.remove(&number).expect("a request");
@@ -338,36 +344,38 @@ impl<'a> Pair<'a> {
 
     fn reply(&self, op: &Op, error: i32, body: &mut Parts<'_>) -> Reply {
         let error = match op {
-            Op::Marked(_) | Op::Replace { .. } if error == 0 => body.failure(),
-            // As the backend takes it.
-            Op::MakeDirectory if error == NODE_EXISTS => 0,
+            Op::Marked(..) | Op::Replace { .. } if error == 0 => body.failure(),
             _ => error,
         };
         match error {
             0 => {}
+            NO_NODE if matches!(op, Op::WatchExistence(_)) => return Ok(Answer::Missing),
             NO_NODE => return Err(Refusal::NoNode),
+            NO_CHILDREN => return Err(Refusal::NoChildren),
             NODE_EXISTS => return Err(Refusal::NodeExists),
             other => panic!("{op:?} is answered {other}, after:\n{}", self.log),
         }
         Ok(match op {
             Op::Create { .. } => {
                 let path = body.text();
-                self.node(path.rsplit('/').next().unwrap(), body)
+                Answer::Created(path, self.stat(body))
             }
-            Op::Watch(name) | Op::Read(name) => {
-                body.bytes();
-                self.node(name, body)
+            Op::Watch(_) | Op::Read(_) => {
+                let data = body.bytes().to_vec();
+                Answer::Node(data, self.stat(body))
             }
-            Op::List | Op::ListAndWatch => Answer::List(body.texts()),
+            // Its data are not told.
+            Op::WatchExistence(_) => Answer::Node(Vec::new(), self.stat(body)),
+            Op::List(_) | Op::WatchChildren(_) => Answer::List(body.texts()),
             _ => Answer::Done,
         })
     }
 
-    fn node(&self, name: &str, body: &mut Parts<'_>) -> Answer {
+    fn stat(&self, body: &mut Parts<'_>) -> Stat {
         let stat = body.stat();
-        let owner = self.clients.iter().find(|client| client.real.id == stat.owner).expect("a client's node");
+        let owner = self.clients.iter().find(|client| client.real.id == stat.owner && stat.owner != 0);
         let czxid = u64::try_from(stat.czxid).unwrap() - self.base;
-        Answer::Node { name: name.to_owned(), session: owner.simulated, czxid, version: stat.version }
+        Stat { session: owner.map_or(0, |client| client.simulated), czxid, version: stat.version }
     }
 
     /// Ends all sessions: none of them ends by time in a later sequence.
@@ -387,11 +395,20 @@ impl<'a> Pair<'a> {
     }
 }
 
+const fn real_mode(made: Made) -> raw::Made {
+    match made {
+        Made::Persistent | Made::Container => raw::Made::Persistent,
+        Made::Ephemeral => raw::Made::Ephemeral,
+        Made::Sequential => raw::Made::EphemeralSequential,
+    }
+}
+
 fn heard(down: Down) -> Heard {
     match down {
-        Down::News { news: News::Changed(name), .. } => Heard::Changed(name),
-        Down::News { news: News::Deleted(name), .. } => Heard::Deleted(name),
-        Down::News { news: News::Children, .. } => Heard::Children,
+        Down::News { news: News::Created(path), .. } => Heard::Created(path),
+        Down::News { news: News::Changed(path), .. } => Heard::Changed(path),
+        Down::News { news: News::Deleted(path), .. } => Heard::Deleted(path),
+        Down::News { news: News::Children(path), .. } => Heard::Children(path),
         Down::Reply { number, reply, zxid } => Heard::Reply { number, reply: told(reply), zxid },
         other => panic!("{other:?} is said to one that is connected"),
     }

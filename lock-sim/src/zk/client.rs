@@ -287,6 +287,10 @@ impl Schedule<'_> {
                     this.seen = this.seen.max(*zxid);
                 }
                 self.hear(client, news);
+                // The worst moment for a connection to break is between two pieces of news.
+                if !self.is_calm() && self.world.chance().one_in(100) {
+                    self.hung_up(client, conn);
+                }
             }
         }
         self.check_deadlines_of(client);
@@ -310,7 +314,7 @@ impl Schedule<'_> {
             if opening.answer.send(Ok(Opened { client, session, timeout, states })).is_err() {
                 self.drop_client(client);
             }
-            self.is_unlucky(host);
+            self.is_unlucky(host, server);
             return;
         }
         self.set_watches(client);

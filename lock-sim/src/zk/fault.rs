@@ -152,7 +152,7 @@ impl Schedule<'_> {
         let until = self.now() + self.world.chance().below(most);
         self.note(format_args!("server {server}"), format_args!("stops for a while"));
         // The worst moment for somebody to be cut off is that in which a leader wakes.
-        if self.world.chance().one_in(3) {
+        if self.world.chance().one_in(2) {
             let servers = self.servers.len();
             let (other, moment) = (self.world.chance().place(servers), until + self.world.chance().below(2 * MS));
             self.world.at(moment, Event::Cut { server: other });
@@ -189,10 +189,18 @@ impl Schedule<'_> {
         self.note(format_args!("server {server}"), format_args!("is all right again"));
     }
 
-    /// A client is cut off in the very moment in which it has a session, now and then.
-    pub(super) fn is_unlucky(&mut self, host: usize) {
-        if !self.is_calm() && self.world.chance().one_in(10) {
+    /// A client is cut off in the very moment in which it has a session, now and then; or its server is, a little later,
+    /// and has not told of the session's activity by then.
+    pub(super) fn is_unlucky(&mut self, host: usize, server: usize) {
+        if self.is_calm() {
+            return;
+        }
+        if self.world.chance().one_in(10) {
             self.cut_host(host);
+        }
+        if self.world.chance().one_in(10) {
+            let soon = self.world.chance().below(self.settings.tick / 2);
+            self.world.after(soon, Event::Cut { server });
         }
     }
 

@@ -387,7 +387,7 @@ impl Schedule<'_> {
                 Ok(found)
             }
             Op::WatchExistence(path) => {
-                let found = node(&path).unwrap_or(Answer::Missing);
+                let found = tree.get(&path).map_or(Answer::Missing, |node| Answer::Node(Vec::new(), node.stat()));
                 self.watches(server, id, |conn| &mut conn.nodes, path);
                 Ok(found)
             }

