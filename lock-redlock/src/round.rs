@@ -78,7 +78,6 @@ impl Attempt {
 
     fn undo_as(&self, node: usize, stay: bool, undoing: Undoing) -> Option<ScriptCall> {
         match undoing {
-            _ if !lock_core::safeguard("undo") => None,
             Undoing::Nothing => None,
             Undoing::Plain => Some(self.undo(node, stay, false)),
             Undoing::WithTombstone => Some(self.undo(node, stay, true)),

@@ -22,14 +22,13 @@ const READER_BEHIND_WRITER: Removal = Removal {
 };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 7] = [
+pub(super) const ALL: [Placed; 6] = [
     script("A node that forgot its votes gives none for as long as any lease may last.", &QUARANTINE, 100_000),
     script("An undo removes only its own holding.", &OWN_VALUE, 10_000),
     script("A node refuses a writer where somebody reads.", &WRITER_BEHIND_READERS, 10_000),
     script("A node refuses a reader where a writer holds.", &READER_BEHIND_WRITER, 10_000),
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed("margin", "A lease is worth its ttl less one per cent and 2 ms.", Stands::Code, 10_000),
-    placed("undo", "A vote that was lost is undone on all nodes.", Stands::Code, 10_000),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 7] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 6] = alone(&ALL);

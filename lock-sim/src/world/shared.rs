@@ -188,6 +188,7 @@ pub(super) fn begin() {
 pub(super) fn end() {
     let left = shared(|shared| {
         shared.is_live = false;
+        shared.now = 0;
         shared.hosts.clear();
         shared.sleeps.clear();
         (std::mem::take(&mut shared.ends), std::mem::take(&mut shared.requests))
