@@ -18,7 +18,7 @@ macro_rules! drivers {
     }};
 }
 
-/// Every driver of this build, for [`Config::connect_in`](crate::Config::connect_in) and for those who want to know what
+/// Every driver of this build, for [`Config::connect_with`](crate::Config::connect_with) and for those who want to know what
 /// there is. A program adds its own by [`Registry::with`].
 #[must_use]
 pub fn registry() -> Registry {

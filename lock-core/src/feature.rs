@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Something that not every backend can promise. What it cannot promise it refuses, with [`Error::Unsupported`].
+/// Something that not every backend can promise. What it cannot promise it refuses, with [`Error::Unsupported`](crate::Error::Unsupported).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Feature {

@@ -155,7 +155,7 @@ impl Guard {
     /// the commit, that is brought to its end. Both are done in the background, and the lock stays held until then: a guard
     /// that is dropped or released meanwhile waits for it, unless its maximum holding time ends first. The operation is
     /// taken by value for this sake.
-    /// [`Locks::close`] waits for it, too, within its limit.
+    /// [`Locks::close`](crate::Locks::close) waits for it, too, within its limit.
     ///
     /// # Unknown outcomes
     /// None, where its `commit` leaves none. When the process ends in the middle, or the runtime is shut down, nothing is

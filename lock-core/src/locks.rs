@@ -24,7 +24,7 @@ pub struct Locks {
 pub struct LocksOptions {
     /// The era of the fencing tokens; 0 if not set.
     pub era: u32,
-    /// Who this program is, shown to those who look at a lock; at most [`Request::MAX_PAYLOAD`] bytes.
+    /// Who this program is, shown to those who look at a lock; at most [`Request::MAX_PAYLOAD`](crate::Request::MAX_PAYLOAD) bytes.
     pub payload: Arc<[u8]>,
 }
 

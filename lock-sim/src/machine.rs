@@ -18,6 +18,11 @@ pub trait Machine: Sync {
         missed::missed(self.name(), safeguard)
     }
 
+    /// How many schedules the tests of this crate play: fewer of a machine that runs a whole backend.
+    fn tested(&self) -> u64 {
+        ENOUGH
+    }
+
     /// What it counts, in the order of [`Counts`].
     fn facts(&self) -> &'static [Fact];
 

@@ -52,6 +52,10 @@ impl Machine for OneRedis {
         "the shipped backend on one Redis, with either way to wait"
     }
 
+    fn tested(&self) -> u64 {
+        600
+    }
+
     fn safeguards(&self) -> &'static [Safeguard] {
         &safeguards::SAFEGUARDS
     }

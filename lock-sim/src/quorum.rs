@@ -68,6 +68,10 @@ impl Machine for Quorum {
         "the shipped Redlock backend on three or five servers"
     }
 
+    fn tested(&self) -> u64 {
+        300
+    }
+
     fn safeguards(&self) -> &'static [Safeguard] {
         &safeguards::SAFEGUARDS
     }

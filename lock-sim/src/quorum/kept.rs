@@ -74,9 +74,10 @@ fn reader(store: &Store, payload: &[u8]) -> Option<u64> {
     let Value::Hash(notes) = &store.get(keys.reading().as_bytes())?.value else { return None };
     let Value::Sorted(readers) = &store.get(keys.readers().as_bytes())?.value else { return None };
     let is_its = |note: &[u8]| note.split(|byte| *byte == b' ').nth(4) == Some(payload);
-    let (value, _) = notes.iter().find(|(_, note)| is_its(note))?;
+    // What an earlier round of the same acquisition left keeps others out, too.
+    let its = notes.iter().filter(|(_, note)| is_its(note)).filter_map(|(value, _)| readers.score(value));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in milliseconds")]
-    readers.score(value).map(|ends| ends as u64)
+    its.map(|ends| ends as u64).max()
 }
 
 /// A key that nobody needs any more: at once, or when everything that ends has ended.

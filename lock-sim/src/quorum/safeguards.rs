@@ -7,9 +7,6 @@ use crate::{
 };
 
 const QUARANTINE: Removal = Removal { name: "quarantine", changes: &[("if standing[2] then", "if false then")] };
-const RUN_ID: Removal = Removal { name: "run-id", changes: &[("if standing[1] ~= run then", "if false then")] };
-const TOMBSTONE: Removal =
-    Removal { name: "tombstone", changes: &[("redis.call('EXISTS', tombstone, KEYS[11]) > 0", "false")] };
 const OWN_VALUE: Removal = Removal {
     name: "own-value",
     changes: &[("local held = redis.pcall('GET', lock) == value", "local held = redis.call('EXISTS', lock) == 1")],
@@ -25,10 +22,8 @@ const READER_BEHIND_WRITER: Removal = Removal {
 };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 9] = [
+pub(super) const ALL: [Placed; 7] = [
     script("A node that forgot its votes gives none for as long as any lease may last.", &QUARANTINE, 100_000),
-    script("Each vote asks whether the node has restarted.", &RUN_ID, 100_000),
-    script("An undo that comes before its acquisition leaves a tombstone.", &TOMBSTONE, 100_000),
     script("An undo removes only its own holding.", &OWN_VALUE, 10_000),
     script("A node refuses a writer where somebody reads.", &WRITER_BEHIND_READERS, 10_000),
     script("A node refuses a reader where a writer holds.", &READER_BEHIND_WRITER, 10_000),
@@ -37,4 +32,4 @@ pub(super) const ALL: [Placed; 9] = [
     placed("undo", "A vote that was lost is undone on all nodes.", Stands::Code, 10_000),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 9] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 7] = alone(&ALL);
