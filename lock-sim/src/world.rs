@@ -174,8 +174,17 @@ impl<E> World<E> {
     /// While another one is on this thread, and inside of a tokio runtime: what that has for a fair share would keep tasks
     /// waiting that it never wakes.
     #[must_use]
-    pub fn new(mut chance: Chance, wires: Wires) -> Self {
+    pub fn new(chance: Chance, wires: Wires) -> Self {
         assert!(tokio::runtime::Handle::try_current().is_err(), "a world is no part of a runtime");
+        Self::without_tasks(chance, wires)
+    }
+
+    /// A world in which no task is to run, as beside a real server.
+    ///
+    /// # Panics
+    /// While another one is on this thread.
+    #[must_use]
+    pub fn without_tasks(mut chance: Chance, wires: Wires) -> Self {
         shared::begin();
         fastrand::seed(chance.below(u64::MAX));
         Self {

@@ -96,19 +96,19 @@ pub(super) fn lock_path() -> String {
 
 impl<'a> Schedule<'a> {
     pub(super) fn new(seed: u64, trace: &'a mut Trace) -> Self {
-        let (mut this, habits) = Self::draw(seed, trace);
+        let (mut this, habits) = Self::draw(seed, trace, World::new);
         this.prepare(habits);
         this
     }
 
     /// The servers alone.
     pub(super) fn without_programs(seed: u64, trace: &'a mut Trace) -> Self {
-        let (mut this, _) = Self::draw(seed, trace);
+        let (mut this, _) = Self::draw(seed, trace, World::without_tasks);
         this.faults.lag = 0;
         this
     }
 
-    fn draw(seed: u64, trace: &'a mut Trace) -> (Self, Habits) {
+    fn draw(seed: u64, trace: &'a mut Trace, begin: fn(Chance, Wires) -> World<Event>) -> (Self, Habits) {
         clear_calls();
         let mut chance = Chance::new(seed);
         let settings = Settings {
@@ -134,7 +134,7 @@ impl<'a> Schedule<'a> {
             servers.push(Server::new(tree.clone(), clock, TICK * 20));
         }
         let hosts = usize::try_from(chance.between(2, 4)).unwrap_or(2);
-        let mut world = World::new(chance, Wires::default());
+        let mut world = begin(chance, Wires::default());
         let hosts: Vec<Host> = (0..hosts).map(|_| add_host(&mut world)).collect();
         let this = Self {
             world,
