@@ -1,6 +1,7 @@
 //! What `lock-core` promises a backend: each lease is released once, and its validity has ended by then.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -21,6 +22,10 @@ struct Recorder {
     context: Context,
     released: Mutex<Vec<Option<Loss>>>,
     answer: ReleaseOutcome,
+    /// Told of each release.
+    release: Notify,
+    /// Told when a downgrade has begun.
+    downgrading: Notify,
     /// Lets a downgrade go on.
     downgrade: Notify,
 }
@@ -65,10 +70,12 @@ impl Lease for Recorded {
 
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
         self.recorder.released.lock().unwrap_or_else(PoisonError::into_inner).push(self.validity.loss());
+        self.recorder.release.notify_one();
         Ok(self.recorder.answer)
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
+        self.recorder.downgrading.notify_one();
         self.recorder.downgrade.notified().await;
         Ok(self)
     }
@@ -76,12 +83,25 @@ impl Lease for Recorded {
 
 fn recorder(answer: ReleaseOutcome) -> (Arc<Recorder>, Locks) {
     let context = Context::current().with_clock(Clock::runtime());
-    let recorder = Recorder { context, released: Mutex::default(), answer, downgrade: Notify::new() };
+    let recorder = Recorder {
+        context,
+        released: Mutex::default(),
+        answer,
+        release: Notify::new(),
+        downgrading: Notify::new(),
+        downgrade: Notify::new(),
+    };
     let recorder = Arc::new(recorder);
     (Arc::clone(&recorder), Locks::new(recorder))
 }
 
 impl Recorder {
+    async fn until_released(&self, count: usize) {
+        while self.released().len() < count {
+            self.release.notified().await;
+        }
+    }
+
     fn released(&self) -> Vec<Option<Loss>> {
         self.released.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -94,7 +114,7 @@ async fn a_release_ends_the_validity_before_anybody_is_asked() {
     drop(locks.mutex("a").lock().await.unwrap());
     let guard = locks.mutex("a").max_hold(Duration::from_secs(1)).lock().await.unwrap();
     assert_eq!(guard.lost().await, Loss::MaxHoldExceeded);
-    Clock::runtime().sleep(Duration::from_secs(1)).await;
+    recorder.until_released(3).await;
     assert!(matches!(guard.release().await, Err(Error::Lost { loss: Loss::MaxHoldExceeded, .. })));
     let guard = locks.mutex("a").lock().await.unwrap();
     locks.close(LONG).await.unwrap();
@@ -115,14 +135,12 @@ async fn a_lease_in_the_middle_of_a_downgrade_is_released_before_the_connection_
     let (recorder, locks) = recorder(ReleaseOutcome::Released);
     let writer = locks.rwlock("a").write().await.unwrap();
     let downgrade = tokio::spawn(writer.downgrade());
-    let closing = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.close(LONG).await }
-    });
-    Clock::runtime().sleep(Duration::from_secs(1)).await;
-    assert!(recorder.released().is_empty() && !closing.is_finished());
+    recorder.downgrading.notified().await;
+    let mut closing = pin!(locks.close(LONG));
+    assert!(Clock::runtime().timeout(LONG / 2, &mut closing).await.is_none(), "it waits for the downgrade");
+    assert!(recorder.released().is_empty());
     recorder.downgrade.notify_one();
-    closing.await.unwrap().unwrap();
+    closing.await.unwrap();
     assert_eq!(recorder.released(), [Some(Loss::Closed)]);
     assert!(matches!(downgrade.await.unwrap().unwrap_err().error, Error::Lost { loss: Loss::Closed, .. }));
 }

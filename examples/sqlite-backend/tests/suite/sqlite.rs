@@ -1,8 +1,7 @@
 //! Processes that are killed, reboots, files that vanish, URLs.
 
 use std::{
-    env,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -16,9 +15,6 @@ use tempfile::TempDir;
 
 /// How long to wait for what happens at once, or after a short ttl.
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// Tells the test that is run as a program of its own which URL to hold a lock at.
-const HOLD_AT: &str = "LOCK_SQLITE_EXAMPLE_HOLD_AT";
 
 const NAME: &str = "orders/4711";
 
@@ -61,23 +57,12 @@ fn change(file: &Path, statement: &str) {
     connection.execute(statement, []).unwrap();
 }
 
-/// Not a test: the holder of the next one, in a process of its own, until it is killed.
-#[tokio::test]
-#[ignore = "the other process of the_lock_of_a_process_that_was_killed_is_free_after_its_ttl"]
-async fn hold_until_killed() {
-    let Ok(url) = env::var(HOLD_AT) else { return };
-    let guard = connect(&url).await.unwrap().mutex(NAME).lock().await.unwrap();
-    println!("\nheld {}", guard.token().number);
-    // Until the other end is closed, at the latest.
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
-
 #[tokio::test]
 async fn the_lock_of_a_process_that_was_killed_is_free_after_its_ttl() {
     let place = Place::new();
-    let mut holder = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "sqlite::hold_until_killed", "--ignored", "--nocapture"])
-        .env(HOLD_AT, place.url("ttl=2s"))
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_hold"))
+        .arg(&place.file)
+        .args([NAME, "2"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
