@@ -185,13 +185,10 @@ impl Guard {
     /// After [`Error::Unavailable`] the lock may still stand on the server, until the background release or the ttl ends
     /// it. This program does not hold it in either case.
     pub async fn release(mut self) -> Result<(), Error> {
-        let operations = self.operations.take();
+        let Some(operations) = self.operations.take() else { return self.end().await };
+        // The guard goes with it: should the caller go away, it is released there.
         let connection = self.connection.clone();
-        match operations {
-            // The guard goes with it: should the caller go away, it is released there.
-            Some(operations) => connection.in_order(async move { self.end_after(operations).await }).await,
-            None => self.end().await,
-        }
+        connection.in_order(async move { self.end_after(operations).await }).await
     }
 
     /// Gives it back when the operations under it have come to their end.

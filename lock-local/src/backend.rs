@@ -5,8 +5,8 @@ use std::{io, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Backoff, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Loss, ReleaseOutcome, Request,
-    Snapshot, Validity,
+    Backend, Backoff, Capabilities, Context, Error, Feature, Lease, LockName, Loss, ReleaseOutcome, Request, Snapshot,
+    Validity,
 };
 use tokio::{sync::Notify, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -90,7 +90,7 @@ impl Local {
 
     /// Enters once nobody else stands at the door.
     async fn enter(&self, directory: &Directory, request: &Request, stop: &CancellationToken) -> Result<Place, Error> {
-        let clock = Clock::boot();
+        let clock = self.context.clock();
         let deadline = clock.now().saturating_add(DOOR);
         let mut pauses = Backoff::new(Duration::from_micros(500), Duration::from_millis(20));
         loop {
@@ -125,7 +125,7 @@ impl Local {
                     // The kernel announces the end of a process a moment before it gives up its locks, so it is looked at
                     // several times, with growing pauses.
                     () = news.notified() => pauses = PATIENCE,
-                    () = Clock::boot().sleep(pauses.pause()) => {}
+                    () = self.context.clock().sleep(pauses.pause()) => {}
                 }
             } else {
                 // A permit may be freed by anybody.
@@ -160,7 +160,8 @@ impl Backend for Local {
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         let contender = self.contend(&request, &stop).await?;
-        let validity = Validity::new(Clock::boot(), Clock::boot().now().saturating_add(NO_END));
+        let clock = self.context.clock();
+        let validity = Validity::new(clock, clock.now().saturating_add(NO_END));
         let held = Arc::new(Held { local: self, name: request.name, contender, validity });
         drop(held.local.context.spawn(Arc::clone(&held).guard()));
         Ok(Box::new(LocalLease(held)))
@@ -179,7 +180,8 @@ impl Backend for Local {
         Box::pin(futures_util::stream::unfold((self, name, news), |(local, name, news)| async move {
             let [lock, _] = local.directories(&name).map(|directory| watch(&directory.path, &news));
             // A directory that does not exist yet has no news.
-            Clock::boot().timeout(if lock { LOOK } else { LOOK / 4 }, news.notified()).await;
+            let clock = local.context.clock();
+            clock.timeout(if lock { LOOK } else { LOOK / 4 }, news.notified()).await;
             let look = local.inspect(&name).await;
             Some((look, (local, name, news)))
         }))
@@ -222,7 +224,7 @@ impl Held {
         while self.validity.is_valid() {
             tokio::select! {
                 _ = self.validity.lost() => {}
-                () = Clock::boot().sleep(LOOK) => self.check(),
+                () = self.validity.clock().sleep(LOOK) => self.check(),
             }
         }
     }
