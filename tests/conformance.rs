@@ -1,30 +1,19 @@
-//! The conformance suite on every backend of the facade, on real servers: one test for each case and each arrangement of
-//! servers, `redis::a_dropped_guard_releases_the_lock` and so on. Servers are started when the first test needs them, and
-//! end with this program. Nothing is skipped: where a server is missing, its tests fail, and where a backend does not have
-//! what a case needs, the case tries out that it is refused by its name.
+//! The conformance suite on every deployment of the laboratory, on real servers: one test for each case,
+//! `redis::a_dropped_guard_releases_the_lock` and so on. Servers are started when the first test needs them, and end with this
+//! program. Nothing is skipped silently: where a server is missing, its tests fail; where a backend lacks what a case needs,
+//! the case says so, and another one tries out that this is refused by its name.
 
-#[path = "conformance/fixtures.rs"]
-mod fixtures;
-#[path = "conformance/links.rs"]
-mod links;
-#[path = "conformance/local.rs"]
-mod local;
-#[path = "conformance/redis_keys.rs"]
-mod redis_keys;
-#[path = "conformance/redis_nodes.rs"]
-mod redis_nodes;
-#[path = "conformance/rights.rs"]
-mod rights;
-#[path = "conformance/zookeeper.rs"]
-mod zookeeper;
+#[path = "conformance/fixture.rs"]
+mod fixture;
 
 use std::{collections::BTreeSet, process::ExitCode, sync::Arc, time::Duration};
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use lock_core::conformance::{CASES, Case};
-use tokio::runtime::Runtime;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use lock_core::conformance::{CASES, Case, Fixture, Tried};
+use lock_lab::deployment::{Deployment, Trials};
+use tokio::{runtime::Runtime, sync::OnceCell};
 
-use self::fixtures::{Arrangement, FIXTURES, Started};
+use self::fixture::DeploymentFixture;
 
 /// Most of a test's time is spent on waiting for servers and for leases to end.
 const TESTS_AT_ONCE: usize = 6;
@@ -35,7 +24,24 @@ const CLOSING: Duration = Duration::from_secs(30);
 /// What all tests share. Servers are in it, so that they end with it.
 struct World {
     runtime: Runtime,
-    started: Vec<Started>,
+    fixtures: Vec<Shared>,
+}
+
+/// A deployment that is started when it is first asked for.
+struct Shared {
+    deployment: Deployment,
+    started: OnceCell<Result<Arc<dyn Fixture>, String>>,
+}
+
+impl Shared {
+    /// The running fixture, or why it does not run: each of its tests fails with that.
+    async fn get(&self) -> Result<Arc<dyn Fixture>, String> {
+        let start = async || match DeploymentFixture::start(self.deployment).await {
+            Ok(fixture) => Ok(Arc::new(fixture) as Arc<dyn Fixture>),
+            Err(error) => Err(error.with_causes()),
+        };
+        self.started.get_or_init(start).await.clone()
+    }
 }
 
 fn main() -> ExitCode {
@@ -49,9 +55,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let world = Arc::new(World { runtime, started: FIXTURES.iter().map(|_| Started::default()).collect() });
+    let deployments = Deployment::those(|one| one.trials != Trials::None);
+    let fixtures = deployments.into_iter().map(|deployment| Shared { deployment, started: OnceCell::new() }).collect();
+    let world = Arc::new(World { runtime, fixtures });
     let mut trials = trials(&world);
-    trials.extend(drift(&trials));
+    trials.push(drift(&trials));
     trials.extend(names(&world));
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Not `Conclusion::exit`: the servers end when the world is dropped.
@@ -59,75 +67,78 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Every case on every fixture.
+/// The cases that are tried out on that deployment.
+fn cases(deployment: Deployment) -> impl Iterator<Item = &'static Case> {
+    CASES.iter().filter(move |case| match deployment.trials {
+        Trials::All => true,
+        Trials::OfTheWay => case.is_about_the_way,
+        Trials::None => false,
+    })
+}
+
 fn trials(world: &Arc<World>) -> Vec<Trial> {
     let mut trials = Vec::new();
-    for (index, arrangement) in FIXTURES.iter().enumerate() {
-        for case in CASES {
+    for (index, shared) in world.fixtures.iter().enumerate() {
+        for case in cases(shared.deployment) {
             let world = Arc::clone(world);
-            trials.push(Trial::test(trial_name(arrangement, case), move || run(&world, index, case)));
+            let name = format!("{}::{}", shared.deployment, case.name);
+            trials.push(Trial::ignorable_test(name, move || run(&world, index, case)));
         }
     }
     trials
 }
 
-fn trial_name(arrangement: &Arrangement, case: &Case) -> String {
-    format!("{}::{}", arrangement.name, case.name)
-}
-
-fn run(world: &World, index: usize, case: &Case) -> Result<(), Failed> {
+fn run(world: &World, index: usize, case: &Case) -> Result<Completion, Failed> {
     world.runtime.block_on(async {
-        let fixture = world.started[index].get(&FIXTURES[index]).await?;
-        case.run(fixture).await.map_err(Failed::from)
+        let fixture = world.fixtures[index].get().await?;
+        match case.run(fixture).await.map_err(Failed::from)? {
+            Tried::Kept => Ok(Completion::Completed),
+            Tried::Lacks(feature) => Ok(Completion::ignored_with(format!("the backend has no {feature}"))),
+        }
     })
 }
 
-/// One test for each arrangement: what refusals and reports call the backend is what its URL calls it.
+/// One test for each deployment: what refusals and reports call the backend is what its URL calls it.
 fn names(world: &Arc<World>) -> Vec<Trial> {
-    let trial = |index: usize, arrangement: &'static Arrangement| {
+    let trial = |index: usize, deployment: Deployment| {
         let world = Arc::clone(world);
-        Trial::test(format!("{}::the_backend_is_called_as_in_its_url", arrangement.name), move || {
+        Trial::test(format!("{deployment}::the_backend_is_called_as_in_its_url"), move || {
             let called = world.runtime.block_on(async {
-                let locks = world.started[index].get(arrangement).await?.connect().await.map_err(Failed::from)?;
+                let locks = world.fixtures[index].get().await?.connect().await.map_err(Failed::from)?;
                 let called = locks.capabilities().backend;
                 locks.close(CLOSING).await.map_err(Failed::from)?;
                 Ok::<_, Failed>(called)
             })?;
-            if called == arrangement.scheme {
+            if called == deployment.scheme {
                 return Ok(());
             }
-            Err(format!("{} calls itself {called}", arrangement.scheme).into())
+            Err(format!("{} calls itself {called}", deployment.scheme).into())
         })
     };
-    FIXTURES.iter().enumerate().map(|(index, arrangement)| trial(index, arrangement)).collect()
+    world.fixtures.iter().enumerate().map(|(index, shared)| trial(index, shared.deployment)).collect()
 }
 
-/// Tests that fail when the suite no longer covers what there is.
-fn drift(trials: &[Trial]) -> Vec<Trial> {
+/// A test that fails when the suite no longer covers what there is: each backend of the facade is built in and tried, in every
+/// case or beside another one that differs only in the way; that of this program's memory is tried in lock-core's own tests,
+/// in simulated time.
+fn drift(trials: &[Trial]) -> Trial {
     let names: BTreeSet<String> = trials.iter().map(|trial| trial.name().to_owned()).collect();
-    vec![
-        Trial::test("every_backend_of_the_facade_is_built_in_and_has_a_fixture", || {
-            let registry = lock::registry();
-            if !registry.missing().is_empty() {
-                return Err(format!("not built in, so their tests would say nothing: {:?}", registry.missing()).into());
+    Trial::test("every_backend_of_the_facade_is_built_in_and_tried", move || {
+        let registry = lock::registry();
+        if !registry.missing().is_empty() {
+            return Err(format!("not built in, so their tests would say nothing: {:?}", registry.missing()).into());
+        }
+        for scheme in registry.schemes().filter(|scheme| scheme.name != "memory") {
+            let those = Deployment::those(|one| one.scheme == scheme.name && one.trials != Trials::None);
+            if those.is_empty() {
+                return Err(format!("{} is tried on no deployment", scheme.name).into());
             }
-            for scheme in registry.schemes() {
-                if !FIXTURES.iter().any(|arrangement| arrangement.scheme == scheme.name) {
-                    return Err(format!("{} has no fixture in tests/conformance/fixtures.rs", scheme.name).into());
-                }
+            let missing =
+                |one: &&Deployment| cases(**one).any(|case| !names.contains(&format!("{one}::{}", case.name)));
+            if let Some(one) = those.iter().find(missing) {
+                return Err(format!("not all cases are run on {one}").into());
             }
-            Ok(())
-        }),
-        Trial::test("every_fixture_runs_every_case", move || {
-            let expected: BTreeSet<String> = FIXTURES
-                .iter()
-                .flat_map(|arrangement| CASES.iter().map(|case| trial_name(arrangement, case)))
-                .collect();
-            let missing: Vec<_> = expected.difference(&names).collect();
-            if !missing.is_empty() || expected.len() != FIXTURES.len() * CASES.len() {
-                return Err(format!("cases that are not run, or share a name: {missing:?}").into());
-            }
-            Ok(())
-        }),
-    ]
+        }
+        Ok(())
+    })
 }

@@ -13,7 +13,7 @@ const CANDIDATES: usize = 5;
 
 #[tokio::test]
 async fn a_term_ends_with_its_command_and_the_next_candidate_leads() {
-    let service = Service::local();
+    let service = Service::local().await;
     let url = service.url();
     let mut first = Running::start(&url, &["elect", "a", "--", "sh", "-c", "echo $LOCK_NAME; cat >/dev/null; exit 3"]);
     first.expect("a").await;
@@ -26,7 +26,7 @@ async fn a_term_ends_with_its_command_and_the_next_candidate_leads() {
 
 #[tokio::test]
 async fn a_candidate_campaigns_again_until_it_is_interrupted() {
-    let service = Service::local();
+    let service = Service::local().await;
     let script = "echo leads; exec cat >/dev/null";
     let mut candidate = Running::start(&service.url(), &["elect", "a", "--again", "--", "sh", "-c", script]);
     candidate.expect("leads").await;
@@ -39,7 +39,7 @@ async fn a_candidate_campaigns_again_until_it_is_interrupted() {
 
 #[tokio::test]
 async fn a_command_that_cannot_be_run_is_not_tried_again() {
-    let failed = output(&Service::local().url(), &["elect", "a", "--again", "--", "/no/such/program"]).await;
+    let failed = output(&Service::local().await.url(), &["elect", "a", "--again", "--", "/no/such/program"]).await;
     assert_eq!(failed.status, Some(127), "{failed:?}");
 }
 

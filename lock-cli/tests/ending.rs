@@ -83,7 +83,7 @@ fn out_of_reach(url: &str, how: &[&str]) -> Running {
 
 #[tokio::test]
 async fn a_lock_is_held_beyond_its_maximum_time_while_a_command_lives_that_cannot_be_ended() {
-    let service = Service::local();
+    let service = Service::local().await;
     let url = service.url();
     let mut running = out_of_reach(&url, &["run", "a", "--max-hold", "300ms"]);
     let pid = running.line().await.unwrap();
@@ -106,7 +106,7 @@ async fn a_command_that_could_not_be_ended_when_its_lock_was_lost_is_told_of() {
 }
 
 async fn told_of(how: &[&str]) {
-    let service = Service::local();
+    let service = Service::local().await;
     let mut running = out_of_reach(&service.url(), &[how, &["--kill-after", "100ms"]].concat());
     let pid = running.line().await.unwrap();
     service.delete("a").await;
@@ -122,7 +122,7 @@ async fn told_of(how: &[&str]) {
 
 #[tokio::test]
 async fn the_guardian_of_a_killed_lock_run_keeps_its_local_lock_while_a_command_lives_that_cannot_be_ended() {
-    let service = Service::local();
+    let service = Service::local().await;
     let url = service.url();
     let mut running = out_of_reach(&url, &["run", "a", "--kill-after", "100ms"]);
     let pid = running.line().await.unwrap();

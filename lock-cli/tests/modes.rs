@@ -49,7 +49,7 @@ async fn those_who_share_hold_together_and_exclude_the_others(service: Service) 
 async fn so_many_hold_as_there_are_permits_and_they_have_no_token(service: Service) {
     let url = service.url();
     let permit = ["run", "a", "--permits", "2", "--", "sh", "-c", UNTIL_EOF];
-    if let Service::Redlock(_) = service {
+    if service.deployment().is_quorum() {
         let refused = output(&url, &permit).await;
         assert_eq!((refused.status, refused.stdout.as_str()), (Some(78), ""), "{refused:?}");
         assert!(refused.stderr.contains("a semaphore is not supported by the backend redlock"), "{refused:?}");
@@ -73,7 +73,7 @@ async fn so_many_hold_as_there_are_permits_and_they_have_no_token(service: Servi
 
 #[tokio::test]
 async fn what_the_service_does_not_offer_is_a_configuration_error() {
-    let service = Service::local();
+    let service = Service::local().await;
     let ttl = output(&service.url(), &["run", "a", "--ttl", "5s", "--", "echo", "ran"]).await;
     assert_eq!((ttl.status, ttl.stdout.as_str()), (Some(78), ""), "{ttl:?}");
     assert!(ttl.stderr.contains("a ttl for a single lock is not supported by the backend local"), "{ttl:?}");
@@ -127,7 +127,7 @@ async fn a_watch_says_that_the_service_is_away_and_goes_on(mut service: Service)
 
 #[tokio::test]
 async fn a_killed_lock_run_keeps_its_local_lock_until_its_command_is_gone() {
-    let (service, directory) = (Service::local(), tempfile::tempdir().unwrap());
+    let (service, directory) = (Service::local().await, tempfile::tempdir().unwrap());
     let (url, log) = (service.url(), directory.path().join("log"));
     let file = log.to_str().unwrap();
     let script = "trap '' TERM; echo up; while :; do echo old >>\"$0\"; sleep 0.01; done";

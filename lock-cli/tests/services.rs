@@ -65,7 +65,7 @@ async fn an_interrupted_wait_ends_and_leaves_nothing(service: Service) {
     holder.expect("held").await;
     let mut waiter = Running::start(&url, &["run", "a", "--", "echo", "ran"]);
     waiter.catches_signals().await;
-    if let Service::ZooKeeper(_) | Service::Local(_) = service {
+    if service.deployment().is_ensemble() || service.deployment().servers == 0 {
         // Its place in the queue can be seen, so here it surely waits.
         while !output(&url, &["status", "a"]).await.stdout.contains("waits 1") {}
     }
@@ -140,7 +140,7 @@ async fn a_setting_that_the_service_does_not_know_is_a_configuration_error(servi
     let unknown = output(&format!("{}&no_such_key=17", service.url()), &["status", "a"]).await;
     assert_eq!(unknown.status, Some(78), "{unknown:?}");
     assert!(unknown.stderr.contains("no_such_key") && unknown.stderr.contains("17"), "{unknown:?}");
-    if let Service::ZooKeeper(_) = service {
+    if service.deployment().is_ensemble() {
         // All locks of a session end with it.
         let ttl = output(&service.url(), &["run", "a", "--ttl", "5s", "--", "true"]).await;
         assert_eq!(ttl.status, Some(78), "{ttl:?}");

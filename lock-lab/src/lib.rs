@@ -3,16 +3,17 @@
 //!
 //! * [`servers`] starts Redis and ZooKeeper on free loopback ports and takes them down with the program, however it ends;
 //! * [`proxy`] stands between a client and a server, and delays, holds or cuts;
-//! * [`topology`] names the arrangements of servers that are measured;
+//! * [`deployment`] has the backends, each on one arrangement of servers: everything else goes over that list;
 //! * [`compare`] runs the same load and the same faults on each of them;
 //! * [`readwrite`] has readers and writers share one lock, and judges what was granted;
-//! * [`residue`] says what of locks is left on servers where nobody should hold or wait any more;
 //! * [`failover`] strikes them under load, checks what the locks promise, and reports it;
 //! * [`demo`] has many contenders queue for one lock;
 //! * [`report`] has the parts of which every report is made.
 
 pub mod compare;
 pub mod demo;
+pub mod deployment;
+mod deployments;
 mod error;
 pub mod failover;
 pub mod history;
@@ -25,8 +26,7 @@ mod progress;
 pub mod proxy;
 pub mod readwrite;
 pub mod report;
-pub mod residue;
 pub mod servers;
-pub mod topology;
+mod truth;
 
 pub use error::LabError;

@@ -6,11 +6,11 @@ use lock::Clock;
 use lock_lab::{
     compare::{self, Report},
     demo,
+    deployment::Deployment,
     holder::Holder,
     readwrite,
     report::Outcome,
     servers::Redis,
-    topology::Topology,
 };
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -20,11 +20,15 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_lock-lab");
 /// Far above what anything takes, so that a busy machine fails no test.
 const LIMIT: Duration = Duration::from_secs(30);
 
+fn those(keys: &[&str]) -> Vec<Deployment> {
+    keys.iter().map(|key| key.parse().unwrap()).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_comparison_writes_its_report_in_every_form() {
     let dir = TempDir::new().unwrap();
     let mut options = compare::Options::new(dir.path().join("new/report"), "no-such-program");
-    options.topologies = vec![Topology::Memory, Topology::Redis];
+    options.deployments = those(&["memory", "redis"]);
     options.scale = 0.02;
     let report = compare::run(&options).await.unwrap();
 
@@ -81,13 +85,13 @@ async fn the_demonstration_grants_every_contender_once() {
     let mut options = demo::Options::default();
     options.nodes = 6;
     options.hold = Duration::from_millis(5);
-    for topology in [Topology::Memory, Topology::ZooKeeper1, Topology::Redis] {
-        let deployment = topology.start().await.unwrap();
-        options.url = Some(deployment.url());
+    for deployment in those(&["memory", "zk1", "redis"]) {
+        let running = deployment.start().await.unwrap();
+        options.url = Some(running.plain_url());
         let results = demo::run(&options).await.unwrap();
         let [(_, Outcome::Measured(summary))] = &*results else { panic!("one backend: {results:?}") };
-        assert_eq!((summary.grants, summary.tokens_rise), (6, true), "{topology}");
-        assert!(summary.fifo || topology == Topology::Redis, "{topology}");
+        assert_eq!((summary.grants, summary.tokens_rise), (6, true), "{deployment}");
+        assert!(summary.fifo || deployment.key == "redis", "{deployment}");
     }
 }
 
@@ -102,7 +106,7 @@ async fn the_demonstration_says_which_backend_it_cannot_reach() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_share_a_lock_as_promised() {
     let mut options = readwrite::Options::default();
-    options.topologies = vec![Topology::Memory, Topology::ZooKeeper1, Topology::Redis];
+    options.deployments = those(&["memory", "zk1", "redis"]);
     // It fails when a promise is broken, and when the run was such that it could not have shown: on a busy machine it takes
     // longer until it could.
     const LONGEST: u64 = 32;

@@ -10,6 +10,8 @@ mod service;
 
 use std::time::Duration;
 
+use lock_lab::deployment::{Deployment, Trials};
+
 use self::service::Service;
 
 /// How many are cancelled on each backend, unless `CANCEL_COUNT` says otherwise.
@@ -19,13 +21,15 @@ const COUNT: usize = 400;
 /// machine that has nothing else to do.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-async fn check(backend: &str, service: Service) {
+async fn check(deployment: &str) {
+    let deployment: Deployment = deployment.parse().expect("a deployment");
+    let service = Service::of(deployment.start().await.expect("its servers start"));
     let given = std::env::var("CANCEL_COUNT").ok();
     let count = given.as_ref().map_or(COUNT, |count| count.parse().expect("CANCEL_COUNT is a whole number"));
     let (seed, bound) = (run::seed(), service.bound());
-    println!("{backend}: CANCEL_SEED={seed}");
+    println!("{deployment}: CANCEL_SEED={seed}");
     let outcome = run::cancel(service, seed, count).await;
-    print!("{backend}:\n{outcome}");
+    print!("{deployment}:\n{outcome}");
     assert!(outcome.cancelled() >= count, "CANCEL_SEED={seed}: {outcome}");
     if given.is_some() {
         assert!(outcome.reachable.slowest() <= AT_ONCE, "CANCEL_SEED={seed}: {outcome}");
@@ -35,37 +39,36 @@ async fn check(backend: &str, service: Service) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_in_memory() {
-    check("memory", Service::memory().await).await;
+/// One test for each of these deployments, and one that fails when the list leaves a backend out.
+macro_rules! on_each {
+    ($($test:ident: $key:literal),+ $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                check($key).await;
+            }
+        )+
+
+        const KEYS: &[&str] = &[$($key),+];
+    };
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_on_local_files() {
-    check("local", Service::local()).await;
+on_each! {
+    nothing_is_left_of_cancelled_acquisitions_in_memory: "memory",
+    nothing_is_left_of_cancelled_acquisitions_on_local_files: "local",
+    nothing_is_left_of_cancelled_acquisitions_on_redis: "redis",
+    nothing_is_left_of_cancelled_acquisitions_in_the_queue_on_redis: "redis-fifo",
+    nothing_is_left_of_cancelled_acquisitions_on_redlock: "redlock3",
+    nothing_is_left_of_cancelled_acquisitions_on_zookeeper: "zk1",
+    nothing_is_left_of_cancelled_acquisitions_in_the_herd_on_zookeeper: "zk1-herd",
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_on_redis() {
-    check("redis", Service::redis("").await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_in_the_queue_on_redis() {
-    check("redis, queue=fifo", Service::redis("&queue=fifo").await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_on_redlock() {
-    check("redlock", Service::redlock(3).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_on_zookeeper() {
-    check("zk", Service::zookeeper("").await).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_of_cancelled_acquisitions_in_the_herd_on_zookeeper() {
-    check("zk, strategy=herd", Service::zookeeper("&strategy=herd").await).await;
+#[test]
+fn every_way_to_wait_has_its_trial() {
+    // Deployments that differ only in how many servers there are, or in the way to them, wait in one way.
+    let way = |one: Deployment| (one.scheme.split('+').next().unwrap_or_default(), one.settings);
+    let tried: Vec<_> = KEYS.iter().map(|key| way(key.parse().unwrap())).collect();
+    for deployment in Deployment::those(|one| one.trials == Trials::All || one.is_compared) {
+        assert!(tried.contains(&way(deployment)), "{deployment} is not tried out");
+    }
 }

@@ -4,7 +4,7 @@
 use std::{fmt::Write, fs, path::PathBuf, time::Duration};
 
 use lock::{Capabilities, Feature};
-use lock_lab::servers::{Cluster, Redis, RedisNodes, Sentinel, ZooKeeper};
+use lock_lab::deployment::Deployment;
 
 /// Set to write the file instead of comparing it: `cargo xtask capabilities` does.
 const WRITE: &str = "LOCK_WRITE_CAPABILITIES";
@@ -15,32 +15,18 @@ struct Column {
     capabilities: Capabilities,
 }
 
-async fn column(title: &'static str, url: &str) -> Column {
-    let locks = lock::connect(url).await.unwrap_or_else(|error| panic!("{title}: {error}"));
-    let capabilities = locks.capabilities();
-    locks.close(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{title}: {error}"));
-    Column { title, capabilities }
-}
-
 /// Every backend of the facade, in every way that changes what it promises.
 async fn columns() -> Vec<Column> {
-    let redis = Redis::start().await.unwrap();
-    let sentinel = Sentinel::start().await.unwrap();
-    let cluster = Cluster::start().await.unwrap();
-    let nodes = RedisNodes::start(3).await.unwrap();
-    let zookeeper = ZooKeeper::start(1).await.unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    vec![
-        column("ZooKeeper", &zookeeper.url()).await,
-        column("ZooKeeper `strategy=herd`", &format!("{}/?strategy=herd", zookeeper.url())).await,
-        column("Redis", &redis.url()).await,
-        column("Redis `queue=fifo`", &format!("{}/?queue=fifo", redis.url())).await,
-        column("Redis with Sentinels", &sentinel.url()).await,
-        column("Redis Cluster", &cluster.url()).await,
-        column("Redlock", &nodes.url()).await,
-        column("local", &format!("local://{}", directory.path().display())).await,
-        column("memory", "memory://").await,
-    ]
+    let mut columns = Vec::new();
+    for deployment in Deployment::all() {
+        let Some(title) = deployment.column else { continue };
+        let running = deployment.start().await.unwrap_or_else(|error| panic!("{deployment}: {error}"));
+        let locks = lock::connect(&running.plain_url()).await.unwrap_or_else(|error| panic!("{title}: {error}"));
+        let capabilities = locks.capabilities();
+        locks.close(Duration::from_secs(5)).await.unwrap_or_else(|error| panic!("{title}: {error}"));
+        columns.push(Column { title, capabilities });
+    }
+    columns
 }
 
 /// What each feature means to a program, in a line.

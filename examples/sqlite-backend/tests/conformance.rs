@@ -1,5 +1,5 @@
-//! The conformance suite of `lock-core` on the example: one test for each case. Nothing is skipped: where the backend does
-//! not have what a case needs, the case tries out that it is refused by its name.
+//! The conformance suite of `lock-core` on the example: one test for each case. Where the backend lacks what a case needs, the
+//! case says so, and another one tries out that this is refused by its name.
 
 #[path = "conformance/fixture.rs"]
 mod fixture;
@@ -8,8 +8,8 @@ mod link;
 
 use std::{process::ExitCode, sync::Arc};
 
-use libtest_mimic::{Arguments, Failed, Trial};
-use lock_core::conformance::{CASES, Case, Fixture};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use lock_core::conformance::{CASES, Case, Fixture, Tried};
 use tokio::runtime::Runtime;
 
 use self::fixture::SqliteFixture;
@@ -35,11 +35,14 @@ fn main() -> ExitCode {
     };
     let trial = |case: &'static Case| {
         let (runtime, fixture) = (Arc::clone(&runtime), Arc::clone(&fixture));
-        Trial::test(case.name, move || run(&runtime, fixture, case))
+        Trial::ignorable_test(case.name, move || run(&runtime, fixture, case))
     };
     libtest_mimic::run(&arguments, CASES.iter().map(trial).collect()).exit_code()
 }
 
-fn run(runtime: &Runtime, fixture: Arc<dyn Fixture>, case: &Case) -> Result<(), Failed> {
-    runtime.block_on(case.run(fixture)).map_err(Failed::from)
+fn run(runtime: &Runtime, fixture: Arc<dyn Fixture>, case: &Case) -> Result<Completion, Failed> {
+    match runtime.block_on(case.run(fixture)).map_err(Failed::from)? {
+        Tried::Kept => Ok(Completion::Completed),
+        Tried::Lacks(feature) => Ok(Completion::ignored_with(format!("the backend has no {feature}"))),
+    }
 }

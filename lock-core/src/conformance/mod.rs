@@ -5,7 +5,7 @@
 //! ```no_run
 //! # async fn example(fixture: std::sync::Arc<dyn lock_core::conformance::Fixture>) -> Result<(), lock_core::conformance::Failure> {
 //! for case in lock_core::conformance::CASES {
-//!     case.run(std::sync::Arc::clone(&fixture)).await?;
+//!     let _kept_or_lacking = case.run(std::sync::Arc::clone(&fixture)).await?;
 //! }
 //! # Ok(())
 //! # }
@@ -16,8 +16,9 @@
 //! the end every connection must close cleanly and the servers must keep nothing for the names that were used. Where a
 //! case waits, it waits for an event with a limit of half a minute; no case judges how long something took.
 //!
-//! A case may need a [`Feature`] that not every backend has. Nothing is left out for that: where the feature is missing, the
-//! case tries out that its refusal is honest instead, so that every *no* of a backend is as well tested as every *yes*.
+//! A case may need a [`Feature`] that not every backend has: where one is missing, the case says so and does nothing. One case
+//! tries out that whatever a backend lacks is refused by its name, so that every *no* of a backend is as well tested as every
+//! *yes*.
 
 mod cases;
 mod checker;
@@ -27,7 +28,6 @@ mod fixture;
 mod held;
 mod limits;
 mod memory;
-mod refusal;
 mod run;
 mod watched;
 
@@ -47,10 +47,22 @@ use crate::{Clock, Feature};
 pub struct Case {
     /// The promise as a sentence, with underscores for spaces.
     pub name: &'static str,
-    /// What the backend must have for it. Where something of it is missing, that is refused by its name, and this is tried
-    /// out in place of the promise.
+    /// What the backend must have for it.
     pub needs: &'static [Feature],
+    /// Whether it depends on how requests and news find their way, and not only on what a server does with them. A backend
+    /// that differs from another one in nothing else needs to be tried in these only.
+    pub is_about_the_way: bool,
     steps: fn(Arc<Run>) -> Steps,
+}
+
+/// What a case came to that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Tried {
+    /// The promise was kept.
+    Kept,
+    /// The backend lacks this, and [`CASES`] has one that tries out how it is refused.
+    Lacks(Feature),
 }
 
 /// The steps of one case, as one boxed future.
@@ -65,19 +77,18 @@ impl Case {
     ///
     /// # Cancel safety
     /// Servers are left with whatever was held when the future is dropped.
-    pub async fn run(&self, fixture: Arc<dyn Fixture>) -> Result<(), Failure> {
+    pub async fn run(&self, fixture: Arc<dyn Fixture>) -> Result<Tried, Failure> {
         let run = Arc::new(Run::new(self, fixture));
-        let steps = Clock::runtime().timeout(CASE_LIMIT, self.steps_or_refusals(&run)).await;
+        let steps = Clock::runtime().timeout(CASE_LIMIT, self.steps_if_possible(&run)).await;
         let outcome = steps.unwrap_or_else(|| Err(Failure::new(format!("it took longer than {CASE_LIMIT:?}"))));
         run.finish(outcome).await
     }
 
-    async fn steps_or_refusals(&self, run: &Arc<Run>) -> Outcome {
-        let missing = run.missing(self.needs).await?;
-        for feature in &missing {
-            Box::pin(refusal::is_honest(run, *feature)).await?;
+    async fn steps_if_possible(&self, run: &Arc<Run>) -> Outcome<Tried> {
+        match run.missing(self.needs).await?.first() {
+            Some(feature) => Ok(Tried::Lacks(*feature)),
+            None => (self.steps)(Arc::clone(run)).await.map(|()| Tried::Kept),
         }
-        if missing.is_empty() { (self.steps)(Arc::clone(run)).await } else { Ok(()) }
     }
 }
 

@@ -155,11 +155,11 @@ impl Run {
 
     /// Ends the run: every connection closes cleanly, nothing is left on the servers, and the checker is content. When
     /// the case failed already, only that counts, with what the checker saw.
-    pub(super) async fn finish(&self, outcome: Outcome) -> Outcome {
+    pub(super) async fn finish<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
         let closed = self.close_all().await;
         self.watch.abort();
         let left = match (&outcome, &closed) {
-            (Ok(()), Ok(())) => self.nothing_left_anywhere().await,
+            (Ok(_), Ok(())) => self.nothing_left_anywhere().await,
             _ => Ok(()),
         };
         let mut wrong = self.checker.violations();
@@ -168,10 +168,10 @@ impl Run {
         if count > wrong.len() {
             wrong.push(format!("... {count} violations in all"));
         }
-        let failures = [outcome, closed, left].into_iter().filter_map(Result::err);
-        wrong.splice(0..0, failures.map(|failure| failure.to_string()));
+        let failures = [outcome.as_ref().err(), closed.as_ref().err(), left.as_ref().err()].into_iter().flatten();
+        wrong.splice(0..0, failures.map(ToString::to_string).collect::<Vec<_>>());
         ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-        Ok(())
+        outcome
     }
 
     async fn close_all(&self) -> Outcome {

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::report::{Contended, Settings};
-use crate::{LabError, history::Grant, latency::Recorder, load::Load, topology::Deployment};
+use crate::{LabError, deployment::Running, history::Grant, latency::Recorder, load::Load};
 
 /// Has many clients hold one lock in turn.
-pub(super) async fn run(deployment: &Deployment, settings: &Settings) -> Result<Contended, LabError> {
+pub(super) async fn run(running: &Running, settings: &Settings) -> Result<Contended, LabError> {
     let load = Load {
         name: "compare/contended".into(),
         clients: settings.clients,
         holds: settings.holds,
         hold: Duration::from_secs_f64(settings.hold_ms / 1e3),
     };
-    let before = deployment.requests().await?;
-    let (history, errors) = load.run(&deployment.url()).await?;
-    let requests = super::per(before, deployment.requests().await?, history.grants().len());
+    let before = running.requests().await?;
+    let (history, errors) = load.run(&running.plain_url()).await?;
+    let requests = super::per(before, running.requests().await?, history.grants().len());
     let moves = history.moves();
     let seconds = history.span().as_secs_f64();
     #[allow(clippy::cast_precision_loss)] // Hundreds.

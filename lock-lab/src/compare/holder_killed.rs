@@ -6,25 +6,21 @@ use lock::Locks;
 use lock_core::Clock;
 
 use super::report::{HolderKilled, Settings};
-use crate::{LabError, holder::Holder, report::in_millis, topology::Deployment};
+use crate::{LabError, deployment::Running, holder::Holder, report::in_millis};
 
 const NAME: &str = "compare/holder-killed";
 
 /// Kills holders in processes of their own while another client waits.
-pub(super) async fn run(
-    deployment: &Deployment,
-    settings: &Settings,
-    program: &Path,
-) -> Result<HolderKilled, LabError> {
+pub(super) async fn run(running: &Running, settings: &Settings, program: &Path) -> Result<HolderKilled, LabError> {
     let lease = Duration::from_secs_f64(settings.lease_ms / 1e3);
-    let url = deployment.url_with_lease(lease);
+    let url = running.url_with_lease(lease);
     let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let mut next_grant_ms = Vec::new();
     for _ in 0..settings.kills {
         next_grant_ms.push(in_millis(once(&locks, &url, lease, program).await?));
     }
     super::close(&locks).await;
-    let bound_ms = in_millis(deployment.topology().crash_bound(lease));
+    let bound_ms = in_millis(running.deployment().succession(lease));
     Ok(HolderKilled { next_grant_ms, bound_ms })
 }
 

@@ -14,10 +14,11 @@ use lock_core::Clock;
 
 pub use self::report::{Backend, Contended, HolderKilled, OldHolder, Report, ServerKilled, Settings, Uncontended};
 use crate::{
-    LabError, options,
+    LabError,
+    deployment::{Decides, Deployment, Running},
+    options,
     progress::Progress,
     report::{Machine, Outcome, date},
-    topology::{Deployment, Topology},
 };
 
 /// After a server was killed, the old holder keeps its lock for so many leases before it releases it.
@@ -36,8 +37,8 @@ pub struct Options {
     pub out: PathBuf,
 
     /// Which backends, in this order.
-    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., default_values_t = Topology::ALL)]
-    pub topologies: Vec<Topology>,
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., value_parser = Deployment::parse_compared, default_values_t = Deployment::compared())]
+    pub deployments: Vec<Deployment>,
 
     /// How much of the full run is done: 1 takes about three minutes, 0.1 does a tenth of the operations.
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
@@ -52,7 +53,7 @@ impl Options {
     /// A full run on every backend.
     #[must_use]
     pub fn new(out: impl Into<PathBuf>, program: impl Into<PathBuf>) -> Self {
-        Self { out: out.into(), topologies: Topology::ALL.to_vec(), scale: 1.0, program: program.into() }
+        Self { out: out.into(), deployments: Deployment::compared(), scale: 1.0, program: program.into() }
     }
 }
 
@@ -70,10 +71,10 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     let clock = Clock::boot();
     let begin = clock.now();
     let settings = settings(options.scale);
-    let progress = Progress::new(options.topologies.len() * MEASUREMENTS);
+    let progress = Progress::new(options.deployments.len() * MEASUREMENTS);
     let mut report = Report { date: date(), machine: Machine::this(), settings, ..Report::default() };
-    for topology in &options.topologies {
-        let backend = backend(*topology, &report.settings, options, &progress).await;
+    for deployment in &options.deployments {
+        let backend = backend(*deployment, &report.settings, options, &progress).await;
         report.backends.push(backend);
     }
     progress.finish();
@@ -102,44 +103,44 @@ fn settings(scale: f64) -> Settings {
 }
 
 /// All measurements on one backend.
-async fn backend(topology: Topology, settings: &Settings, options: &Options, progress: &Progress) -> Backend {
-    let title = topology.title();
+async fn backend(deployment: Deployment, settings: &Settings, options: &Options, progress: &Progress) -> Backend {
+    let title = deployment.title;
     let mut result = Backend {
-        key: topology.key().into(),
+        key: deployment.key.into(),
         title: title.into(),
-        fault: topology.fault().unwrap_or_default().into(),
+        fault: deployment.strike.unwrap_or_default().into(),
         ..Backend::default()
     };
     progress.doing(format!("{title}: starting the servers"));
-    let mut deployment = match topology.start().await {
-        Ok(deployment) => deployment,
+    let mut running = match deployment.start().await {
+        Ok(running) => running,
         Err(error) => {
             progress.done(MEASUREMENTS);
             return without_servers(result, error);
         }
     };
-    result.version = deployment.version().await.unwrap_or_default();
-    result.fifo = promises_fifo(&deployment).await.unwrap_or_default();
+    result.version = running.version().await.unwrap_or_default();
+    result.fifo = promises_fifo(&running).await.unwrap_or_default();
 
     progress.doing(format!("{title}: {} times uncontended", settings.uncontended));
-    result.uncontended = uncontended::run(&deployment, settings.uncontended).await.into();
+    result.uncontended = uncontended::run(&running, settings.uncontended).await.into();
     progress.done(1);
 
     progress.doing(format!("{title}: {} clients, {} holds each", settings.clients, settings.holds));
-    result.contended = contended::run(&deployment, settings).await.into();
+    result.contended = contended::run(&running, settings).await.into();
     progress.done(1);
 
     progress.doing(format!("{title}: holder killed, {} times", settings.kills));
-    result.holder_killed = match topology {
-        Topology::Memory => Outcome::Missing("has no other process: its locks live and end with this one".into()),
-        _ => holder_killed::run(&deployment, settings, &options.program).await.into(),
+    result.holder_killed = match deployment.decides {
+        Decides::Program => Outcome::Missing("has no other process: its locks live and end with this one".into()),
+        _ => holder_killed::run(&running, settings, &options.program).await.into(),
     };
     progress.done(1);
 
     let no_server = "has no server";
-    progress.doing(format!("{title}: {}", topology.fault().unwrap_or(no_server)));
-    result.server_killed = match topology.fault() {
-        Some(_) => server_killed::run(&mut deployment, settings).await.into(),
+    progress.doing(format!("{title}: {}", deployment.strike.unwrap_or(no_server)));
+    result.server_killed = match deployment.strike {
+        Some(_) => server_killed::run(&mut running, settings).await.into(),
         None => Outcome::Missing(no_server.into()),
     };
     progress.done(1);
@@ -157,8 +158,8 @@ fn without_servers(mut result: Backend, error: LabError) -> Backend {
     result
 }
 
-async fn promises_fifo(deployment: &Deployment) -> Result<bool, LabError> {
-    let locks = lock::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
+async fn promises_fifo(running: &Running) -> Result<bool, LabError> {
+    let locks = lock::connect(&running.plain_url()).await.map_err(LabError::lock("connecting"))?;
     let fifo = locks.capabilities().supports(lock::Feature::Fifo);
     close(&locks).await;
     Ok(fifo)

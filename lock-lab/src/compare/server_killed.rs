@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use lock::Locks;
-use lock_core::{BootInstant, Clock, Guard};
+use lock_core::{BootInstant, Clock, Guard, LockName};
 
 use super::report::{OldHolder, ServerKilled, Settings};
 use crate::{
     LabError,
+    deployment::Running,
     history::{Grant, History},
     load::Busy,
     report::in_millis,
-    topology::Deployment,
 };
 
 const BUSY: &str = "compare/busy";
@@ -29,10 +29,10 @@ const AFTERWARDS: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Kills the server (or the leader, or a node) under load.
-pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Result<ServerKilled, LabError> {
+pub(super) async fn run(running: &mut Running, settings: &Settings) -> Result<ServerKilled, LabError> {
     let clock = Clock::boot();
     let lease = Duration::from_secs_f64(settings.lease_ms / 1e3);
-    let url = deployment.url_with_lease(lease);
+    let url = running.url_with_lease(lease);
     let hold = Duration::from_secs_f64(settings.hold_ms / 1e3);
     let busy = Busy::start(&url, BUSY, settings.load_clients, hold).await?;
     let old_locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
@@ -42,13 +42,14 @@ pub(super) async fn run(deployment: &mut Deployment, settings: &Settings) -> Res
     let old = Grant { client: 0, requested, granted: clock.now(), ended: requested, token: guard.token() };
     let next = tokio::spawn(next_holder(next_locks, lease));
     wait_for_traffic(&busy, lease).await?;
-    let victim = deployment.victim().await;
+    let name = LockName::new(HELD).map_err(LabError::lock("naming the lock"))?;
+    let victim = running.victim(&name).await;
 
     let killed = clock.now();
     let keep_until = killed.saturating_add(lease.mul_f64(super::HOLD_FOR_LEASES));
     let holder = tokio::spawn(old_holder(guard, keep_until));
-    deployment.strike(victim);
-    deployment.recover().await?;
+    running.kill(victim);
+    running.recover(victim).await?;
     let (ended, loss) = LabError::joined(holder.await)?;
     let (next, next_locks) = LabError::joined(next.await)??;
     clock.sleep(AFTERWARDS).await;

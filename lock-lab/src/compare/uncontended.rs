@@ -4,16 +4,16 @@ use lock_core::{Clock, Error, Mutex};
 use tokio::{runtime::Builder, sync::oneshot};
 
 use super::report::Uncontended;
-use crate::{LabError, latency::Recorder, topology::Deployment};
+use crate::{LabError, deployment::Running, latency::Recorder};
 
 /// Pairs before the measurement: connections are open, scripts are loaded, the server's code is warm.
 const WARM_UP: usize = 200;
 
 /// Acquires and releases one lock `pairs` times.
-pub(super) async fn run(deployment: &Deployment, pairs: usize) -> Result<Uncontended, LabError> {
+pub(super) async fn run(running: &Running, pairs: usize) -> Result<Uncontended, LabError> {
     let (warm, is_warm) = oneshot::channel();
     let (go, gone) = oneshot::channel();
-    let url = deployment.url();
+    let url = running.plain_url();
     // One client is one thread: where the answer first has to wake another thread, an idle virtual machine takes longer
     // for that than for the round trip.
     let client = tokio::task::spawn_blocking(move || {
@@ -23,10 +23,10 @@ pub(super) async fn run(deployment: &Deployment, pairs: usize) -> Result<Unconte
     });
     // Should the client fail before, it says so itself.
     let _ = is_warm.await;
-    let before = deployment.requests().await?;
+    let before = running.requests().await?;
     let _ = go.send(());
     let figures = LabError::joined(client.await)??;
-    Ok(Uncontended { requests: super::per(before, deployment.requests().await?, pairs), ..figures })
+    Ok(Uncontended { requests: super::per(before, running.requests().await?, pairs), ..figures })
 }
 
 /// Connects and warms up, says so, and measures when it is told to.

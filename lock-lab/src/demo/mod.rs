@@ -9,10 +9,11 @@ use lock::Config;
 
 pub use self::contest::Turn;
 use crate::{
-    LabError, options,
+    LabError,
+    deployment::Deployment,
+    options,
     progress::Progress,
     report::{Outcome, Row, Table, in_millis, millis, yes},
-    topology::Topology,
 };
 
 /// What is demonstrated.
@@ -101,9 +102,9 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
         let summary = on(&url, &name, options).await?;
         results.push((name, Outcome::Measured(summary)));
     } else {
-        for topology in Topology::ALL {
-            let name = topology.title().to_string();
-            let summary = on_servers(topology, options).await;
+        for deployment in Deployment::compared() {
+            let name = deployment.title.to_string();
+            let summary = on_servers(deployment, options).await;
             if let Err(error) = &summary {
                 println!("\n{name}: {error}");
             }
@@ -114,9 +115,9 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
     Ok(results)
 }
 
-async fn on_servers(topology: Topology, options: &Options) -> Result<Summary, LabError> {
-    let deployment = topology.start().await?;
-    on(&deployment.url(), topology.title(), options).await
+async fn on_servers(deployment: Deployment, options: &Options) -> Result<Summary, LabError> {
+    let running = deployment.start().await?;
+    on(&running.plain_url(), deployment.title, options).await
 }
 
 async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabError> {

@@ -5,6 +5,8 @@ use std::{fmt, time::Duration};
 use lock_core::{BootInstant, Clock, FencingToken};
 use serde::{Deserialize, Serialize};
 
+use crate::deployment::{Held, Sample};
+
 /// One of the two locks of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -278,22 +280,18 @@ pub struct Truth {
     #[serde(with = "nanos")]
     pub answered: BootInstant,
     /// What the server holds; a server that did not answer has no sample.
-    pub held: Option<Kept>,
+    pub held: Option<Held>,
     /// For how long it grants nothing to anybody, in nanoseconds: it is in quarantine. `None` when it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_nanos: Option<u64>,
 }
 
-/// What a server keeps of a holder.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// The holder's number, where the server has it.
-    pub token: Option<u64>,
-    /// The holder's payload, where the server has it: the text form of an [`Attempt`].
-    pub payload: Option<String>,
-    /// For how long the server keeps it without a further renewal, in nanoseconds; `None` where it does not tell (a node of
-    /// a session).
-    pub remaining_nanos: Option<u64>,
+impl Truth {
+    /// What was seen of that lock in that round.
+    pub(crate) fn of(lock: Lock, round: u64, sample: Sample) -> Self {
+        let Sample { server, asked, answered, held, closed_nanos } = sample;
+        Self { lock, round, server, asked, answered, held, closed_nanos }
+    }
 }
 
 /// What was on the servers when all processes had ended.

@@ -19,7 +19,7 @@ pub use self::{
     promise::Promise,
     scenario::{Act, Awaited, Disagreement, Disturbance, Place, ProcessAction, Step, Who},
 };
-use super::arrangement::Arrangement;
+use crate::deployment::Deployment;
 
 /// Makes the enumeration of all faults from a list of their names and scenarios, in the order of reports.
 macro_rules! faults {
@@ -134,7 +134,7 @@ impl Fault {
 
     /// What is done on that arrangement, step by step.
     #[must_use]
-    pub fn steps(self, on: Arrangement) -> Vec<Step> {
+    pub fn steps(self, on: Deployment) -> Vec<Step> {
         (self.scenario().steps)(on)
     }
 
@@ -146,13 +146,13 @@ impl Fault {
 
     /// Whether it makes sense on that arrangement.
     #[must_use]
-    pub fn applies_to(self, on: Arrangement) -> bool {
+    pub fn applies_to(self, on: Deployment) -> bool {
         self.why_not(on).is_none()
     }
 
     /// Why it makes no sense on that arrangement; `None` where it does.
     #[must_use]
-    pub fn why_not(self, on: Arrangement) -> Option<&'static str> {
+    pub fn why_not(self, on: Deployment) -> Option<&'static str> {
         (self.scenario().why_not)(on)
     }
 }
@@ -177,17 +177,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_and_arrangement_is_found_by_its_key_and_written_as_it() {
+    fn each_fault_is_found_by_its_key_and_written_as_it() {
         for fault in Fault::ALL {
             assert_eq!(fault.key().parse(), Ok(fault));
             assert_eq!(serde_json::to_value(fault).unwrap(), fault.key());
         }
-        for arrangement in Arrangement::ALL {
-            assert_eq!(arrangement.key().parse(), Ok(arrangement));
-            assert_eq!(serde_json::to_value(arrangement).unwrap(), arrangement.key());
-        }
         assert!("server-kiled".parse::<Fault>().unwrap_err().contains("server-killed"));
-        assert!("redis6".parse::<Arrangement>().unwrap_err().contains("redlock5-durable"));
     }
 
     #[test]
@@ -202,7 +197,7 @@ mod tests {
     #[test]
     fn each_fault_does_something_wherever_it_applies() {
         for fault in Fault::ALL {
-            for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
+            for on in Deployment::struck().into_iter().filter(|on| fault.applies_to(*on)) {
                 let does = |step: &Step| !matches!(step, Step::Until(_) | Step::Rest(_));
                 assert!(fault.steps(on).iter().any(does), "{fault} {on}");
             }
@@ -211,9 +206,9 @@ mod tests {
 
     #[test]
     fn a_rolling_restart_strikes_every_server_at_its_own_place() {
-        for on in Arrangement::ALL.into_iter().filter(|on| Fault::RollingRestart.applies_to(*on)) {
+        for on in Deployment::struck().into_iter().filter(|on| Fault::RollingRestart.applies_to(*on)) {
             let steps = Fault::RollingRestart.steps(on);
-            for server in 0..on.servers() {
+            for server in 0..on.servers {
                 assert!(steps.contains(&Step::Server(Act::Kill, Place::Number(server))), "{on}: {server}");
                 assert!(steps.contains(&Step::Until(Awaited::TakesPart(server))), "{on}: {server}");
             }
@@ -223,11 +218,11 @@ mod tests {
     #[test]
     fn only_where_the_servers_have_members_one_is_replaced_and_clients_can_disagree() {
         for fault in [Fault::MemberReplaced, Fault::MemberReplacedMinimalQuorum, Fault::ClientsDisagree] {
-            for on in Arrangement::ALL {
-                assert_eq!(fault.applies_to(on), on.is_redlock(), "{fault} {on}");
+            for on in Deployment::struck() {
+                assert_eq!(fault.applies_to(on), on.is_quorum(), "{fault} {on}");
             }
         }
-        let comes = |fault: &Fault| fault.steps(Arrangement::Redlock3).contains(&Step::Strangers);
+        let comes = |fault: &Fault| fault.steps(Deployment::named("redlock3").unwrap()).contains(&Step::Strangers);
         for fault in Fault::ALL {
             assert_eq!(comes(&fault), !fault.scenario().strangers.is_empty(), "{fault}");
         }
@@ -235,8 +230,8 @@ mod tests {
 
     #[test]
     fn each_fault_applies_somewhere_and_each_arrangement_is_struck_by_a_dozen() {
-        assert!(Fault::ALL.iter().all(|fault| Arrangement::ALL.iter().any(|on| fault.applies_to(*on))));
-        for on in Arrangement::ALL {
+        assert!(Fault::ALL.iter().all(|fault| Deployment::struck().iter().any(|on| fault.applies_to(*on))));
+        for on in Deployment::struck() {
             assert!(Fault::ALL.iter().filter(|fault| fault.applies_to(on)).count() >= 12, "{on}");
         }
     }

@@ -16,15 +16,16 @@ use std::{
 };
 
 use lock::Locks;
-use lock_core::{BootInstant, Clock, Error};
+use lock_core::{BootInstant, Clock, Error, LockName};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::{
     LabError,
+    deployment::GroundTruth,
     latency::{Latency, Recorder},
-    residue::RedisKeys,
-    servers::{Redis, RedisNodes},
+    servers::RedisNodes,
+    truth::RedisTruth,
 };
 
 /// What 99 of 100 acquisitions may cost while a minority is frozen.
@@ -32,6 +33,9 @@ pub const P99_BOUND: Duration = Duration::from_millis(50);
 
 /// After a failed attempt nothing of it is on the reachable nodes any more after this.
 const UNDONE_WITHIN: Duration = Duration::from_millis(100);
+
+/// How long a reachable node may take to say what is left on it.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long the clients may take to disconnect.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -309,6 +313,8 @@ async fn most_frozen(limit: Duration, waiting: bool, attempts: usize) -> Result<
     for node in frozen {
         node.stop()?;
     }
+    let reachable: Vec<_> = reachable.iter().map(|node| RedisTruth::of_one(vec![node.port()], LOOK_LIMIT)).collect();
+    let name = LockName::new("frozen").map_err(LabError::lock("naming the lock"))?;
     let (mut granted, mut left, mut errors) = (0, 0, Recorder::new());
     for _ in 0..attempts {
         let asked = clock.now();
@@ -316,18 +322,11 @@ async fn most_frozen(limit: Duration, waiting: bool, attempts: usize) -> Result<
         errors.record(clock.now().saturating_since(asked));
         granted += usize::from(guard.is_ok_and(|guard| guard.is_some()));
         clock.sleep(UNDONE_WITHIN).await;
-        for node in reachable {
-            left += usize::from(is_left(node).await?);
+        for node in &reachable {
+            let names = std::slice::from_ref(&name);
+            left += usize::from(!node.residue(names, false).await.complete()?.is_empty());
         }
     }
     let _ = locks.close(CLOSE_LIMIT.min(UNDONE_WITHIN)).await;
     Ok(Majority { node_limit_ms, waiting, attempts, granted, errors: errors.latency(), left })
-}
-
-/// Whether anything of a lock or of one who waits for it is on the server.
-async fn is_left(node: &Redis) -> Result<bool, LabError> {
-    let server = || format!("redis-server on port {}", node.port());
-    let mut connection = node.connection().await?;
-    let left = RedisKeys::beginning_with("{lock:").left_on(&mut connection).await;
-    left.map(|left| !left.is_empty()).map_err(|error| LabError::control(server(), "KEYS", &error))
 }

@@ -2,86 +2,17 @@
 
 use clap::Args;
 
-use super::{arrangement::Arrangement, fault::Fault, report::LeftOut};
-use crate::LabError;
+use super::{fault::Fault, report::LeftOut};
+use crate::{LabError, deployment::Deployment};
 
 /// How often the full matrix repeats each pair.
 pub const REPETITIONS: usize = 2;
-
-/// The quick matrix: each arrangement with its most telling faults, and each backend with the workload of the published test
-/// of etcd's locks.
-pub const QUICK: &[(Arrangement, &[Fault])] = &[
-    (Arrangement::Zk1, &[Fault::ServerRestartedDurable, Fault::SessionTakenOver]),
-    (
-        Arrangement::Zk3,
-        &[
-            Fault::HolderKilled,
-            Fault::HolderStopped,
-            Fault::Pauses,
-            Fault::ServerKilled,
-            Fault::ServerFrozen,
-            Fault::RollingRestart,
-            Fault::HolderStoppedServerKilled,
-            Fault::PartitionHolder,
-            Fault::ReplyCut,
-        ],
-    ),
-    (
-        Arrangement::Redis,
-        &[
-            Fault::HolderKilled,
-            Fault::HolderStopped,
-            Fault::HolderClockAhead,
-            Fault::Pauses,
-            Fault::ServerRestartedEmpty,
-            Fault::PacketsDropped,
-            Fault::ClockJump,
-            Fault::KeyDeleted,
-        ],
-    ),
-    (Arrangement::RedisDurable, &[Fault::ServerRestartedDurable]),
-    (Arrangement::Sentinel, &[Fault::Pauses, Fault::FailoverBeforeReplication, Fault::ServerKilled]),
-    (Arrangement::SentinelMinReplicas, &[Fault::ServerFrozen]),
-    (Arrangement::Cluster, &[Fault::Pauses, Fault::FailoverBeforeReplication]),
-    (
-        Arrangement::Redlock3,
-        &[
-            Fault::HolderStopped,
-            Fault::Pauses,
-            Fault::ServerFrozen,
-            Fault::ServerRestartedEmpty,
-            Fault::RollingRestart,
-            Fault::RollingRestartQuick,
-            Fault::HolderStoppedServersFrozen,
-            Fault::MemberReplaced,
-            Fault::MemberReplacedMinimalQuorum,
-            Fault::ClientsDisagree,
-            Fault::PacketsDropped,
-            Fault::MajorityFrozen,
-        ],
-    ),
-    (
-        Arrangement::Redlock5,
-        &[
-            Fault::HolderKilled,
-            Fault::ServerKilled,
-            Fault::RollingRestart,
-            Fault::ServerKilledAnotherFrozen,
-            Fault::PartitionHolderServersRestarted,
-            Fault::PartitionHolder,
-            Fault::ReplyCut,
-            Fault::ClockJump,
-            Fault::ClockJumpMinimalQuorum,
-        ],
-    ),
-    (Arrangement::Redlock5Durable, &[Fault::RollingRestartQuick]),
-];
 
 /// One fault on one arrangement of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // Named by what they are.
 pub struct Pair {
-    pub on: Arrangement,
+    pub on: Deployment,
     pub fault: Fault,
 }
 
@@ -90,8 +21,8 @@ pub struct Pair {
 #[non_exhaustive]
 pub struct Wanted {
     /// Only these arrangements of servers.
-    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1..)]
-    pub backends: Vec<Arrangement>,
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., value_parser = Deployment::parse_struck)]
+    pub backends: Vec<Deployment>,
 
     /// Only these faults.
     #[arg(long = "fault", value_name = "KEY", value_delimiter = ',', num_args = 1..)]
@@ -131,12 +62,11 @@ impl Plan {
         let repetitions = if *full { REPETITIONS } else { 1 };
         let mut plan = Self { repetitions, is_picked, ..Self::default() };
         if !is_picked && !all && !full {
-            let row = |(on, faults): &(Arrangement, &[Fault])| pairs(&[*on], faults);
-            plan.pairs = QUICK.iter().flat_map(row).collect();
+            plan.pairs = quick()?;
             return Ok(plan);
         }
         let by_name = !all && !full && !backends.is_empty() && !faults.is_empty();
-        for pair in pairs(or_all(backends, &Arrangement::ALL), or_all(faults, &Fault::ALL)) {
+        for pair in pairs(or_all(backends, &Deployment::struck()), or_all(faults, &Fault::ALL)) {
             match pair.fault.why_not(pair.on) {
                 None => plan.pairs.push(pair),
                 Some(why) if by_name => return Err(refused(pair, why)),
@@ -161,11 +91,24 @@ impl Plan {
     }
 }
 
+/// The quick matrix: each deployment with its most telling faults, and each backend with the workload of the published test of
+/// etcd's locks.
+fn quick() -> Result<Vec<Pair>, LabError> {
+    let mut plan = Vec::new();
+    for on in Deployment::struck() {
+        for key in on.quick {
+            let fault = key.parse().map_err(|known| LabError::run(format!("{on} names the fault {key}: {known}")))?;
+            plan.push(Pair { on, fault });
+        }
+    }
+    Ok(plan)
+}
+
 fn or_all<'a, T>(picked: &'a [T], all: &'a [T]) -> &'a [T] {
     if picked.is_empty() { all } else { picked }
 }
 
-fn pairs(backends: &[Arrangement], faults: &[Fault]) -> Vec<Pair> {
+fn pairs(backends: &[Deployment], faults: &[Fault]) -> Vec<Pair> {
     backends.iter().flat_map(|on| faults.iter().map(|fault| Pair { on: *on, fault: *fault })).collect()
 }
 
@@ -174,7 +117,7 @@ fn refused(pair: Pair, why: &str) -> LabError {
 }
 
 fn left_out(pair: Pair, why: &str) -> LeftOut {
-    LeftOut { backend: pair.on.key().into(), fault: pair.fault.key().into(), why: why.into() }
+    LeftOut { backend: pair.on.key.into(), fault: pair.fault.key().into(), why: why.into() }
 }
 
 #[cfg(test)]
@@ -194,10 +137,9 @@ mod tests {
     #[test]
     fn the_quick_matrix_shows_what_asynchronous_failover_and_a_bare_majority_do_not_promise() {
         let plan = Plan::of(&Wanted::default()).unwrap();
-        for (on, fault) in [
-            (Arrangement::Sentinel, Fault::FailoverBeforeReplication),
-            (Arrangement::Redlock5, Fault::ClockJumpMinimalQuorum),
-        ] {
+        for (on, fault) in [("sentinel", Fault::FailoverBeforeReplication), ("redlock5", Fault::ClockJumpMinimalQuorum)]
+        {
+            let on = on.parse().unwrap();
             assert!(plan.pairs.contains(&Pair { on, fault }));
         }
     }
@@ -205,15 +147,16 @@ mod tests {
     #[test]
     fn the_quick_matrix_has_the_workload_of_the_published_test_on_every_backend() {
         let plan = Plan::of(&Wanted::default()).unwrap();
-        let on = |is: fn(Arrangement) -> bool| plan.pairs.iter().any(|pair| pair.fault == Fault::Pauses && is(pair.on));
-        assert!(on(Arrangement::is_zookeeper) && on(Arrangement::is_redlock) && on(|on| on == Arrangement::Redis));
-        assert!(on(|on| on == Arrangement::Sentinel) && on(|on| on == Arrangement::Cluster));
+        for on in Deployment::struck() {
+            let same = |pair: &&Pair| pair.on.scheme == on.scheme;
+            assert!(plan.pairs.iter().filter(same).any(|pair| pair.fault == Fault::Pauses), "{}", on.scheme);
+        }
     }
 
     #[test]
     fn a_pair_asked_for_by_name_that_does_not_apply_is_refused_and_in_all_it_is_left_out() {
         let mut wanted = Wanted {
-            backends: vec![Arrangement::Zk3, Arrangement::Redis],
+            backends: ["zk3", "redis"].map(|on| on.parse().unwrap()).to_vec(),
             faults: vec![Fault::ScriptFlush],
             ..Wanted::default()
         };
@@ -228,14 +171,14 @@ mod tests {
     #[test]
     fn the_full_matrix_has_every_pair_or_says_why_not() {
         let plan = Plan::of(&Wanted { full: true, ..Wanted::default() }).unwrap();
-        assert_eq!(plan.pairs.len() + plan.left_out.len(), Arrangement::ALL.len() * Fault::ALL.len());
+        assert_eq!(plan.pairs.len() + plan.left_out.len(), Deployment::struck().len() * Fault::ALL.len());
         assert_eq!(plan.runs(), plan.pairs.len() * REPETITIONS);
     }
 
     #[test]
     fn a_selection_of_which_nothing_applies_is_refused() {
         let wanted = Wanted {
-            backends: vec![Arrangement::Zk3],
+            backends: vec!["zk3".parse().unwrap()],
             faults: vec![Fault::ScriptFlush],
             all: true,
             ..Wanted::default()

@@ -1,7 +1,6 @@
 //! Failover, measured: faults strike real servers under load, every event is recorded on one clock, the promises are
 //! checked, and a report shows what came out.
 
-pub mod arrangement;
 pub mod check;
 pub mod events;
 pub mod fault;

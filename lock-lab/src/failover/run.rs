@@ -88,11 +88,11 @@ pub async fn run(options: &Options, interrupt: impl Future<Output = ()>) -> Resu
 async fn work(plan: &Plan, options: &Options, report: &mut Report, progress: &Progress) {
     for repetition in 1..=plan.repetitions {
         for pair in &plan.pairs {
-            progress.doing(format!("{}: {}", pair.on.title(), pair.fault.title()));
+            progress.doing(format!("{}: {}", pair.on.title, pair.fault.title()));
             let mut run = tried(*pair, repetition, options).await;
             if !run.verdict.is_good() && !matches!(run.verdict, Verdict::Broken(_)) {
                 progress.line(&shown(&run));
-                progress.doing(format!("{}: {}, once more", pair.on.title(), pair.fault.title()));
+                progress.doing(format!("{}: {}, once more", pair.on.title, pair.fault.title()));
                 run = Run { second_try: true, ..tried(*pair, repetition, options).await };
             }
             progress.line(&shown(&run));
@@ -120,8 +120,8 @@ fn shown(run: &Run) -> String {
 /// One run, whatever comes of it.
 async fn tried(pair: Pair, repetition: usize, options: &Options) -> Run {
     let run = Run {
-        backend: pair.on.key().into(),
-        backend_title: pair.on.title().into(),
+        backend: pair.on.key.into(),
+        backend_title: pair.on.title.into(),
         fault: pair.fault.key().into(),
         fault_title: pair.fault.title().into(),
         what: pair.fault.what().into(),
@@ -192,7 +192,7 @@ fn check_writable(dir: &Path) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::{arrangement::Arrangement, fault::Fault};
+    use crate::failover::fault::Fault;
 
     #[tokio::test]
     async fn a_place_that_cannot_be_written_is_found_before_the_first_run() {
@@ -208,7 +208,7 @@ mod tests {
     async fn what_does_not_apply_is_refused_before_the_first_run() {
         let dir = tempfile::tempdir().unwrap();
         let mut options = Options::new(dir.path().join("report"), "no-such-program");
-        (options.wanted.backends, options.wanted.faults) = (vec![Arrangement::Zk3], vec![Fault::ScriptFlush]);
+        (options.wanted.backends, options.wanted.faults) = (vec!["zk3".parse().unwrap()], vec![Fault::ScriptFlush]);
         let error = run(&options, std::future::pending()).await.unwrap_err();
         assert!(matches!(error, LabError::Refused { .. }), "{error}");
         assert!(!options.out.exists());
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn the_command_of_a_report_asks_for_the_same() {
         let wanted = Wanted {
-            backends: vec![Arrangement::Zk3],
+            backends: vec!["zk3".parse().unwrap()],
             faults: vec![Fault::Delay, Fault::ReplyCut],
             all: true,
             ..Wanted::default()

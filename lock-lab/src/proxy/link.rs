@@ -1,10 +1,7 @@
 //! One direction of all connections of a proxy: its faults and its counters.
 
 use std::{
-    sync::{
-        OnceLock,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -35,7 +32,6 @@ pub(super) struct Link {
     break_after: AtomicI64,
     bytes: AtomicU64,
     bursts: AtomicU64,
-    renamed: OnceLock<Vec<(String, String)>>,
 }
 
 impl Default for Link {
@@ -46,14 +42,11 @@ impl Default for Link {
             break_after: AtomicI64::new(NEVER),
             bytes: AtomicU64::new(0),
             bursts: AtomicU64::new(0),
-            renamed: OnceLock::new(),
         }
     }
 }
 
 const NEVER: i64 = -1;
-/// The host of every server of the laboratory.
-const ADDRESS: &[u8] = b"127.0.0.1";
 
 impl Link {
     pub(super) fn delay(&self, delay: Duration) {
@@ -89,31 +82,6 @@ impl Link {
         self.break_after.fetch_update(Ordering::AcqRel, Ordering::Acquire, count) == Ok(0)
     }
 
-    /// Has ports changed in what passes, from the first to the second of each pair; once.
-    pub(super) fn rename(&self, ports: &[(u16, u16)]) {
-        let text = |(from, to): &(u16, u16)| (from.to_string(), to.to_string());
-        // Texts of one length: a changed reply has the length that it announces.
-        let fitting = ports.iter().map(text).filter(|(from, to)| from.len() == to.len());
-        let _ = self.renamed.set(fitting.collect());
-    }
-
-    /// Changes the ports in one burst, where an address stands in it: numbers alone are counters and times.
-    pub(super) fn change(&self, burst: &mut [u8]) {
-        let Some(renamed) = self.renamed.get() else { return };
-        if !burst.windows(ADDRESS.len()).any(|part| part == ADDRESS) {
-            return;
-        }
-        let mut start = 0;
-        while start < burst.len() {
-            let word = burst[start..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-            let end = start + word;
-            if let Some((_, to)) = renamed.iter().find(|(from, _)| from.as_bytes() == &burst[start..end]) {
-                burst[start..end].copy_from_slice(to.as_bytes());
-            }
-            start = end + 1;
-        }
-    }
-
     pub(super) fn count(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.bursts.fetch_add(1, Ordering::Relaxed);
@@ -135,20 +103,5 @@ mod tests {
         link.break_after(2);
         let broken: Vec<bool> = (0..5).map(|_| link.breaks_now()).collect();
         assert_eq!(broken, [false, false, true, false, false]);
-    }
-
-    #[test]
-    fn ports_are_changed_where_an_address_is_and_nowhere_else() {
-        let link = Link::default();
-        link.rename(&[(20_001, 30_001), (20_002, 30_002)]);
-        let changed = |text: &str| {
-            let mut bytes = text.as_bytes().to_vec();
-            link.change(&mut bytes);
-            String::from_utf8(bytes).unwrap()
-        };
-        assert_eq!(changed("*2\r\n$9\r\n127.0.0.1\r\n$5\r\n20002\r\n"), "*2\r\n$9\r\n127.0.0.1\r\n$5\r\n30002\r\n");
-        assert_eq!(changed("-MOVED 16383 127.0.0.1:20001\r\n"), "-MOVED 16383 127.0.0.1:30001\r\n");
-        assert_eq!(changed("ab20001 127.0.0.1:20001@20002 120001"), "ab20001 127.0.0.1:30001@30002 120001");
-        assert_eq!(changed(":20001\r\n"), ":20001\r\n");
     }
 }

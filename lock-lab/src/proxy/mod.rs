@@ -92,13 +92,6 @@ impl Proxy {
         self.links.replies.hold(true);
     }
 
-    /// Has clients find the ports of these servers' proxies in what the server tells them, from the first to the second
-    /// of each pair: so that they come through the proxies where servers tell them where to go, as Sentinels and the nodes
-    /// of a cluster do. Only once; a reply is changed where it has the address of this machine in the same piece.
-    pub fn rename_ports(&self, ports: &[(u16, u16)]) {
-        self.links.replies.rename(ports);
-    }
-
     /// Breaks all connections and refuses new ones, until [`Proxy::heal`]. What was under way is lost.
     pub fn cut(&self) {
         self.order(false);

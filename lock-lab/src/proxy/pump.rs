@@ -32,9 +32,7 @@ async fn read(mut from: OwnedReadHalf, queue: mpsc::UnboundedSender<Burst>, link
         let Ok(length @ 1..) = length else { return };
         let delay = link.delay_now();
         let due = (!delay.is_zero()).then(|| Clock::boot().now().saturating_add(delay));
-        let mut bytes = buffer[..length].to_vec();
-        link.change(&mut bytes);
-        if queue.send(Burst { bytes, due }).is_err() {
+        if queue.send(Burst { bytes: buffer[..length].to_vec(), due }).is_err() {
             return;
         }
     }

@@ -12,11 +12,11 @@ use lock_core::Feature;
 pub use self::judge::{Hold, Refusal, Role, Verdict, judge};
 use crate::{
     LabError,
+    deployment::Deployment,
     latency::Recorder,
     options,
     progress::Progress,
     report::{Outcome, Row, Table},
-    topology::Topology,
 };
 
 /// How the load looks.
@@ -40,8 +40,8 @@ pub struct Options {
     pub hold: Duration,
 
     /// On which backends, with servers of their own.
-    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., default_values_t = Topology::ALL)]
-    pub topologies: Vec<Topology>,
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., value_parser = Deployment::parse_compared, default_values_t = Deployment::compared())]
+    pub deployments: Vec<Deployment>,
 }
 
 impl Default for Options {
@@ -116,12 +116,12 @@ those of them that were granted before it.";
 /// [`LabError`] when a promise was broken, or a run shows nothing: after all backends had their turn.
 pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, LabError> {
     let (mut results, mut failure) = (Vec::new(), None);
-    let progress = Progress::new(options.topologies.len());
-    for topology in &options.topologies {
-        let title = topology.title().to_string();
+    let progress = Progress::new(options.deployments.len());
+    for deployment in &options.deployments {
+        let title = deployment.title.to_string();
         let (readers, writers, time) = (options.readers, options.writers, options.time);
         progress.doing(format!("{title}: {readers} readers and {writers} writers for {time:?}"));
-        let outcome = match on(*topology, options).await {
+        let outcome = match on(*deployment, options).await {
             Ok(summary) => {
                 failure = summary.check().err().or(failure);
                 Outcome::Measured(summary)
@@ -142,14 +142,14 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
     failure.map_or(Ok(results), Err)
 }
 
-async fn on(topology: Topology, options: &Options) -> Result<Summary, LabError> {
-    let deployment = topology.start().await?;
-    let locks = lock::connect(&deployment.url()).await.map_err(LabError::lock("connecting"))?;
+async fn on(deployment: Deployment, options: &Options) -> Result<Summary, LabError> {
+    let running = deployment.start().await?;
+    let locks = lock::connect(&running.plain_url()).await.map_err(LabError::lock("connecting"))?;
     let supported = locks.require(Feature::ReadWrite);
     // Nothing was held on it.
     let _ = locks.close(Duration::from_secs(1)).await;
     supported.map_err(LabError::lock("reading and writing"))?;
-    let record = load::run(&deployment.url(), options).await?;
+    let record = load::run(&running.plain_url(), options).await?;
     Ok(Summary::of(&record.holds, &record.refusals))
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod ports;
 pub(crate) mod process;
 mod reaper;
 mod redis;
+pub(crate) mod rights;
 mod sentinel;
 mod until;
 pub(crate) mod zookeeper;

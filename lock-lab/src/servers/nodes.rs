@@ -162,10 +162,6 @@ impl RedisNodes {
     /// # Errors
     /// [`LabError::Control`] when one does not answer.
     pub async fn commands(&self) -> Result<u64, LabError> {
-        let mut sum = 0;
-        for node in &self.nodes {
-            sum += node.commands().await?;
-        }
-        Ok(sum)
+        Redis::commands_of(&self.nodes).await
     }
 }

@@ -8,8 +8,7 @@ use std::{
 };
 
 /// Below the ports that the kernel gives to outgoing connections (32768 and up on Linux), so that none of those takes a
-/// port between the look at it and the server's start, or while a server is down for a restart. Above the slots of a
-/// cluster, so that a proxy that changes ports in replies never takes one of those for a port; and all of five digits.
+/// port between the look at it and the server's start, or while a server is down for a restart.
 const PORTS: Range<u16> = 16_384..32_700;
 
 /// Ports that this process has given out. Other processes are kept apart by chance and by the check of the answering

@@ -339,6 +339,33 @@ impl Redis {
         request.query_async(&mut connection).await.map_err(|error| self.control(command, &error))
     }
 
+    /// The sum of [`Redis::commands`] of these.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when one does not answer.
+    pub(crate) async fn commands_of(servers: &[Self]) -> Result<u64, LabError> {
+        let mut sum = 0;
+        for server in servers {
+            sum += server.commands().await?;
+        }
+        Ok(sum)
+    }
+
+    /// Fails unless it is a primary, or alone.
+    pub(crate) async fn is_primary(&self) -> Result<(), LabError> {
+        let role = self.role().await?;
+        if role == "master" {
+            return Ok(());
+        }
+        Err(LabError::control(self.label(), "ROLE", &format!("it is a {role}")))
+    }
+
+    /// Has it replicate a server that does not exist: it keeps what it has, and refuses writes.
+    pub(crate) async fn replicate_nobody(&self) -> Result<(), LabError> {
+        // Nobody listens at that port.
+        self.ask("REPLICAOF", &["127.0.0.1", "1"]).await
+    }
+
     /// What it is in the replication: `master` or `slave`.
     pub(crate) async fn role(&self) -> Result<String, LabError> {
         Ok(self.info("replication").await?.remove("role").unwrap_or_default())

@@ -16,8 +16,6 @@ use crate::LabError;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often a start is repeated when somebody else took a port.
 const ATTEMPTS: u32 = 4;
-/// How often somebody else's session is tried on each server.
-const TAKE_OVERS: usize = 4;
 
 /// ZooKeeper servers that form one service.
 #[derive(Debug)]
@@ -187,15 +185,7 @@ impl ZooKeeper {
     /// # Errors
     /// [`LabError::Control`] when no server does so.
     pub async fn end_session(&self, session: i64) -> Result<(), LabError> {
-        let mut last = String::new();
-        // Its own client may win the race for its connection, some time.
-        for server in self.servers.iter().cycle().take(self.servers.len() * TAKE_OVERS) {
-            match session::take_over_and_close(server.ports[0], session).await {
-                Ok(()) => return Ok(()),
-                Err(error) => last = error.to_string(),
-            }
-        }
-        Err(LabError::control("ZooKeeper", "the end of a session", &last))
+        session::end(&self.ports(), session).await
     }
 
     /// The fields of `mntr` of server `index`.

@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use lock_core::Clock;
-use lock_lab::failover::{
-    arrangement::Arrangement,
-    fault::Fault,
-    scene::{Scene, Side},
-};
+use lock_lab::failover::{fault::Fault, scene::Side};
 
-use crate::stage::{Stage, ask, eventually, first_port, is_silent};
+use crate::stage::{LIMIT, Stage, ask, eventually, first_port, is_silent};
 
 async fn takes_writes(stage: &Stage, side: Side) -> bool {
     let port = first_port(&stage.scene.url(side, stage.lease));
@@ -18,7 +14,7 @@ async fn takes_writes(stage: &Stage, side: Side) -> bool {
 
 #[tokio::test]
 async fn a_partition_cuts_the_holder_off_and_nobody_else() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::PartitionHolder).await.with_lease(Duration::from_millis(400));
+    let mut stage = Stage::of("redis", Fault::PartitionHolder).await.with_lease(Duration::from_millis(400));
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
     assert!(is_silent(first_port(&stage.scene.url(Side::Victim, stage.lease))).await);
@@ -34,7 +30,7 @@ async fn a_partition_cuts_the_holder_off_and_nobody_else() {
 #[tokio::test]
 async fn requests_that_are_held_are_not_carried_out_and_requests_of_held_replies_are() {
     for (fault, carried_out) in [(Fault::HolderRequestsLost, false), (Fault::HolderRepliesLost, true)] {
-        let mut stage = Stage::of(Arrangement::Redis, fault).await;
+        let mut stage = Stage::of("redis", fault).await;
         let victim = first_port(&stage.scene.url(Side::Victim, stage.lease));
         let others = first_port(&stage.scene.url(Side::Others, stage.lease));
         let client = redis::Client::open(format!("redis://127.0.0.1:{victim}")).unwrap();
@@ -60,7 +56,7 @@ async fn requests_that_are_held_are_not_carried_out_and_requests_of_held_replies
 
 #[tokio::test]
 async fn a_cut_reply_leaves_its_request_carried_out() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::ReplyCut).await;
+    let mut stage = Stage::of("redis", Fault::ReplyCut).await;
     let victim = first_port(&stage.scene.url(Side::Victim, stage.lease));
     let others = first_port(&stage.scene.url(Side::Others, stage.lease));
     let client = redis::Client::open(format!("redis://127.0.0.1:{victim}")).unwrap();
@@ -75,7 +71,7 @@ async fn a_cut_reply_leaves_its_request_carried_out() {
 
 #[tokio::test]
 async fn a_delay_lengthens_each_round_trip_of_both_sides() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::Delay).await;
+    let mut stage = Stage::of("redis", Fault::Delay).await;
     stage.scene.inject().await.unwrap();
     let clock = Clock::boot();
     for side in Side::ALL {
@@ -87,30 +83,18 @@ async fn a_delay_lengthens_each_round_trip_of_both_sides() {
 }
 
 #[tokio::test]
-async fn servers_that_tell_clients_where_to_go_lead_them_to_the_proxies_of_their_side() {
-    for arrangement in [Arrangement::Sentinel, Arrangement::Cluster] {
-        let mut stage = Stage::of(arrangement, Fault::PartitionHolder).await;
-        let own = |scene: &Scene, side| first_port(&scene.url(side, stage.lease));
-        let [victim, others] = [own(&stage.scene, Side::Victim), own(&stage.scene, Side::Others)];
-        let [told_victim, told_others] = [told(arrangement, victim).await, told(arrangement, others).await];
-        assert!(told_victim.iter().all(|port| !told_others.contains(port)), "{told_victim:?} {told_others:?}");
+async fn clients_that_servers_tell_where_to_go_come_by_the_proxies_of_their_side() {
+    for deployment in ["sentinel", "cluster"] {
+        let mut stage = Stage::of(deployment, Fault::PartitionHolder).await;
+        let [victim, others] = [stage.connect(Side::Victim).await, stage.connect(Side::Others).await];
+        for locks in [&victim, &others] {
+            locks.mutex("before").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
+        }
         stage.scene.inject().await.unwrap();
-        for port in told_victim {
-            assert!(is_silent(port).await);
-        }
-        for port in told_others {
-            assert_eq!(ask::<String>(port, &["PING"]).await.unwrap(), "PONG");
-        }
+        others.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
+        let cut_off = victim.mutex("other").timeout(Duration::from_millis(500)).lock().await;
+        assert!(cut_off.is_err(), "{deployment}");
         stage.heal().await;
+        victim.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
     }
-}
-
-/// Where the server behind that port says that clients shall go.
-async fn told(arrangement: Arrangement, port: u16) -> Vec<u16> {
-    if arrangement == Arrangement::Sentinel {
-        let address: Vec<(String, u16)> = ask(port, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "lab"]).await.unwrap();
-        return address.into_iter().map(|(_, port)| port).collect();
-    }
-    let nodes: String = ask(port, &["CLUSTER", "NODES"]).await.unwrap();
-    nodes.lines().map(first_port).collect()
 }

@@ -1,12 +1,12 @@
 //! Faults of ZooKeeper.
 
-use lock_lab::failover::{arrangement::Arrangement, fault::Fault, scene::Side};
+use lock_lab::failover::{fault::Fault, scene::Side};
 
 use crate::stage::Stage;
 
 #[tokio::test]
 async fn a_killed_leader_is_replaced_and_sessions_go_on() {
-    let mut stage = Stage::of(Arrangement::Zk3, Fault::ServerKilled).await;
+    let mut stage = Stage::of("zk3", Fault::ServerKilled).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(1).await;
     stage.scene.inject().await.unwrap();
@@ -18,7 +18,7 @@ async fn a_killed_leader_is_replaced_and_sessions_go_on() {
 
 #[tokio::test]
 async fn without_a_majority_an_ensemble_commits_nothing() {
-    let mut stage = Stage::of(Arrangement::Zk3, Fault::MajorityFrozen).await;
+    let mut stage = Stage::of("zk3", Fault::MajorityFrozen).await;
     let (_locks, _guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
     assert!(stage.truth().await.is_empty());
@@ -28,7 +28,7 @@ async fn without_a_majority_an_ensemble_commits_nothing() {
 
 #[tokio::test]
 async fn a_leader_that_lost_its_data_rejoins_and_the_lock_stands() {
-    let mut stage = Stage::of(Arrangement::Zk3, Fault::ServerRestartedEmpty).await;
+    let mut stage = Stage::of("zk3", Fault::ServerRestartedEmpty).await;
     let (_locks, _guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
     stage.until_held_by_victim(1).await;
@@ -38,7 +38,7 @@ async fn a_leader_that_lost_its_data_rejoins_and_the_lock_stands() {
 #[tokio::test]
 async fn a_deleted_node_and_a_session_taken_over_end_the_hold() {
     for fault in [Fault::KeyDeleted, Fault::SessionTakenOver] {
-        let mut stage = Stage::of(Arrangement::Zk1, fault).await;
+        let mut stage = Stage::of("zk1", fault).await;
         let (_locks, guard) = stage.hold_as_victim().await;
         stage.until_held_by_victim(1).await;
         stage.scene.inject().await.unwrap();
@@ -52,7 +52,7 @@ async fn a_deleted_node_and_a_session_taken_over_end_the_hold() {
 
 #[tokio::test]
 async fn a_single_server_comes_back_with_its_sessions() {
-    let mut stage = Stage::of(Arrangement::Zk1, Fault::ServerRestartedDurable).await;
+    let mut stage = Stage::of("zk1", Fault::ServerRestartedDurable).await;
     let (_locks, _guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
     stage.observer.served_again().await.unwrap();

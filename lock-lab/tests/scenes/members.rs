@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lock_core::{Clock, Error};
 use lock_lab::failover::{
-    arrangement::Arrangement,
     events::Lock,
     fault::{Disagreement, Fault},
     scene::Side,
@@ -17,9 +16,9 @@ const QUARANTINE: Duration = Duration::from_secs(4);
 
 #[tokio::test]
 async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
-    for arrangement in [Arrangement::Redlock3, Arrangement::Redlock5Durable] {
-        let voters = arrangement.voters();
-        let mut stage = Stage::for_leases(arrangement, Fault::MemberReplaced, QUARANTINE).await;
+    for deployment in ["redlock3", "redlock5-durable"] {
+        let mut stage = Stage::for_leases(deployment, Fault::MemberReplaced, QUARANTINE).await;
+        let voters = stage.scene.deployment().voters();
         let (locks, guard) = stage.hold_as_victim().await;
         stage.until_held_by_victim(voters).await;
         let before: Vec<String> = stage.truth().await.into_iter().map(|sample| sample.server).collect();
@@ -44,7 +43,7 @@ async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
 
 #[tokio::test]
 async fn a_new_member_is_closed_until_the_lease_has_ended_that_the_old_one_kept() {
-    let mut stage = Stage::for_leases(Arrangement::Redlock3, Fault::MemberReplacedMinimalQuorum, QUARANTINE).await;
+    let mut stage = Stage::for_leases("redlock3", Fault::MemberReplacedMinimalQuorum, QUARANTINE).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(2).await;
     stage.scene.inject().await.unwrap();
@@ -73,7 +72,7 @@ async fn a_new_member_is_closed_until_the_lease_has_ended_that_the_old_one_kept(
 
 #[tokio::test]
 async fn clients_that_disagree_are_refused_with_what_differs() {
-    let stage = Stage::of(Arrangement::Redlock3, Fault::ClientsDisagree).await;
+    let stage = Stage::of("redlock3", Fault::ClientsDisagree).await;
     for (disagreement, named) in
         [(Disagreement::Servers, "the members of the deployment"), (Disagreement::MaxTtl, "max_ttl")]
     {
@@ -86,8 +85,8 @@ async fn clients_that_disagree_are_refused_with_what_differs() {
     let agreed = url.split("&max_ttl").next().unwrap();
     lock::connect(agreed).await.unwrap().mutex("other").lock().await.unwrap().release().await.unwrap();
 
-    let others = Stage::of(Arrangement::Redlock3, Fault::MemberReplaced).await;
+    let others = Stage::of("redlock3", Fault::MemberReplaced).await;
     others.scene.strange_url(Disagreement::Servers, others.lease).unwrap_err();
-    let alone = Stage::of(Arrangement::Redis, Fault::Delay).await;
+    let alone = Stage::of("redis", Fault::Delay).await;
     alone.scene.strange_url(Disagreement::MaxTtl, alone.lease).unwrap_err();
 }

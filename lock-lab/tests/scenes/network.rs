@@ -3,7 +3,6 @@
 use std::{process::Stdio, time::Duration};
 
 use lock_lab::failover::{
-    arrangement::Arrangement,
     fault::Fault,
     scene::{Scene, Side},
 };
@@ -34,7 +33,7 @@ fn connection(scene: &Scene) -> Child {
 
 #[tokio::test]
 async fn what_is_dropped_between_the_namespaces_is_sent_again_by_the_kernel_and_arrives_when_the_fault_is_over() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::PacketsDropped).await;
+    let mut stage = Stage::of("redis", Fault::PacketsDropped).await;
     let mut victim = connection(&stage.scene);
     let (mut to, mut from) = (victim.stdin.take().unwrap(), victim.stdout.take().unwrap());
     let mut answer = [0; 7];
@@ -56,12 +55,12 @@ async fn what_is_dropped_between_the_namespaces_is_sent_again_by_the_kernel_and_
 
 #[tokio::test]
 async fn others_are_in_the_network_of_the_servers() {
-    let mut stage = Stage::of(Arrangement::Redlock3, Fault::PacketsDropped).await.with_lease(Duration::from_secs(20));
+    let mut stage = Stage::of("redlock3", Fault::PacketsDropped).await.with_lease(Duration::from_secs(20));
     assert!(stage.scene.namespace(Side::Others).is_none() && stage.scene.namespace(Side::Victim).is_some());
     stage.scene.inject().await.unwrap();
     let locks = stage.connect(Side::Others).await;
     stage.hold(&locks).await.release().await.unwrap();
     stage.heal().await;
-    let scene = Stage::of(Arrangement::Redis, Fault::Delay).await.scene;
+    let scene = Stage::of("redis", Fault::Delay).await.scene;
     assert!(scene.namespace(Side::Victim).is_none() && scene.retransmitted().unwrap().is_none());
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lock_core::Clock;
 use lock_lab::failover::{
-    arrangement::Arrangement,
     events::Lock,
     fault::Fault,
     scene::{Scene, Side},
@@ -14,16 +13,16 @@ use crate::stage::{LEASE, LIMIT, Stage, ask, first_port};
 
 #[tokio::test]
 async fn what_a_restart_leaves_of_a_lock_depends_on_the_disk() {
-    for (arrangement, fault, left) in [
-        (Arrangement::Redis, Fault::ServerRestartedEmpty, 0),
-        (Arrangement::RedisDurable, Fault::ServerRestartedEmpty, 0),
-        (Arrangement::RedisDurable, Fault::ServerRestartedDurable, 1),
-        (Arrangement::Redlock3, Fault::ServerRestartedEmpty, 2),
-        (Arrangement::Redlock5Durable, Fault::ServerRestartedDurable, 5),
+    for (deployment, fault, left) in [
+        ("redis", Fault::ServerRestartedEmpty, 0),
+        ("redis-durable", Fault::ServerRestartedEmpty, 0),
+        ("redis-durable", Fault::ServerRestartedDurable, 1),
+        ("redlock3", Fault::ServerRestartedEmpty, 2),
+        ("redlock5-durable", Fault::ServerRestartedDurable, 5),
     ] {
-        let mut stage = Stage::of(arrangement, fault).await;
+        let mut stage = Stage::of(deployment, fault).await;
         let (_locks, _guard) = stage.hold_as_victim().await;
-        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.until_held_by_victim(stage.scene.deployment().voters()).await;
         stage.scene.inject().await.unwrap();
         // The truth was asked over connections that the restart broke.
         stage.until_held_by_victim(left).await;
@@ -33,22 +32,22 @@ async fn what_a_restart_leaves_of_a_lock_depends_on_the_disk() {
 
 #[tokio::test]
 async fn a_killed_server_is_silent_until_it_is_healed() {
-    for arrangement in [Arrangement::RedisDurable, Arrangement::Redlock3] {
-        let mut stage = Stage::of(arrangement, Fault::ServerKilled).await;
+    for deployment in ["redis-durable", "redlock3"] {
+        let mut stage = Stage::of(deployment, Fault::ServerKilled).await;
         let (_locks, _guard) = stage.hold_as_victim().await;
-        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.until_held_by_victim(stage.scene.deployment().voters()).await;
         stage.scene.inject().await.unwrap();
-        stage.until_answered_by(arrangement.voters() - 1).await;
+        stage.until_answered_by(stage.scene.deployment().voters() - 1).await;
         stage.scene.healthy().await.unwrap_err();
         stage.heal().await;
-        stage.until_answered_by(arrangement.voters()).await;
+        stage.until_answered_by(stage.scene.deployment().voters()).await;
     }
 }
 
 #[tokio::test]
 async fn a_frozen_minority_lets_others_acquire_and_a_frozen_majority_does_not() {
     for (fault, silent) in [(Fault::ServerFrozen, 1), (Fault::MajorityFrozen, 2)] {
-        let mut stage = Stage::of(Arrangement::Redlock3, fault).await;
+        let mut stage = Stage::of("redlock3", fault).await;
         let locks = stage.connect(Side::Others).await;
         // Connected to all, as whoever is struck in the middle of its work.
         locks.mutex("before").lock().await.unwrap().release().await.unwrap();
@@ -66,10 +65,10 @@ async fn a_frozen_minority_lets_others_acquire_and_a_frozen_majority_does_not() 
 
 #[tokio::test]
 async fn a_clock_that_jumps_ends_the_lease_on_that_server_at_once() {
-    for (arrangement, left) in [(Arrangement::Redis, 0), (Arrangement::Redlock3, 2)] {
-        let mut stage = Stage::of(arrangement, Fault::ClockJump).await;
+    for (deployment, left) in [("redis", 0), ("redlock3", 2)] {
+        let mut stage = Stage::of(deployment, Fault::ClockJump).await;
         let (_locks, _guard) = stage.hold_as_victim().await;
-        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.until_held_by_victim(stage.scene.deployment().voters()).await;
         stage.scene.inject().await.unwrap();
         stage.until_held_by_victim(left).await;
         stage.heal().await;
@@ -78,7 +77,7 @@ async fn a_clock_that_jumps_ends_the_lease_on_that_server_at_once() {
 
 #[tokio::test]
 async fn at_a_bare_majority_a_jump_leaves_a_minority() {
-    let mut stage = Stage::of(Arrangement::Redlock5, Fault::ClockJumpMinimalQuorum).await;
+    let mut stage = Stage::of("redlock5", Fault::ClockJumpMinimalQuorum).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(3).await;
     stage.scene.inject().await.unwrap();
@@ -92,10 +91,10 @@ async fn at_a_bare_majority_a_jump_leaves_a_minority() {
 
 #[tokio::test]
 async fn a_deleted_key_is_gone_from_every_node() {
-    for arrangement in [Arrangement::Redis, Arrangement::Redlock3] {
-        let mut stage = Stage::of(arrangement, Fault::KeyDeleted).await;
+    for deployment in ["redis", "redlock3"] {
+        let mut stage = Stage::of(deployment, Fault::KeyDeleted).await;
         let (_locks, _guard) = stage.hold_as_victim().await;
-        stage.until_held_by_victim(arrangement.voters()).await;
+        stage.until_held_by_victim(stage.scene.deployment().voters()).await;
         stage.scene.inject().await.unwrap();
         stage.until_held_by_victim(0).await;
         stage.heal().await;
@@ -104,7 +103,7 @@ async fn a_deleted_key_is_gone_from_every_node() {
 
 #[tokio::test]
 async fn flushed_scripts_are_gone_and_sent_again() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::ScriptFlush).await;
+    let mut stage = Stage::of("redis", Fault::ScriptFlush).await;
     let (locks, guard) = stage.hold_as_victim().await;
     guard.release().await.unwrap();
     let port = first_port(&stage.scene.url(Side::Others, stage.lease));
@@ -121,7 +120,7 @@ async fn flushed_scripts_are_gone_and_sent_again() {
 
 #[tokio::test]
 async fn a_read_only_server_refuses_writes_and_keeps_what_it_has() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::ReadOnly).await;
+    let mut stage = Stage::of("redis", Fault::ReadOnly).await;
     let port = first_port(&stage.scene.url(Side::Others, stage.lease));
     ask::<()>(port, &["SET", "key", "value"]).await.unwrap();
     stage.scene.inject().await.unwrap();
@@ -134,7 +133,7 @@ async fn a_read_only_server_refuses_writes_and_keeps_what_it_has() {
 
 #[tokio::test]
 async fn what_the_servers_hold_is_told_with_the_time_around_the_look() {
-    let mut stage = Stage::of(Arrangement::Redlock3, Fault::ScriptFlush).await;
+    let mut stage = Stage::of("redlock3", Fault::ScriptFlush).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(3).await;
     let before = Clock::boot().now();
@@ -152,7 +151,7 @@ async fn what_the_servers_hold_is_told_with_the_time_around_the_look() {
 
 #[tokio::test]
 async fn what_stands_beside_the_lock_is_not_told_of_another_holder() {
-    let mut stage = Stage::of(Arrangement::Redis, Fault::ScriptFlush).await;
+    let mut stage = Stage::of("redis", Fault::ScriptFlush).await;
     let (_locks, _guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(1).await;
     let port = first_port(&stage.scene.url(Side::Others, stage.lease));
@@ -166,6 +165,6 @@ async fn what_stands_beside_the_lock_is_not_told_of_another_holder() {
 #[tokio::test]
 async fn a_fault_that_makes_no_sense_is_refused_with_the_reason() {
     let name = lock_core::LockName::new("a").unwrap();
-    let refused = Scene::start(Arrangement::Redis, Fault::MajorityFrozen, name, LEASE).await.unwrap_err();
+    let refused = Scene::start("redis".parse().unwrap(), Fault::MajorityFrozen, name, LEASE).await.unwrap_err();
     assert!(refused.to_string().contains("majority"), "{refused}");
 }

@@ -1,12 +1,12 @@
 //! Faults of a primary whose place a replica takes.
 
-use lock_lab::failover::{arrangement::Arrangement, fault::Fault, scene::Side};
+use lock_lab::failover::{fault::Fault, scene::Side};
 
 use crate::stage::{Stage, eventually};
 
 #[tokio::test]
 async fn a_failover_before_replication_loses_an_acknowledged_lock() {
-    let mut stage = Stage::of(Arrangement::Sentinel, Fault::FailoverBeforeReplication).await;
+    let mut stage = Stage::of("sentinel", Fault::FailoverBeforeReplication).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(1).await;
     let others = stage.connect(Side::Others).await;
@@ -21,16 +21,14 @@ async fn a_failover_before_replication_loses_an_acknowledged_lock() {
 
 #[tokio::test]
 async fn a_primary_that_was_killed_or_frozen_is_replaced_and_comes_back_as_a_replica() {
-    for (arrangement, fault) in
-        [(Arrangement::Sentinel, Fault::ServerFrozen), (Arrangement::Cluster, Fault::FailoverBeforeReplication)]
-    {
-        let mut stage = Stage::of(arrangement, fault).await;
+    for (deployment, fault) in [("sentinel", Fault::ServerFrozen), ("cluster", Fault::FailoverBeforeReplication)] {
+        let mut stage = Stage::of(deployment, fault).await;
         stage.scene.prepare().await.unwrap();
         let before = stage.the_sample().await;
         stage.scene.inject().await.unwrap();
         stage.observer.served_again().await.unwrap();
         let after = stage.the_sample().await;
-        assert_ne!(before.server, after.server, "{arrangement} {fault}");
+        assert_ne!(before.server, after.server, "{deployment} {fault}");
         stage.heal().await;
         stage.until_answered_by(1).await;
     }
@@ -38,8 +36,8 @@ async fn a_primary_that_was_killed_or_frozen_is_replaced_and_comes_back_as_a_rep
 
 #[tokio::test]
 async fn a_read_only_primary_is_one_whose_place_was_taken_in_order() {
-    for arrangement in [Arrangement::Sentinel, Arrangement::Cluster] {
-        let mut stage = Stage::of(arrangement, Fault::ReadOnly).await;
+    for deployment in ["sentinel", "cluster"] {
+        let mut stage = Stage::of(deployment, Fault::ReadOnly).await;
         let before = stage.the_sample().await;
         stage.scene.inject().await.unwrap();
         eventually("another primary", async || {
@@ -53,7 +51,7 @@ async fn a_read_only_primary_is_one_whose_place_was_taken_in_order() {
 
 #[tokio::test]
 async fn a_primary_whose_clock_jumps_goes_on_as_the_primary() {
-    let mut stage = Stage::of(Arrangement::Sentinel, Fault::ClockJump).await;
+    let mut stage = Stage::of("sentinel", Fault::ClockJump).await;
     let (_locks, _guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(1).await;
     stage.scene.inject().await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::Clock;
-use lock_lab::failover::{arrangement::Arrangement, events::Residue, fault::Fault, scene::Side};
+use lock_lab::failover::{events::Residue, fault::Fault, scene::Side};
 
 use crate::stage::{Stage, ask, eventually, first_port};
 
@@ -24,15 +24,15 @@ async fn residue(stage: &Stage) -> Residue {
 
 #[tokio::test]
 async fn a_lock_that_is_held_is_found_on_each_arrangement_and_nothing_when_it_was_given_back() {
-    for arrangement in [Arrangement::Zk3, Arrangement::RedisFifo, Arrangement::Cluster, Arrangement::Redlock3] {
-        let mut stage = Stage::of(arrangement, Fault::Delay).await;
-        assert!(residue(&stage).await.is_nothing(), "{arrangement}");
+    for deployment in ["zk3", "redis-fifo", "cluster", "redlock3"] {
+        let mut stage = Stage::of(deployment, Fault::Delay).await;
+        assert!(residue(&stage).await.is_nothing(), "{deployment}");
         let (locks, guard) = stage.hold_as_victim().await;
-        let servers = if arrangement.is_redlock() { arrangement.voters() } else { 1 };
+        let servers = if stage.scene.deployment().is_quorum() { stage.scene.deployment().voters() } else { 1 };
         stage.until_held_by_victim(servers).await;
         let found = residue(&stage).await.left;
         let of_lock = found.iter().filter(|what| what.contains("failover")).count();
-        assert_eq!(of_lock, servers, "{arrangement}: {found:?}");
+        assert_eq!(of_lock, servers, "{deployment}: {found:?}");
         guard.release().await.unwrap();
         locks.close(Duration::from_secs(20)).await.unwrap();
         eventually("nothing is left", async || stage.observer.residue().await.is_nothing()).await;
@@ -41,7 +41,7 @@ async fn a_lock_that_is_held_is_found_on_each_arrangement_and_nothing_when_it_wa
 
 #[tokio::test]
 async fn a_tombstone_and_a_counter_are_not_left_behind_and_a_key_of_the_lock_is() {
-    let stage = Stage::of(Arrangement::Redis, Fault::Delay).await;
+    let stage = Stage::of("redis", Fault::Delay).await;
     let port = first_port(&stage.scene.url(Side::Others, stage.lease));
     let set = async |part: &str| {
         ask::<()>(port, &["SET", &format!("{LOCK_KEY}{part}"), "", "PX", "60000"]).await.unwrap();
@@ -56,12 +56,12 @@ async fn a_tombstone_and_a_counter_are_not_left_behind_and_a_key_of_the_lock_is(
 
 #[tokio::test]
 async fn a_server_that_stands_still_is_not_taken_for_an_empty_one() {
-    for arrangement in [Arrangement::Redis, Arrangement::Zk1, Arrangement::Redlock3] {
-        let mut stage = Stage::of(arrangement, Fault::ServerFrozen).await;
+    for deployment in ["redis", "zk1", "redlock3"] {
+        let mut stage = Stage::of(deployment, Fault::ServerFrozen).await;
         stage.scene.inject().await.unwrap();
         let found = stage.observer.residue().await;
-        assert!(!found.silent.is_empty() && !found.is_nothing(), "{arrangement}: {found:?}");
+        assert!(!found.silent.is_empty() && !found.is_nothing(), "{deployment}: {found:?}");
         stage.heal().await;
-        assert!(residue(&stage).await.is_nothing(), "{arrangement}");
+        assert!(residue(&stage).await.is_nothing(), "{deployment}");
     }
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lock_core::Clock;
 use lock_lab::failover::{
-    arrangement::Arrangement,
     events::Lock,
     fault::{Act, Awaited, Fault, Place, Step},
     scene::Side,
@@ -28,7 +27,7 @@ async fn processes(stage: &Stage) -> Vec<String> {
 
 #[tokio::test]
 async fn an_ensemble_whose_servers_all_restart_in_turn_keeps_its_sessions_and_a_held_lock() {
-    let mut stage = Stage::of(Arrangement::Zk3, Fault::RollingRestart).await;
+    let mut stage = Stage::of("zk3", Fault::RollingRestart).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
     stage.until_held_by_victim(1).await;
@@ -39,7 +38,7 @@ async fn an_ensemble_whose_servers_all_restart_in_turn_keeps_its_sessions_and_a_
 #[tokio::test]
 async fn nodes_with_their_data_that_all_restart_in_turn_keep_a_held_lock() {
     for fault in [Fault::RollingRestart, Fault::RollingRestartQuick] {
-        let mut stage = Stage::of(Arrangement::Redlock5Durable, fault).await;
+        let mut stage = Stage::of("redlock5-durable", fault).await;
         let (_locks, guard) = stage.hold_as_victim().await;
         stage.until_held_by_victim(5).await;
         let before = processes(&stage).await;
@@ -59,7 +58,7 @@ async fn closed(stage: &Stage) -> usize {
 
 #[tokio::test]
 async fn nodes_that_restart_without_waiting_grant_nothing_until_their_quarantines_are_over() {
-    let mut stage = Stage::for_leases(Arrangement::Redlock3, Fault::RollingRestartQuick, QUARANTINE).await;
+    let mut stage = Stage::for_leases("redlock3", Fault::RollingRestartQuick, QUARANTINE).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(3).await;
     stage.scene.inject().await.unwrap();
@@ -82,7 +81,7 @@ async fn nodes_that_restart_without_waiting_grant_nothing_until_their_quarantine
 
 #[tokio::test]
 async fn a_node_that_was_restarted_is_waited_for_until_its_quarantine_is_over() {
-    let mut stage = Stage::for_leases(Arrangement::Redlock3, Fault::RollingRestart, QUARANTINE).await;
+    let mut stage = Stage::for_leases("redlock3", Fault::RollingRestart, QUARANTINE).await;
     let (locks, guard) = stage.hold_as_victim().await;
     stage.scene.step(Step::Server(Act::Kill, Place::Number(1))).await.unwrap();
     stage.scene.step(Step::Server(Act::Start, Place::Number(1))).await.unwrap();

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use lock::Locks;
 use lock_core::{Clock, Guard, LockName};
-use lock_lab::failover::{
-    arrangement::Arrangement,
-    events::{Kept, Lock, Truth},
-    fault::Fault,
-    scene::{Observer, Scene, Side},
+use lock_lab::{
+    deployment::Held,
+    failover::{
+        events::{Lock, Truth},
+        fault::Fault,
+        scene::{Observer, Scene, Side},
+    },
 };
 
 /// Generous: it only ends a test that has failed.
@@ -24,14 +26,14 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) async fn of(arrangement: Arrangement, fault: Fault) -> Self {
-        Self::for_leases(arrangement, fault, LEASE).await
+    pub(crate) async fn of(deployment: &str, fault: Fault) -> Self {
+        Self::for_leases(deployment, fault, LEASE).await
     }
 
     /// Of leases that are so long, in a deployment that allows no longer ones.
-    pub(crate) async fn for_leases(arrangement: Arrangement, fault: Fault, lease: Duration) -> Self {
+    pub(crate) async fn for_leases(deployment: &str, fault: Fault, lease: Duration) -> Self {
         let name = LockName::new(Lock::Kept.name()).unwrap();
-        let scene = Scene::start(arrangement, fault, name, lease).await.unwrap();
+        let scene = Scene::start(deployment.parse().unwrap(), fault, name, lease).await.unwrap();
         let observer = scene.observer();
         Self { scene, observer, lease }
     }
@@ -97,7 +99,7 @@ impl Stage {
     }
 }
 
-fn is_victims(kept: &Kept) -> bool {
+fn is_victims(kept: &Held) -> bool {
     kept.payload.as_deref() == Some(PAYLOAD)
 }
 

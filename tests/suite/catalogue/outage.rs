@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock::Error;
 use lock_lab::proxy::Proxy;
 
-use crate::catalogue::world::{LONG, Servers, Service, on_each, within};
+use crate::catalogue::world::{LONG, Service, on_each, within};
 
 on_each! {
     a_release_during_an_outage_is_made_up_for: zookeeper, redis, redis_fifo, redlock;
@@ -40,11 +40,7 @@ async fn after_an_outage_locks_are_acquired_again(mut service: Service) {
     let mutex = locks.mutex("b");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     service.until_only("a", &[]).await;
-    match &mut service.servers {
-        Servers::ZooKeeper(servers, _) => servers.restart(0).await.unwrap(),
-        Servers::Redis(server) => server.restart_empty().await.unwrap(),
-        Servers::Redlock(_) => {}
-    }
+    service.running.recover(0).await.unwrap();
     service.on_the_way(Proxy::heal);
     // In the middle of the outage it may be refused, as the server is unavailable. It must not hang.
     match within("what was asked for", waiting).await.unwrap() {

@@ -9,7 +9,7 @@ use lock_zk::protocol::queue::{ContenderKind, NUMBERS_END, is_out_of_numbers, pr
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::catalogue::world::{LIMIT, LONG, Servers, Service, children, eventually, on_each, path, within};
+use crate::catalogue::world::{LIMIT, LONG, Service, children, eventually, on_each, path, within};
 
 on_each! {
     a_node_is_ones_own_only_in_ones_own_session: zookeeper;
@@ -22,7 +22,7 @@ on_each! {
 /// The answer to a contender's create is lost, and a node of that very name is there when it looks: of a session that is
 /// not its own, as that of its own last one is for as long as the servers have not removed it.
 async fn a_node_is_ones_own_only_in_ones_own_session(service: Service) {
-    let Servers::ZooKeeper(_, client) = &service.servers else { unreachable!("on ZooKeeper only") };
+    let client = service.client();
     let locks = service.connect_through(LONG).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     service.on_the_way(Proxy::hold_replies);
@@ -47,7 +47,7 @@ async fn a_node_is_ones_own_only_in_ones_own_session(service: Service) {
 
 /// What stands for a waiter is gone, as at the end of its lease, by the time that the lock comes free.
 async fn a_contender_that_lost_its_place_while_it_queued_is_not_granted_by_it(service: Service) {
-    let Servers::ZooKeeper(_, client) = &service.servers else { unreachable!("on ZooKeeper only") };
+    let client = service.client();
     let (first, second, third) =
         (service.connect(LONG).await, service.connect_through(LONG).await, service.connect(LONG).await);
     let held = first.mutex("a").lock().await.unwrap();
@@ -89,8 +89,8 @@ async fn an_acquisition_whose_answer_is_lost_is_not_made_twice(service: Service)
         Err(Error::Unavailable { .. }) => within("the grant", mutex.lock()).await.unwrap(),
         granted => granted.unwrap(),
     };
-    if let Servers::ZooKeeper(_, client) = &service.servers {
-        assert_eq!(children(client, "a").await.len(), 1);
+    if service.running.deployment().is_ensemble() {
+        assert_eq!(children(service.client(), "a").await.len(), 1);
     }
     service.on_the_way(Proxy::heal);
     drop(guard);

@@ -1,11 +1,12 @@
-//! Real servers of each backend, the connections to them, and what stands on them.
+//! Running deployments of each backend, the connections to them, and what stands on them.
 
 use std::time::Duration;
 
 use lock::{Clock, LockName, Locks};
 use lock_lab::{
+    deployment::{Connection, Deployment, Running},
     proxy::Proxy,
-    servers::{Redis, RedisNodes, ZooKeeper},
+    servers::Redis,
 };
 use zookeeper_client::{Client, Error as ZooKeeperError};
 
@@ -48,79 +49,58 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: 
 
 /// Running servers, with a proxy before each of them.
 pub(crate) struct Service {
-    pub(crate) servers: Servers,
+    pub(crate) running: Running,
     pub(crate) proxies: Vec<Proxy>,
-    /// What every URL says besides.
-    setting: &'static str,
-}
-
-/// The servers themselves.
-pub(crate) enum Servers {
-    /// With a client that looks on.
-    ZooKeeper(ZooKeeper, Client),
-    Redis(Redis),
-    Redlock(RedisNodes),
+    /// Looks on, at ZooKeeper.
+    client: Option<Client>,
 }
 
 impl Service {
     pub(crate) async fn zookeeper() -> Self {
-        let servers = ZooKeeper::start(1).await.expect("ZooKeeper starts");
+        let service = Self::of("zk1").await;
         let connector = Client::connector().with_session_timeout(LONG);
-        let client = connector.connect(&format!("127.0.0.1:{}", servers.ports()[0])).await.expect("it answers");
-        Self::behind_proxies(Servers::ZooKeeper(servers, client), "").await
+        let client = connector.connect(&format!("127.0.0.1:{}", service.running.ports()[0])).await;
+        Self { client: Some(client.expect("it answers")), ..service }
     }
 
     pub(crate) async fn redis() -> Self {
-        Self::behind_proxies(Servers::Redis(Redis::start().await.expect("Redis starts")), HEARD).await
+        Self::of("redis").await
     }
 
     /// Redis with waiters that stand in line on the server.
     pub(crate) async fn redis_fifo() -> Self {
-        Self { setting: "&queue=fifo", ..Self::redis().await }
+        Self::of("redis-fifo").await
     }
 
     pub(crate) async fn redlock() -> Self {
-        Self::behind_proxies(Servers::Redlock(RedisNodes::start(3).await.expect("three Redis start")), "").await
+        Self::of("redlock3").await
     }
 
-    async fn behind_proxies(servers: Servers, setting: &'static str) -> Self {
-        let mut service = Self { servers, proxies: Vec::new(), setting };
-        for port in service.ports() {
-            service.proxies.push(Proxy::start(port).await.expect("a proxy starts"));
+    async fn of(deployment: &str) -> Self {
+        let deployment: Deployment = deployment.parse().expect("a deployment");
+        let running = deployment.start().await.expect("its servers start");
+        let mut proxies = Vec::new();
+        for port in running.ports() {
+            proxies.push(Proxy::start(port).await.expect("a proxy starts"));
         }
-        service
+        Self { running, proxies, client: None }
     }
 
-    fn ports(&self) -> Vec<u16> {
-        match &self.servers {
-            Servers::ZooKeeper(servers, _) => servers.ports(),
-            Servers::Redis(server) => vec![server.port()],
-            Servers::Redlock(nodes) => nodes.ports(),
-        }
+    /// What looks on at ZooKeeper.
+    pub(crate) fn client(&self) -> &Client {
+        self.client.as_ref().expect("on ZooKeeper only")
     }
 
-    /// The URL of servers on these ports. `patience`: how long an answer may take.
-    fn url(&self, ports: &[u16], lease: Duration, patience: Duration) -> String {
-        let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let (hosts, setting) = (hosts.join(","), self.setting);
-        let (lease, patience) = (lease.as_millis(), patience.as_millis());
-        match &self.servers {
-            Servers::ZooKeeper(..) => {
-                let tick = ZooKeeper::TICK.as_millis();
-                format!("zk://{hosts}/?session_timeout={lease}ms&tick_time={tick}ms&connect_timeout=10s{setting}")
-            }
-            Servers::Redis(_) => {
-                format!("redis://{hosts}/?ttl={lease}ms&response_timeout={patience}ms&connect_timeout=10s{setting}")
-            }
-            Servers::Redlock(_) => {
-                format!("redlock://{hosts}/?ttl={lease}ms&node_timeout={patience}ms&connect_timeout=10s{setting}")
-            }
-        }
+    /// A connection by that way. `patience`: how long an answer may take.
+    async fn connect_by(&self, way: Connection, lease: Duration, patience: Duration) -> Locks {
+        let way = way.with_lease(lease).with_answer_limit(patience).with("connect_timeout=10s");
+        let url = self.running.url(&way.with(self.running.deployment().in_trials));
+        within("a connection", lock::connect(&url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     /// A connection whose locks outlive it for `lease`.
     pub(crate) async fn connect(&self, lease: Duration) -> Locks {
-        connected(&self.url(&self.ports(), lease, LIMIT)).await
+        self.connect_by(Connection::default(), lease, LIMIT).await
     }
 
     /// The same through the proxies.
@@ -130,8 +110,8 @@ impl Service {
 
     /// The same, for which an answer is late after `patience`.
     pub(crate) async fn connect_impatiently(&self, lease: Duration, patience: Duration) -> Locks {
-        let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
-        connected(&self.url(&ports, lease, patience)).await
+        let proxies = self.running.ports().into_iter().zip(self.proxies.iter().map(Proxy::port));
+        self.connect_by(Connection::default().through(proxies), lease, patience).await
     }
 
     /// Does something with each proxy.
@@ -141,28 +121,19 @@ impl Service {
 
     /// Freezes all servers: connections stay open, and nothing is answered.
     pub(crate) fn freeze(&self) {
-        match &self.servers {
-            Servers::ZooKeeper(servers, _) => servers.stop(0),
-            Servers::Redis(server) => server.stop(),
-            Servers::Redlock(nodes) => nodes.nodes().iter().try_for_each(Redis::stop),
-        }
-        .expect("servers can be stopped");
+        (0..self.proxies.len()).try_for_each(|server| self.running.stop(server)).expect("servers can be stopped");
     }
 
     /// The Redis servers; none of ZooKeeper.
     pub(crate) fn nodes(&self) -> &[Redis] {
-        match &self.servers {
-            Servers::ZooKeeper(..) => &[],
-            Servers::Redis(server) => std::slice::from_ref(server),
-            Servers::Redlock(nodes) => nodes.nodes(),
-        }
+        self.running.redis()
     }
 
     /// What stands on the servers for `name`: nodes, or keys with their server. Counters of tokens and the notes on what
     /// was undone, which stay for a while, are left out.
     pub(crate) async fn things(&self, name: &str) -> Vec<String> {
         let mut things = Vec::new();
-        if let Servers::ZooKeeper(_, client) = &self.servers {
+        if let Some(client) = &self.client {
             things = children(client, name).await;
         }
         for (at, node) in self.nodes().iter().enumerate() {
@@ -181,10 +152,9 @@ impl Service {
 
     /// Counts what shows that somebody tries: contenders of `name`, or commands of everybody.
     pub(crate) async fn tries(&self, name: &str) -> u64 {
-        match &self.servers {
-            Servers::ZooKeeper(_, client) => children(client, name).await.len() as u64,
-            Servers::Redis(server) => server.commands().await.expect("it answers"),
-            Servers::Redlock(nodes) => nodes.commands().await.expect("they answer"),
+        match &self.client {
+            Some(client) => children(client, name).await.len() as u64,
+            None => self.running.requests().await.expect("they answer").unwrap_or_default(),
         }
     }
 
@@ -196,18 +166,9 @@ impl Service {
 
     /// Deletes what stands for the holder of `name`, as an operator would: the oldest node, or the key everywhere.
     pub(crate) async fn delete(&self, name: &str) {
-        if let Servers::ZooKeeper(_, client) = &self.servers {
-            let oldest = children(client, name).await.into_iter().min_by_key(|child| sequence(child));
-            client.delete(&path(name, &oldest.expect("a holder")), None).await.expect("its node can be deleted");
-        }
-        for node in self.nodes() {
-            let _: u32 = ask(node, &["DEL", &key(name)]).await;
-        }
+        let name = LockName::new(name).expect("a name");
+        self.running.ground_truth().delete(&name).await.expect("it can be deleted");
     }
-}
-
-async fn connected(url: &str) -> Locks {
-    within("a connection", lock::connect(url)).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 /// The key that is the lock `name`.

@@ -149,7 +149,7 @@ mod tests {
         super::fixtures::{HistoryBuilder, at, kept},
         *,
     };
-    use crate::failover::events::{Kept, Residue};
+    use crate::{deployment::Held, failover::events::Residue};
 
     const KEY: &str = "the key {lock:a} (for another 900 ms) on 127.0.0.1:6379";
 
@@ -238,7 +238,7 @@ mod tests {
 
     /// What a server has for an attempt.
     fn sample(asked: u64, whose: Attempt) -> Truth {
-        let held = Kept { payload: Some(whose.to_string()), ..Kept::default() };
+        let held = Held { payload: Some(whose.to_string()), ..Held::default() };
         let (lock, server, moment) = (whose.lock, "one".to_owned(), at(asked));
         Truth { lock, round: asked, server, asked: moment, answered: moment, held: Some(held), closed_nanos: None }
     }

@@ -4,7 +4,7 @@ use super::{
     fixtures::{HistoryBuilder, at, kept, token},
     *,
 };
-use crate::failover::events::{Kept, ProcessFault};
+use crate::{deployment::Held, failover::events::ProcessFault};
 
 const AT: (u64, u64) = (1000, 3000);
 
@@ -90,7 +90,7 @@ fn a_validity_that_the_servers_do_not_keep_is_found() {
         closed_nanos: None,
     };
     let held_by = |whose: Attempt, remaining: u64| {
-        Some(Kept { token: None, payload: Some(whose.to_string()), remaining_nanos: Some(remaining * 1_000_000) })
+        Some(Held { token: None, payload: Some(whose.to_string()), remaining_nanos: Some(remaining * 1_000_000) })
     };
     let expected = Expected { quorum: Some(Quorum::ONE), ..of_stopped_holder() };
     let of = |held| checked(&stopped_holder().done(), &[sample(held)], &expected).truthfulness.unwrap();

@@ -15,7 +15,10 @@ use super::{
     holds::Hold,
     verdict::{Chance, Verdict},
 };
-use crate::failover::events::{Kept, Lock, Truth};
+use crate::{
+    deployment::Held,
+    failover::events::{Lock, Truth},
+};
 
 /// How many servers there are, and on how many of them a holder must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +119,7 @@ fn held_until(sample: &Truth, hold: &Hold) -> BootInstant {
 }
 
 /// Whether a server's holder is this one, by whichever of the two the server has. One that it cannot tell may be anybody.
-fn is_of(kept: &Kept, hold: &Hold) -> bool {
+fn is_of(kept: &Held, hold: &Hold) -> bool {
     let by_payload = kept.payload.as_ref().is_none_or(|payload| *payload == hold.whose.to_string());
     let by_token = kept.token.is_none_or(|token| token == hold.token.number);
     by_payload && by_token
@@ -138,7 +141,7 @@ mod tests {
             server: server.to_string(),
             asked: at(from),
             answered: at(until),
-            held: held.map(|(token, remaining)| Kept {
+            held: held.map(|(token, remaining)| Held {
                 token: Some(token),
                 payload: None,
                 remaining_nanos: Some(remaining * 1_000_000),

@@ -67,7 +67,7 @@ pub(super) const PACKETS_DROPPED: Scenario = Scenario {
            7.5 s. The kernels send again what was not acknowledged, also of connections that were closed meanwhile: it \
            arrives up to 7 s after the fault.",
     why_not: |on| match on {
-        on if on.is_zookeeper() => {
+        on if on.is_ensemble() => {
             Some("its servers serve one address, and a session ends what a dead connection has left")
         }
         on if on.replicates() => Some("its servers tell their clients addresses of one network"),

@@ -33,7 +33,7 @@ pub(super) const STARVED: Scenario = Scenario {
            with ZooKeeper has a thread of its own, which goes on: there the lock is kept.",
     steps: |_| vec![Step::Process(Who::Victim, ProcessAction::Starve), Step::Until(Awaited::Lasted)],
     // A session with ZooKeeper has a thread of its own, which renews it although the program stands still.
-    shows: |on| Shows { loss: !on.is_zookeeper(), ..Shows::NOTHING },
+    shows: |on| Shows { loss: !on.is_ensemble(), ..Shows::NOTHING },
     ..Scenario::USUAL
 };
 
@@ -46,7 +46,7 @@ pub(super) const CLOCK_AHEAD: Scenario = Scenario {
     what: "The wall clock of the holder's process is 50 s ahead of all others; it is stopped with SIGSTOP until its lease is \
            over and others held the lock, then goes on.",
     why_not: |on| {
-        on.is_zookeeper().then_some("its tokens are the numbers of transactions, whatever the clients' clocks")
+        on.is_ensemble().then_some("its tokens are the numbers of transactions, whatever the clients' clocks")
     },
     steps: |_| stopped(),
     shows: |_| WHEN_STOPPED,

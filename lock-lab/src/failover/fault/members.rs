@@ -6,7 +6,7 @@ use super::scenario::{Act, Awaited, Disagreement, Disturbance, Place, Scenario, 
 
 /// What they have in common.
 const OF_MEMBERS: Scenario = Scenario {
-    why_not: |on| (!on.is_redlock()).then_some("its servers have no record of members that clients go by"),
+    why_not: |on| (!on.is_quorum()).then_some("its servers have no record of members that clients go by"),
     ..Scenario::USUAL
 };
 
@@ -53,7 +53,7 @@ pub(super) const DISAGREE: Scenario = Scenario {
     what: "Processes come whose settings are not those of the deployment: one has an empty server in its list that is no \
            member, in the place of one that is, the other one another max_ttl. All their clients try to connect again and \
            again.",
-    why_not: |on| (!on.is_redlock()).then_some("its servers have no record of settings that clients must share"),
+    why_not: |on| (!on.is_quorum()).then_some("its servers have no record of settings that clients must share"),
     steps: |_| vec![Step::Strangers, Step::Until(Awaited::Lasted)],
     is_momentary: true,
     shows: |_| Shows { lock_survives: true, goes_on: true, ..Shows::NOTHING },

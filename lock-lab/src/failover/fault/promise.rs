@@ -1,7 +1,7 @@
 //! What each arrangement promises under each fault.
 
 use super::Fault;
-use crate::failover::arrangement::Arrangement;
+use crate::deployment::{Decides, Deployment};
 
 /// Whether two may hold one lock at once, each by its own validity, while a fault lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,15 +43,15 @@ pub(super) const DELETED: Promise =
     Promise::MayBreak("nothing on the servers says any more that the lock is held, and the holder hears of it later");
 
 /// Of faults that fail no server, or only such as keep what they have.
-pub(super) fn promised_everywhere(_: Arrangement) -> Promise {
+pub(super) fn promised_everywhere(_: Deployment) -> Promise {
     Promise::Safe
 }
 
 /// Of faults after which another server takes the place of a failed one, where servers replicate.
-pub(super) fn of_failed_servers(on: Arrangement) -> Promise {
-    match on {
-        Arrangement::SentinelMinReplicas => NARROWED,
-        on if on.replicates() => ASYNCHRONOUS,
+pub(super) fn of_failed_servers(on: Deployment) -> Promise {
+    match on.decides {
+        Decides::Primary { waits_for_replicas: true, .. } => NARROWED,
+        Decides::Primary { .. } => ASYNCHRONOUS,
         _ => Promise::Safe,
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn of_failed_servers(on: Arrangement) -> Promise {
 impl Fault {
     /// What is promised of that arrangement while this fault lasts.
     #[must_use]
-    pub fn expects(self, on: Arrangement) -> Promise {
+    pub fn expects(self, on: Deployment) -> Promise {
         (self.scenario().promise)(on)
     }
 
@@ -67,7 +67,7 @@ impl Fault {
     /// progress, too. A single server that fails is no minority; faults of the holder and of its connections fail no
     /// server.
     #[must_use]
-    pub fn stays_within_a_minority(self, on: Arrangement) -> bool {
+    pub fn stays_within_a_minority(self, on: Deployment) -> bool {
         (self.scenario().within_a_minority)(on)
     }
 }
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn zookeeper_and_redlock_are_safe_whenever_at_most_a_minority_fails() {
-        let quorums = Arrangement::ALL.into_iter().filter(|on| on.is_zookeeper() || on.is_redlock());
+        let quorums = Deployment::struck().into_iter().filter(|on| on.is_ensemble() || on.is_quorum());
         for on in quorums {
             for fault in Fault::ALL.into_iter().filter(|fault| fault.applies_to(on)) {
                 assert!(fault.expects(on).is_safe() || !fault.stays_within_a_minority(on), "{fault} on {on}");
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn asynchronous_replication_is_not_called_safe() {
-        for on in Arrangement::ALL.into_iter().filter(|on| on.replicates()) {
+        for on in Deployment::struck().into_iter().filter(|on| on.replicates()) {
             let failovers =
                 [Fault::ServerKilled, Fault::ServerFrozen, Fault::FailoverBeforeReplication, Fault::RollingRestart];
             for fault in failovers.into_iter().filter(|fault| fault.applies_to(on)) {
@@ -106,7 +106,7 @@ mod tests {
             Fault::ServerKilledAnotherFrozen,
         ];
         for fault in together {
-            for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
+            for on in Deployment::struck().into_iter().filter(|on| fault.applies_to(*on)) {
                 assert!(
                     on.voters() > 1 && fault.stays_within_a_minority(on) && fault.expects(on).is_safe(),
                     "{fault} {on}"
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_change_of_members_and_clients_that_disagree_make_no_second_holder() {
         for fault in [Fault::MemberReplaced, Fault::MemberReplacedMinimalQuorum, Fault::ClientsDisagree] {
-            for on in Arrangement::ALL.into_iter().filter(|on| fault.applies_to(*on)) {
+            for on in Deployment::struck().into_iter().filter(|on| fault.applies_to(*on)) {
                 assert!(fault.expects(on).is_safe() && fault.stays_within_a_minority(on), "{fault} {on}");
             }
         }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn quarantines_and_disks_keep_a_lock_from_a_second_holder_when_every_server_restarts() {
-        for on in Arrangement::ALL.into_iter().filter(|on| on.voters() > 1) {
+        for on in Deployment::struck().into_iter().filter(|on| on.voters() > 1) {
             assert!(Fault::RollingRestart.expects(on).is_safe() && Fault::RollingRestart.stays_within_a_minority(on));
             assert!(Fault::RollingRestartQuick.expects(on).is_safe());
         }

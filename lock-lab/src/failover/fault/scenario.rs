@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::promise::{Promise, promised_everywhere};
-use crate::failover::arrangement::Arrangement;
+use crate::deployment::Deployment;
 
 /// One fault: its row in the table of faults, its steps, and what is to be expected of a run with it.
 ///
@@ -17,24 +17,24 @@ pub(crate) struct Scenario {
     /// What is done, in a sentence or two.
     pub(crate) what: &'static str,
     /// Why it makes no sense on an arrangement; `None` where it does.
-    pub(crate) why_not: fn(Arrangement) -> Option<&'static str>,
+    pub(crate) why_not: fn(Deployment) -> Option<&'static str>,
     /// What is done before the victim is granted the lock.
     pub(crate) prepare: &'static [Step],
     /// What is done then, one step after the other. What is still struck after the last one is healed.
-    pub(crate) steps: fn(Arrangement) -> Vec<Step>,
+    pub(crate) steps: fn(Deployment) -> Vec<Step>,
     /// Whether it is over by itself as soon as it has struck, so that there is nothing to wait for before it is healed.
     pub(crate) is_momentary: bool,
     /// What is promised of an arrangement under it.
-    pub(crate) promise: fn(Arrangement) -> Promise,
+    pub(crate) promise: fn(Deployment) -> Promise,
     /// Whether at most a minority of the servers whose votes count fails at a time.
-    pub(crate) within_a_minority: fn(Arrangement) -> bool,
+    pub(crate) within_a_minority: fn(Deployment) -> bool,
     /// Whether the service as a whole stands still until its servers have chosen another leader, or the one is back:
     /// before the fault is healed, that is.
-    pub(crate) stops_service: fn(Arrangement) -> bool,
+    pub(crate) stops_service: fn(Deployment) -> bool,
     /// What must show for a run to count, and what a run is promised beyond M and T.
-    pub(crate) shows: fn(Arrangement) -> Shows,
+    pub(crate) shows: fn(Deployment) -> Shows,
     /// The ttl, or session time-out; `None` for that of the run.
-    pub(crate) lease: fn(Arrangement) -> Option<Duration>,
+    pub(crate) lease: fn(Deployment) -> Option<Duration>,
     /// What the clients do meanwhile.
     pub(crate) load: Load,
     /// What is between the victim's process and the servers.

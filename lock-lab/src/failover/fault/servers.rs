@@ -6,7 +6,7 @@ use super::{
     promise::{self, Promise},
     scenario::{Act, Awaited, Disturbance, Place, ProcessAction, Scenario, Shows, Step, Who},
 };
-use crate::failover::arrangement::Arrangement;
+use crate::deployment::{Decides, Deployment};
 
 /// Where two holders are to be seen: the old one must not ask for a renewal, by which it would hear of its loss, before the
 /// failover is over and the next one holds.
@@ -23,8 +23,8 @@ const OF_A_SERVER: Scenario = Scenario {
 };
 
 /// Whether another server takes the place of one that is silent.
-const fn is_replaced(on: Arrangement) -> bool {
-    on.replicates() || matches!(on, Arrangement::Zk3)
+fn is_replaced(on: Deployment) -> bool {
+    on.replicates() || (on.is_ensemble() && on.voters() > 1)
 }
 
 fn and_lasts(act: Act, place: Place) -> Vec<Step> {
@@ -40,7 +40,7 @@ pub(super) const KILLED: Scenario = Scenario {
     title: "server killed",
     what: "The ensemble's leader, the primary, or one server is killed with SIGKILL and started again when the fault is over.",
     why_not: |on| {
-        let comes_back_empty = on.voters() == 1 && !on.replicates() && !on.is_durable();
+        let comes_back_empty = on.voters() == 1 && !on.replicates() && !on.is_durable;
         comes_back_empty
             .then_some("the one server comes back without its data, which is the fault server-restarted-empty")
     },
@@ -53,9 +53,11 @@ pub(super) const RESTARTED_EMPTY: Scenario = Scenario {
     key: "server-restarted-empty",
     title: "server restarted without its data",
     what: "The ensemble's leader, the primary, or one server is killed with SIGKILL and comes back without its data.",
-    why_not: |on| match on {
-        Arrangement::Zk1 => Some("a ZooKeeper that has lost everything is another one, whose transactions start anew"),
-        Arrangement::Redlock5Durable => {
+    why_not: |on| match on.decides {
+        Decides::Ensemble(1) => {
+            Some("a service that has lost everything is another one, whose transactions start anew")
+        }
+        Decides::Quorum(_) if !on.has_quarantine => {
             Some("this deployment was told that its nodes forget nothing (restart_quarantine=off)")
         }
         _ => None,
@@ -63,7 +65,7 @@ pub(super) const RESTARTED_EMPTY: Scenario = Scenario {
     steps: |_| at_once(Act::RestartEmpty, Place::Leading),
     is_momentary: true,
     promise: |on| if on.voters() > 1 { Promise::Safe } else { promise::FORGOTTEN },
-    stops_service: |on| !on.is_redlock(),
+    stops_service: |on| !on.is_quorum(),
     ..OF_A_SERVER
 };
 
@@ -71,11 +73,11 @@ pub(super) const RESTARTED_DURABLE: Scenario = Scenario {
     key: "server-restarted-durable",
     title: "server restarted with its data",
     what: "The ensemble's leader or one server is killed with SIGKILL and comes back with its data.",
-    why_not: |on| (!on.is_durable()).then_some("its servers keep everything in memory"),
+    why_not: |on| (!on.is_durable).then_some("its servers keep everything in memory"),
     steps: |_| at_once(Act::Restart, Place::Leading),
     is_momentary: true,
     promise: promise::promised_everywhere,
-    stops_service: |on| !on.is_redlock(),
+    stops_service: |on| !on.is_quorum(),
     ..OF_A_SERVER
 };
 
@@ -104,12 +106,12 @@ pub(super) const FAILOVER_BEFORE_REPLICATION: Scenario = Scenario {
     title: "failover before replication",
     what: "The replicas are stopped and their links cut before the acquisition; then the primary is killed, the replicas go \
            on, and one of them is promoted.",
-    why_not: |on| match on {
-        Arrangement::SentinelMinReplicas => {
+    why_not: |on| match on.decides {
+        Decides::Primary { waits_for_replicas: true, .. } => {
             Some("a primary that hears of no replica grants nothing, so there is no grant to be lost")
         }
-        on if !on.replicates() => Some("nothing is replicated to a server in waiting"),
-        _ => None,
+        Decides::Primary { .. } => None,
+        _ => Some("nothing is replicated to a server in waiting"),
     },
     // With the links up, what is written would still reach the replicas' sockets, and be read when they go on.
     prepare: &[Step::Server(Act::Freeze, Place::Replicas), Step::Server(Act::CutReplicas, Place::Leading)],
@@ -134,10 +136,10 @@ pub(super) const CLOCK_JUMP: Scenario = Scenario {
     key: "clock-jump",
     title: "wall clock of one server jumps",
     what: "The wall clock of the primary, or of one server, jumps 60 s ahead.",
-    why_not: |on| on.is_zookeeper().then_some("ZooKeeper counts sessions on the monotonic clock"),
+    why_not: |on| on.is_ensemble().then_some("its sessions are counted on the monotonic clock"),
     steps: |_| vec![Step::Server(Act::JumpAhead, Place::Leading), Step::Until(Awaited::Lasted)],
     // One node's wall clock is a minority's, as long as all nodes knew of the lock.
-    promise: |on| if on.is_redlock() { Promise::Safe } else { promise::WALL_CLOCK },
+    promise: |on| if on.is_quorum() { Promise::Safe } else { promise::WALL_CLOCK },
     own_clocks: true,
     ..OF_A_SERVER
 };
@@ -147,7 +149,7 @@ pub(super) const CLOCK_JUMP_MINIMAL_QUORUM: Scenario = Scenario {
     title: "wall clock of one server jumps, at a bare majority",
     what: "The holder is cut off from a minority of the nodes before it is granted the lock; then the wall clock of one of \
            the others jumps 60 s ahead.",
-    why_not: |on| (!on.is_redlock()).then_some("no majority of clocks decides here"),
+    why_not: |on| (!on.is_quorum()).then_some("no majority of clocks decides here"),
     prepare: &[Step::Network(Disturbance::CutOffMinority)],
     promise: |_| promise::MINIMAL,
     within_a_minority: |_| false,
@@ -158,7 +160,7 @@ pub(super) const KEY_DELETED: Scenario = Scenario {
     key: "key-deleted",
     title: "key or node deleted by somebody else",
     what: "A third party deletes the holder's key on every server, or its node.",
-    steps: |on| vec![Step::Server(Act::DeleteLock, if on.is_redlock() { Place::All } else { Place::Leading })],
+    steps: |_| vec![Step::Server(Act::DeleteLock, Place::Leading)],
     is_momentary: true,
     promise: |_| promise::DELETED,
     within_a_minority: |_| false,
@@ -169,7 +171,7 @@ pub(super) const SCRIPT_FLUSH: Scenario = Scenario {
     key: "script-flush",
     title: "scripts flushed",
     what: "SCRIPT FLUSH on every server.",
-    why_not: |on| on.is_zookeeper().then_some(NO_SUCH_THING),
+    why_not: |on| on.is_ensemble().then_some(NO_SUCH_THING),
     steps: |_| vec![Step::Server(Act::FlushScripts, Place::All)],
     is_momentary: true,
     promise: promise::promised_everywhere,
@@ -182,10 +184,13 @@ pub(super) const READ_ONLY: Scenario = Scenario {
     title: "server read-only",
     what: "The server, or one node, becomes a replica and refuses writes until the fault is over; with Sentinel or Cluster \
            another server is made the primary in order.",
-    why_not: |on| on.is_zookeeper().then_some(NO_SUCH_THING),
+    why_not: |on| on.is_ensemble().then_some(NO_SUCH_THING),
     steps: |_| vec![Step::Server(Act::RefuseWrites, Place::Leading), Step::Until(Awaited::Lasted)],
-    // A cluster's failover in order waits until the replica has everything.
-    promise: |on| if on == Arrangement::Cluster { Promise::Safe } else { promise::of_failed_servers(on) },
+    // A failover in order that waits until the replica has everything loses nothing.
+    promise: |on| match on.decides {
+        Decides::Primary { hands_over: true, .. } => Promise::Safe,
+        _ => promise::of_failed_servers(on),
+    },
     ..OF_A_SERVER
 };
 
@@ -193,7 +198,7 @@ pub(super) const SESSION_TAKEN_OVER: Scenario = Scenario {
     key: "session-taken-over",
     title: "session taken over",
     what: "A third party connects with the id and the password of the holder's session, and closes it.",
-    why_not: |on| (!on.is_zookeeper()).then_some("Redis has no sessions"),
+    why_not: |on| (!on.is_ensemble()).then_some("its servers know no sessions"),
     steps: |_| vec![Step::Server(Act::EndSession, Place::Leading)],
     is_momentary: true,
     promise: |_| promise::DELETED,
@@ -201,4 +206,4 @@ pub(super) const SESSION_TAKEN_OVER: Scenario = Scenario {
     ..OF_A_SERVER
 };
 
-const NO_SUCH_THING: &str = "ZooKeeper knows no such thing";
+const NO_SUCH_THING: &str = "its servers know no such thing";

@@ -4,7 +4,6 @@ use super::{
     holder::{WHEN_STOPPED, stopped},
     scenario::{Act, Awaited, Disturbance, Place, Scenario, Shows, Step},
 };
-use crate::failover::arrangement::Arrangement;
 
 /// What they have in common.
 const TOGETHER: Scenario =
@@ -55,7 +54,7 @@ pub(super) const KILLED_AND_FROZEN: Scenario = Scenario {
     title: "one server killed, another one frozen",
     what: "One server is killed with SIGKILL and another one stopped with SIGSTOP; both are back when the fault is over.",
     why_not: |on| {
-        let is_enough = matches!(on, Arrangement::Redlock5 | Arrangement::Redlock5Durable);
+        let is_enough = on.is_quorum() && on.voters() >= 5;
         (!is_enough).then_some("two servers that fail are no minority")
     },
     steps: |_| {

@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use crate::{
+    deployment::SUCCESSION_SLACK,
     failover::{
-        arrangement::Arrangement,
         check::{Chance, Expected, Quorum},
         matrix::Pair,
     },
-    servers::ZooKeeper,
 };
-
-/// What a backend promises beyond the lease for the hand-over from a dead holder.
-const CRASH_SLACK: Duration = Duration::from_millis(250);
 
 /// What is to be expected of this pair with such a lease, where a holder has to be on so many servers.
 pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected {
@@ -21,7 +17,7 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
     let shows = (scenario.shows)(on);
     let may_break = if fault.expects(on).is_safe() { Chance::Never } else { Chance::Possible };
     let certain_if = |certain| if certain { Chance::Certain } else { Chance::Possible };
-    let crash_bound = shows.crash_bound.then(|| crash_bound(on, lease));
+    let crash_bound = shows.crash_bound.then(|| on.succession(lease));
     Expected {
         traffic: scenario.load.traffic,
         overlaps: if shows.two_holders { Chance::Certain } else { may_break },
@@ -34,7 +30,7 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
         // A quarantine begins when the first client has found the node again.
         gap_bound: match shows.closed {
             true => Some(lease * 2),
-            false => (shows.crash_bound || shows.goes_on).then(|| self::crash_bound(on, lease)),
+            false => (shows.crash_bound || shows.goes_on).then(|| on.succession(lease)),
         },
         survives: shows.lock_survives.then(|| lease / 8),
         closed: shows.closed.then(|| lease * 9 / 10),
@@ -46,39 +42,26 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
         // clock that has jumped ahead ends leases early, and what is set afterwards goes by that clock. Whoever deletes or
         // flushes adds nothing.
         left: Chance::Never,
-        lingers: lingers(on, lease),
+        lingers: on.lingers(lease) + SUCCESSION_SLACK,
         ..Expected::default()
     }
-}
-
-/// How long what a dead client or a fault has left stays on the servers, at most: its lease, as for the next holder; in the
-/// queue on Redis the time of a claim more, should the lock be handed over to one who is dead, too.
-fn lingers(on: Arrangement, lease: Duration) -> Duration {
-    let claim = if on == Arrangement::RedisFifo { lease / 3 } else { Duration::ZERO };
-    crash_bound(on, lease) + claim
-}
-
-/// By when the next holder has the lock at the latest after a holder with this lease was killed.
-fn crash_bound(on: Arrangement, lease: Duration) -> Duration {
-    let ticks = if on.is_zookeeper() { ZooKeeper::TICK * 2 } else { Duration::ZERO };
-    lease + ticks + CRASH_SLACK
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::fault::Fault;
+    use crate::{deployment::Deployment, failover::fault::Fault};
 
     const LEASE: Duration = Duration::from_secs(1);
 
     fn all() -> impl Iterator<Item = Pair> {
         let pairs = |on| Fault::ALL.into_iter().map(move |fault| Pair { on, fault });
-        Arrangement::ALL.into_iter().flat_map(pairs).filter(|pair| pair.fault.applies_to(pair.on))
+        Deployment::struck().into_iter().flat_map(pairs).filter(|pair| pair.fault.applies_to(pair.on))
     }
 
     #[test]
     fn zookeeper_and_redlock_never_have_two_holders_nor_overstate_validity_while_a_majority_lives() {
-        for pair in all().filter(|pair| pair.on.is_zookeeper() || pair.on.is_redlock()) {
+        for pair in all().filter(|pair| pair.on.is_ensemble() || pair.on.is_quorum()) {
             let expected = expected(pair, LEASE, Quorum::ONE);
             if pair.fault.stays_within_a_minority(pair.on) {
                 assert_eq!((expected.overlaps, expected.overstated), (Chance::Never, Chance::Never), "{pair:?}");
@@ -88,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_asynchronous_failover_must_show_two_holders_and_what_the_fence_is_for() {
-        for on in [Arrangement::Sentinel, Arrangement::Cluster] {
+        for on in ["sentinel", "cluster"].map(|on| on.parse().unwrap()) {
             let expected = expected(Pair { on, fault: Fault::FailoverBeforeReplication }, LEASE, Quorum::ONE);
             assert_eq!((expected.overlaps, expected.stale), (Chance::Certain, Chance::Certain), "{on}");
         }
@@ -112,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_workload_of_the_published_test_must_lose_updates_without_a_fence_on_every_arrangement() {
-        for on in Arrangement::ALL {
+        for on in Deployment::struck() {
             let expected = expected(Pair { on, fault: Fault::Pauses }, LEASE, Quorum::ONE);
             assert_eq!((expected.lost_update, expected.losses), (Chance::Certain, Chance::Certain), "{on}");
         }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     LabError,
+    deployment::Deployment,
     failover::{
-        arrangement::Arrangement,
         check::{Expected, Moments, Strangers, check},
         events::{Lock, now},
         fault::{Fault, scenario::Scenario},
@@ -52,14 +52,17 @@ fn lease(Pair { on, fault }: Pair) -> Duration {
 
 /// The leases in a sentence.
 pub(super) fn leases() -> String {
-    let of = |on, fault| lease(Pair { on, fault }).as_secs();
+    let of = |is: fn(&Deployment) -> bool, fault| {
+        let on = Deployment::struck().into_iter().find(is);
+        on.map_or(LEASE, |on| lease(Pair { on, fault })).as_secs()
+    };
     let [usual, replicas, two, pauses, nodes, ensembles] = [
         LEASE.as_secs(),
-        of(Arrangement::Sentinel, Fault::ServerKilled),
-        of(Arrangement::Sentinel, Fault::FailoverBeforeReplication),
-        of(Arrangement::Redis, Fault::Pauses),
-        of(Arrangement::Redlock3, Fault::RollingRestart),
-        of(Arrangement::Zk3, Fault::RollingRestart),
+        of(|on| on.replicates(), Fault::ServerKilled),
+        of(|on| on.replicates(), Fault::FailoverBeforeReplication),
+        of(|_| true, Fault::Pauses),
+        of(|on| on.is_quorum(), Fault::RollingRestart),
+        of(|on| on.is_ensemble(), Fault::RollingRestart),
     ];
     format!(
         "The lease (ttl, or session time-out) is {usual} s; {replicas} s where replicas take over, so that a failover fits \

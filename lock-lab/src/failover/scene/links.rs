@@ -1,8 +1,8 @@
 //! Proxies in front of every server, in two sets: so that one process can be cut off and the others not.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, path::PathBuf};
+use std::{net::Ipv4Addr, path::PathBuf};
 
-use crate::{LabError, failover::fault::scenario::Network, network::Cable, proxy::Proxy};
+use crate::{LabError, deployment::Connection, failover::fault::scenario::Network, network::Cable, proxy::Proxy};
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,20 +26,16 @@ pub(super) struct Links {
     /// What the victim comes by instead of its proxies, where it has a network of its own.
     cable: Option<Cable>,
     targets: Vec<u16>,
-    /// Servers that have come to the place of another, by that place. Clients learn their addresses from the servers, which
-    /// say one to both sides: they are reached without a proxy.
-    newcomers: BTreeMap<usize, u16>,
 }
 
 impl Links {
-    /// `tell`: the servers tell their clients where to go.
-    pub(super) async fn start(targets: &[u16], network: Network, tell: bool) -> Result<Self, LabError> {
+    pub(super) async fn start(targets: &[u16], network: Network) -> Result<Self, LabError> {
         let cable = match network {
             Network::Loopback => None,
             Network::Namespaces => Some(Cable::lay().await?),
         };
-        let (victim, others) = (set(targets, tell).await?, set(targets, tell).await?);
-        Ok(Self { victim, others, cable, targets: targets.to_vec(), newcomers: BTreeMap::new() })
+        let (victim, others) = (set(targets).await?, set(targets).await?);
+        Ok(Self { victim, others, cable, targets: targets.to_vec() })
     }
 
     /// Where else than on loopback the servers have to be reached.
@@ -47,15 +43,14 @@ impl Links {
         self.cable.as_ref().map(Cable::address)
     }
 
-    /// Another server has come to that place, at this port. The proxies go on leading to the one that it has replaced, as
-    /// the addresses of a server that has gone do.
-    pub(super) fn replaced(&mut self, server: usize, port: u16) -> Result<(), LabError> {
+    /// Fails where a server cannot be replaced: the new one is reached without a proxy, as clients learn its address from
+    /// the servers, which say one to both sides.
+    pub(super) fn replaced(&self) -> Result<(), LabError> {
         if self.cable.is_some() {
             return Err(LabError::run(
                 "a server can be replaced only where all clients come over the loopback interface",
             ));
         }
-        self.newcomers.insert(server, port);
         Ok(())
     }
 
@@ -70,20 +65,17 @@ impl Links {
         self.victim.iter().chain(&self.others)
     }
 
-    /// The addresses that this side connects to, of those servers.
-    pub(super) fn hosts(&self, side: Side, servers: std::ops::RangeFrom<usize>) -> String {
-        let hosts: Vec<String> = match &self.cable {
+    /// How this side comes to the servers.
+    pub(super) fn way(&self, side: Side) -> Connection {
+        let way = Connection::default();
+        match &self.cable {
             // Without a proxy: it would answer for the server's kernel, and sooner.
             Some(cable) if side == Side::Victim => {
-                self.targets[servers].iter().map(|port| format!("{}:{port}", cable.address())).collect()
+                let by = |way: Connection, port: &u16| way.by(*port, format!("{}:{port}", cable.address()));
+                self.targets.iter().fold(way, by)
             }
-            _ => {
-                let proxies = self.of(side).iter().map(Proxy::port).enumerate().skip(servers.start);
-                let port = |(server, proxy)| self.newcomers.get(&server).copied().unwrap_or(proxy);
-                proxies.map(port).map(|port| format!("127.0.0.1:{port}")).collect()
-            }
-        };
-        hosts.join(",")
+            _ => way.through(self.targets.iter().copied().zip(self.of(side).iter().map(Proxy::port))),
+        }
     }
 
     pub(super) fn namespace(&self, side: Side) -> Option<PathBuf> {
@@ -111,16 +103,11 @@ impl Links {
     }
 }
 
-/// Proxies that lead back to each other where the servers tell their clients where to go: Sentinels and the nodes of a
-/// cluster do, and among themselves go by the true addresses.
-async fn set(targets: &[u16], tell: bool) -> Result<Vec<Proxy>, LabError> {
+/// A proxy to each of these servers.
+async fn set(targets: &[u16]) -> Result<Vec<Proxy>, LabError> {
     let mut proxies = Vec::new();
     for target in targets {
         proxies.push(Proxy::start(*target).await?);
-    }
-    let ports: Vec<(u16, u16)> = targets.iter().copied().zip(proxies.iter().map(Proxy::port)).collect();
-    for proxy in proxies.iter().filter(|_| tell) {
-        proxy.rename_ports(&ports);
     }
     Ok(proxies)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Scene, Side, servers::Servers, truth};
+use super::{Scene, Side};
 use crate::{
     LabError,
     failover::fault::{Act, Awaited, Disturbance, Place, Step},
@@ -13,8 +13,6 @@ use crate::{
 const DELAY: Duration = Duration::from_millis(30);
 /// By how much a wall clock jumps: more than any lease of a run.
 const JUMP: Duration = Duration::from_secs(60);
-/// Nobody listens there: a server that replicates it keeps what it has, and refuses writes.
-const NOBODY: &str = "1";
 
 /// What has to be undone for a server that was struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +32,7 @@ impl Scene {
         let steps = self.fault.scenario().prepare;
         if !steps.is_empty() {
             // Now: with the replicas stopped, it takes its time to ask which one leads.
-            self.chosen = Some(self.servers.victim(&self.key()).await?);
+            self.chosen = Some(self.leading().await?);
         }
         for step in steps {
             self.step(*step).await?;
@@ -48,7 +46,7 @@ impl Scene {
     /// # Errors
     /// [`LabError`] when a server does not do as it is told, or there is no holder to be struck.
     pub async fn inject(&mut self) -> Result<(), LabError> {
-        let mut steps = self.fault.steps(self.arrangement);
+        let mut steps = self.fault.steps(self.deployment());
         while let Some(Step::Until(_) | Step::Rest(_) | Step::Process(..)) = steps.last() {
             steps.pop();
         }
@@ -77,7 +75,7 @@ impl Scene {
                 Ok(())
             }
             Step::Network(disturbance) => self.disturb(disturbance).await,
-            Step::Until(Awaited::TakesPart(server)) => self.servers.wait_until_it_takes_part(server).await,
+            Step::Until(Awaited::TakesPart(server)) => self.servers.takes_part(server).await,
             Step::Process(..) | Step::Strangers | Step::Until(_) | Step::Rest(_) => Ok(()),
         }
     }
@@ -87,7 +85,7 @@ impl Scene {
     /// # Errors
     /// As those of [`Observer::served_again`](super::Observer::served_again).
     pub async fn served_again(&self) -> Result<Option<Duration>, LabError> {
-        if !(self.fault.scenario().stops_service)(self.arrangement) {
+        if !(self.fault.scenario().stops_service)(self.deployment()) {
             return Ok(None);
         }
         self.observer().served_again().await.map(Some)
@@ -108,24 +106,21 @@ impl Scene {
             match how {
                 ServerFault::Killed => self.servers.restart(server).await?,
                 ServerFault::Frozen => self.servers.cont(server)?,
-                ServerFault::ReadOnly => () = self.servers.redis()[server].ask("REPLICAOF", &["NO", "ONE"]).await?,
+                ServerFault::ReadOnly => self.servers.take_writes(server).await?,
             }
         }
-        match &self.servers {
-            Servers::Redlock(nodes) => nodes.mark_again().await,
-            _ => Ok(()),
-        }
+        self.servers.repair().await
     }
 
     /// The numbers of the servers at that place.
     async fn servers_at(&self, place: Place) -> Result<Vec<usize>, LabError> {
-        let voters = self.arrangement.voters();
+        let voters = self.deployment().voters();
         let after = |leading: usize, offsets: std::ops::Range<usize>| -> Vec<usize> {
             offsets.map(|offset| (leading + offset) % voters).collect()
         };
         Ok(match place {
             Place::Number(server) => vec![server],
-            Place::All => (0..self.arrangement.servers()).collect(),
+            Place::All => (0..self.deployment().servers).collect(),
             Place::Frozen => {
                 let frozen = self.struck.iter().filter(|(_, how)| *how == ServerFault::Frozen);
                 frozen.map(|(server, _)| *server).collect()
@@ -141,7 +136,10 @@ impl Scene {
     async fn leading(&self) -> Result<usize, LabError> {
         match self.chosen {
             Some(chosen) => Ok(chosen),
-            None => self.servers.victim(&self.key()).await,
+            None => {
+                let found = self.servers.leading(&self.name).await?;
+                found.ok_or_else(|| LabError::run("there is no leader or primary that the fault could strike"))
+            }
         }
     }
 
@@ -167,14 +165,15 @@ impl Scene {
                 self.struck.retain(|struck| *struck != (server, ServerFault::Frozen));
             }
             Act::JumpAhead => self.servers.set_clock_ahead(server, JUMP)?,
-            Act::RefuseWrites => self.refuse_writes(server).await?,
-            Act::CutReplicas => () = self.servers.redis()[server].ask("CLIENT KILL TYPE", &["REPLICA"]).await?,
-            Act::DeleteLock => self.delete(server).await?,
-            Act::FlushScripts => () = self.servers.redis()[server].ask("SCRIPT FLUSH", &[]).await?,
-            Act::EndSession => {
-                let Servers::ZooKeeper(ensemble) = &self.servers else { return Ok(()) };
-                ensemble.end_session(truth::holder_session(&ensemble.ports(), &self.name).await?).await?;
+            Act::RefuseWrites => {
+                if self.servers.refuse_writes(server).await? {
+                    self.struck.push((server, ServerFault::ReadOnly));
+                }
             }
+            Act::CutReplicas => self.servers.cut_replicas(server).await?,
+            Act::DeleteLock => self.servers.ground_truth().delete(&self.name).await?,
+            Act::FlushScripts => self.servers.flush_scripts(server).await?,
+            Act::EndSession => self.servers.ground_truth().end_session(&self.name).await?,
         }
         Ok(())
     }
@@ -182,14 +181,9 @@ impl Scene {
     /// Another server has that place from then on, for whoever looks at the servers, too.
     async fn replace(&mut self, server: usize) -> Result<(), LabError> {
         let old = self.servers.replace(server).await?;
-        let port = self.servers.ports()[server];
-        self.links.replaced(server, port)?;
-        self.places.put(server, port);
+        self.links.replaced()?;
         self.struck.retain(|(struck, _)| *struck != server);
-        if old.pid().is_some() {
-            self.places.put_beside(old.port());
-            self.beside.push(old);
-        }
+        self.beside.extend(old.pid().is_some().then_some(old));
         Ok(())
     }
 
@@ -205,33 +199,10 @@ impl Scene {
                 self.links.all().zip(0..).for_each(|(proxy, after)| proxy.cut_at_reply(after));
             }
             Disturbance::CutOffMinority => {
-                victim[self.arrangement.voters() / 2 + 1..].iter().for_each(Proxy::cut);
+                victim[self.deployment().voters() / 2 + 1..].iter().for_each(Proxy::cut);
             }
             Disturbance::DropPackets => self.links.drop_packets().await?,
         }
         Ok(())
-    }
-
-    /// As somebody who cleans up: without any regard to whose it is.
-    async fn delete(&self, server: usize) -> Result<(), LabError> {
-        match &self.servers {
-            Servers::ZooKeeper(ensemble) => truth::delete_holder(&ensemble.ports(), &self.name).await,
-            servers => servers.redis()[server].ask("DEL", &[&self.key()]).await,
-        }
-    }
-
-    async fn refuse_writes(&mut self, server: usize) -> Result<(), LabError> {
-        match &self.servers {
-            Servers::Sentinel(servers) => servers.failover().await.map(drop),
-            Servers::Cluster(cluster) => match cluster.replicas(server).await?.first() {
-                Some(replica) => cluster.failover(*replica).await,
-                None => Err(LabError::run("the primary has no replica that could take its place")),
-            },
-            servers => {
-                () = servers.redis()[server].ask("REPLICAOF", &["127.0.0.1", NOBODY]).await?;
-                self.struck.push((server, ServerFault::ReadOnly));
-                Ok(())
-            }
-        }
     }
 }

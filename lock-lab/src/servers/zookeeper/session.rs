@@ -8,6 +8,10 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::LabError;
+
+/// How often each server is asked for a session that is somebody else's.
+const TAKE_OVERS: usize = 4;
 /// How long a server may take for a session. One that is frozen never answers.
 const LIMIT: Duration = Duration::from_secs(1);
 /// Servers may grant another time-out.
@@ -30,9 +34,26 @@ pub(crate) async fn open_and_close(port: u16) -> io::Result<()> {
     limited(exchange).await
 }
 
+/// Takes over the session with this id and closes it, by any of the servers at these ports: each gives a session to whoever has
+/// its password, and computes that from the id.
+///
+/// # Errors
+/// [`LabError::Control`] when no server does so.
+pub(crate) async fn end(ports: &[u16], session: i64) -> Result<(), LabError> {
+    let mut last = String::new();
+    // Its own client may win the race for its connection, some time.
+    for port in ports.iter().cycle().take(ports.len() * TAKE_OVERS) {
+        match take_over_and_close(*port, session).await {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(LabError::control("ZooKeeper", "the end of a session", &last))
+}
+
 /// Takes over the session, which is known to whoever sees its nodes, and closes it: its client is told by the servers,
 /// as when it expires, and not by silence. Also when the session is over already.
-pub(super) async fn take_over_and_close(port: u16, session: i64) -> io::Result<()> {
+async fn take_over_and_close(port: u16, session: i64) -> io::Result<()> {
     let exchange = async {
         // Both at once: its own client connects again as soon as it is cut off, and takes the session back.
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;

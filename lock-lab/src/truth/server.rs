@@ -6,19 +6,18 @@ use lock_core::Clock;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, aio::MultiplexedConnection};
 use tokio::sync::Mutex;
 
-/// How long one server may take to answer. A frozen server never does.
-const ANSWER_LIMIT: Duration = Duration::from_millis(200);
-
 /// One server, and a connection that is made anew after an error.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) port: u16,
+    /// How long it may take to answer. A frozen server never does.
+    patience: Duration,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
 impl Server {
-    pub(super) fn new(port: u16) -> Self {
-        Self { port, connection: Mutex::default() }
+    pub(super) fn new(port: u16, patience: Duration) -> Self {
+        Self { port, patience, connection: Mutex::default() }
     }
 
     /// Sends these commands, if the server takes connections and answers in time; else the connection is given up.
@@ -27,7 +26,7 @@ impl Server {
         let exchange = async {
             let mut connection = match kept.take() {
                 Some(connection) => connection,
-                None => connect(self.port).await.ok()?,
+                None => connect(self.port, self.patience).await.ok()?,
             };
             let answer = question.query_async(&mut connection).await;
             // An answer that is an error says nothing against the connection.
@@ -36,14 +35,13 @@ impl Server {
             }
             answer.ok()
         };
-        Clock::boot().timeout(ANSWER_LIMIT, exchange).await.flatten()
+        Clock::boot().timeout(self.patience, exchange).await.flatten()
     }
 }
 
-async fn connect(port: u16) -> redis::RedisResult<MultiplexedConnection> {
+async fn connect(port: u16, patience: Duration) -> redis::RedisResult<MultiplexedConnection> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let limits = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ANSWER_LIMIT))
-        .set_response_timeout(Some(ANSWER_LIMIT));
+    let limits =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(patience)).set_response_timeout(Some(patience));
     client.get_multiplexed_async_connection_with_config(&limits).await
 }

@@ -1,8 +1,8 @@
 //! What a backend does not promise, it refuses by name: the other side of every case that needs a feature.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::{
+use super::super::{
     Failure,
     client::Client,
     failure::{Outcome, ensure},
@@ -14,9 +14,16 @@ use crate::{Error, Feature, LockName, Locks};
 /// What an operation came to that should have been refused, and what it is called.
 type Refusal = (&'static str, Option<Error>);
 
+pub(super) async fn what_a_backend_lacks_is_refused_by_its_name(run: Arc<Run>) -> Outcome {
+    for feature in run.missing(Feature::ALL).await? {
+        Box::pin(is_refused(&run, feature)).await?;
+    }
+    Ok(())
+}
+
 /// Every operation that needs `feature` is refused with the names of the feature and of the backend, leaves nothing on the
 /// servers, and the connection is as good as before.
-pub(super) async fn is_honest(run: &Run, feature: Feature) -> Outcome {
+async fn is_refused(run: &Run, feature: Feature) -> Outcome {
     let name = run.name();
     let client = run.connect().await?;
     client.uses(&name);

@@ -1,0 +1,111 @@
+//! Redis Cluster: three primaries that share the locks, each with a replica.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lock_core::LockName;
+use lock_redis::keys::Keys;
+
+use crate::{
+    LabError,
+    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, Starting, Trials},
+    servers::{Cluster, ClusterOptions, Redis, rights},
+    truth::{PREFIX, RedisTruth},
+};
+
+inventory::submit! {
+    Description {
+        scheme: "redis+cluster",
+        in_trials: "failover_timeout=1s&look_again=1h",
+        answer_limit: "response_timeout",
+        servers: 6,
+        decides: Decides::Primary { waits_for_replicas: false, hands_over: true },
+        trials: Trials::OfTheWay,
+        is_struck: true,
+        quick: &["pauses", "failover-before-replication"],
+        column: Some("Redis Cluster"),
+        ..Description::new("cluster", "Redis Cluster", start)
+    }
+}
+
+fn start(options: StartOptions) -> Starting {
+    Box::pin(async move {
+        let cluster = Cluster::start_with(ClusterOptions::default().with_own_clocks(options.own_clocks)).await?;
+        if options.least_rights {
+            rights::grant_all(cluster.nodes(), "Redis").await?;
+            rights::grant_all(cluster.nodes(), "Redis Cluster").await?;
+        }
+        let truth = RedisTruth::of_one(cluster.nodes().iter().map(Redis::port).collect(), options.patience);
+        Ok(Box::new(Sharded { cluster, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+    })
+}
+
+#[derive(Debug)]
+struct Sharded {
+    cluster: Cluster,
+    truth: Arc<RedisTruth>,
+    least_rights: bool,
+}
+
+#[async_trait]
+impl Servers for Sharded {
+    fn ports(&self) -> Vec<u16> {
+        self.redis().iter().map(Redis::port).collect()
+    }
+
+    fn authority(&self, way: &Connection) -> String {
+        rights::user(self.least_rights) + &way.hosts(&self.ports())
+    }
+
+    fn settings(&self, way: &Connection) -> String {
+        way.address_map(&self.ports())
+    }
+
+    fn ground_truth(&self) -> Arc<dyn GroundTruth> {
+        Arc::clone(&self.truth) as _
+    }
+
+    async fn version(&self) -> Result<String, LabError> {
+        self.redis()[0].version().await
+    }
+
+    async fn requests(&self) -> Result<Option<u64>, LabError> {
+        Redis::commands_of(self.redis()).await.map(Some)
+    }
+
+    async fn ready(&mut self) -> Result<(), LabError> {
+        self.cluster.wait_until_ready().await
+    }
+
+    fn redis(&self) -> &[Redis] {
+        self.cluster.nodes()
+    }
+
+    async fn leading(&self, lock: &LockName) -> Result<Option<usize>, LabError> {
+        self.cluster.primary(Keys::new(PREFIX, lock).lock()).await
+    }
+
+    async fn replicas(&self, of: usize) -> Result<Vec<usize>, LabError> {
+        self.cluster.replicas(of).await
+    }
+
+    fn kill(&mut self, server: usize) {
+        self.cluster.kill(server);
+    }
+
+    async fn restart(&mut self, server: usize) -> Result<(), LabError> {
+        self.cluster.restart(server).await
+    }
+
+    /// They keep nothing on their disks but what they are in the cluster.
+    async fn restart_empty(&mut self, server: usize) -> Result<(), LabError> {
+        self.cluster.restart(server).await
+    }
+
+    async fn refuse_writes(&mut self, server: usize) -> Result<bool, LabError> {
+        match self.cluster.replicas(server).await?.first() {
+            Some(replica) => self.cluster.failover(*replica).await.map(|()| false),
+            None => Err(LabError::run("the primary has no replica that could take its place")),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Redis, one server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{
+    LabError,
+    deployment::{Connection, Description, GroundTruth, Lease, Servers, StartOptions, Starting, Trials},
+    servers::{Redis, RedisOptions, rights},
+    truth::RedisTruth,
+};
+
+inventory::submit! {
+    Description {
+        trials: Trials::All,
+        is_compared: true,
+        quick: &[
+            "holder-killed",
+            "holder-stopped",
+            "holder-clock-ahead",
+            "pauses",
+            "server-restarted-empty",
+            "packets-dropped",
+            "clock-jump",
+            "key-deleted",
+        ],
+        column: Some("Redis"),
+        ..REDIS
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "redis-fifo",
+        title: "Redis FIFO",
+        settings: "queue=fifo",
+        in_trials: "",
+        lease: Some(Lease { has_claims: true, ..Lease::TTL }),
+        trials: Trials::All,
+        is_compared: true,
+        column: Some("Redis `queue=fifo`"),
+        ..REDIS
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "redis-durable",
+        title: "Redis durable",
+        is_durable: true,
+        start: |options| start(true, options),
+        quick: &["server-restarted-durable"],
+        ..REDIS
+    }
+}
+
+/// One server in memory.
+const REDIS: Description = Description {
+    scheme: "redis",
+    in_trials: "look_again=1h",
+    answer_limit: "response_timeout",
+    strike: Some("the server killed, and started again without its data"),
+    is_struck: true,
+    ..Description::new("redis", "Redis", |options| start(false, options))
+};
+
+fn start(is_durable: bool, options: StartOptions) -> Starting {
+    Box::pin(async move {
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
+        let server = Redis::start_as_told(kind).await?;
+        if options.least_rights {
+            rights::grant(&server, "Redis").await?;
+        }
+        let truth = RedisTruth::of_one(vec![server.port()], options.patience);
+        Ok(Box::new(One { server, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+    })
+}
+
+#[derive(Debug)]
+struct One {
+    server: Redis,
+    truth: Arc<RedisTruth>,
+    least_rights: bool,
+}
+
+#[async_trait]
+impl Servers for One {
+    fn ports(&self) -> Vec<u16> {
+        vec![self.server.port()]
+    }
+
+    fn authority(&self, way: &Connection) -> String {
+        rights::user(self.least_rights) + &way.hosts(&self.ports())
+    }
+
+    fn ground_truth(&self) -> Arc<dyn GroundTruth> {
+        Arc::clone(&self.truth) as _
+    }
+
+    async fn version(&self) -> Result<String, LabError> {
+        self.server.version().await
+    }
+
+    async fn requests(&self) -> Result<Option<u64>, LabError> {
+        self.server.commands().await.map(Some)
+    }
+
+    async fn ready(&mut self) -> Result<(), LabError> {
+        self.server.is_primary().await
+    }
+
+    fn redis(&self) -> &[Redis] {
+        std::slice::from_ref(&self.server)
+    }
+
+    fn kill(&mut self, _server: usize) {
+        self.server.kill();
+    }
+
+    async fn restart(&mut self, _server: usize) -> Result<(), LabError> {
+        self.server.restart().await
+    }
+
+    async fn restart_empty(&mut self, _server: usize) -> Result<(), LabError> {
+        self.server.restart_empty().await
+    }
+
+    async fn refuse_writes(&mut self, _server: usize) -> Result<bool, LabError> {
+        self.server.replicate_nobody().await.map(|()| true)
+    }
+}

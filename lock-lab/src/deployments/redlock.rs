@@ -1,0 +1,170 @@
+//! Redlock: independent servers of Redis, of which a majority grants.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::{
+    LabError,
+    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, Starting, Trials},
+    servers::{Redis, RedisNodes, RedisOptions, rights},
+    truth::RedisTruth,
+};
+
+inventory::submit! {
+    Description {
+        trials: Trials::All,
+        quick: &[
+            "holder-stopped",
+            "pauses",
+            "server-frozen",
+            "server-restarted-empty",
+            "rolling-restart",
+            "rolling-restart-quick",
+            "holder-stopped-servers-frozen",
+            "member-replaced",
+            "member-replaced-minimal-quorum",
+            "clients-disagree",
+            "packets-dropped",
+            "majority-frozen",
+        ],
+        column: Some("Redlock"),
+        ..REDLOCK
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "redlock5",
+        title: "Redlock 5",
+        servers: 5,
+        decides: Decides::Quorum(5),
+        start: |options| start(5, false, options),
+        trials: Trials::All,
+        is_compared: true,
+        strike: Some("one node of five killed"),
+        quick: &[
+            "holder-killed",
+            "server-killed",
+            "rolling-restart",
+            "server-killed-another-frozen",
+            "partition-holder-servers-restarted",
+            "partition-holder",
+            "reply-cut",
+            "clock-jump",
+            "clock-jump-minimal-quorum",
+        ],
+        ..REDLOCK
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "redlock5-durable",
+        title: "Redlock 5 durable",
+        servers: 5,
+        decides: Decides::Quorum(5),
+        is_durable: true,
+        has_quarantine: false,
+        start: |options| start(5, true, options),
+        quick: &["rolling-restart-quick"],
+        ..REDLOCK
+    }
+}
+
+const REDLOCK: Description = Description {
+    scheme: "redlock",
+    answer_limit: "node_timeout",
+    servers: 3,
+    decides: Decides::Quorum(3),
+    has_quarantine: true,
+    is_struck: true,
+    ..Description::new("redlock3", "Redlock 3", |options| start(3, false, options))
+};
+
+/// `is_durable`: each has a write on its disk before it answers, and the deployment was told that they forget nothing.
+fn start(count: usize, is_durable: bool, options: StartOptions) -> Starting {
+    Box::pin(async move {
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
+        let max_ttl = options.longest_lease.map(|lease| format!("{}ms", lease.as_millis()));
+        let mut settings = vec![("restart_quarantine", if is_durable { "off" } else { "on" })];
+        settings.extend(max_ttl.as_deref().map(|ttl| ("max_ttl", ttl)));
+        let nodes = RedisNodes::start_as(count, kind, &settings).await?;
+        if options.least_rights {
+            rights::grant_all(nodes.nodes(), "Redlock").await?;
+        }
+        let truth = RedisTruth::of_majority(nodes.ports(), options.patience);
+        Ok(Box::new(Nodes { nodes, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+    })
+}
+
+#[derive(Debug)]
+struct Nodes {
+    nodes: RedisNodes,
+    truth: Arc<RedisTruth>,
+    least_rights: bool,
+}
+
+#[async_trait]
+impl Servers for Nodes {
+    fn ports(&self) -> Vec<u16> {
+        self.nodes.ports()
+    }
+
+    fn authority(&self, way: &Connection) -> String {
+        rights::user(self.least_rights) + &way.hosts(&self.ports())
+    }
+
+    fn ground_truth(&self) -> Arc<dyn GroundTruth> {
+        Arc::clone(&self.truth) as _
+    }
+
+    async fn version(&self) -> Result<String, LabError> {
+        self.redis()[0].version().await
+    }
+
+    async fn requests(&self) -> Result<Option<u64>, LabError> {
+        Redis::commands_of(self.redis()).await.map(Some)
+    }
+
+    async fn ready(&mut self) -> Result<(), LabError> {
+        for server in self.redis() {
+            server.is_primary().await?;
+        }
+        Ok(())
+    }
+
+    fn redis(&self) -> &[Redis] {
+        self.nodes.nodes()
+    }
+
+    fn kill(&mut self, server: usize) {
+        self.nodes.nodes_mut()[server].kill();
+    }
+
+    async fn restart(&mut self, server: usize) -> Result<(), LabError> {
+        self.nodes.nodes_mut()[server].restart().await
+    }
+
+    async fn restart_empty(&mut self, server: usize) -> Result<(), LabError> {
+        self.nodes.nodes_mut()[server].restart_empty().await
+    }
+
+    async fn takes_part(&mut self, server: usize) -> Result<(), LabError> {
+        self.nodes.wait_until_it_votes(server).await
+    }
+
+    async fn repair(&self) -> Result<(), LabError> {
+        self.nodes.mark_again().await
+    }
+
+    async fn replace(&mut self, server: usize) -> Result<Redis, LabError> {
+        let old = self.nodes.replace(server).await?;
+        self.truth.replaced(server, self.nodes.nodes()[server].port(), old.pid().is_some());
+        Ok(old)
+    }
+
+    async fn refuse_writes(&mut self, server: usize) -> Result<bool, LabError> {
+        self.redis()[server].replicate_nobody().await.map(|()| true)
+    }
+}

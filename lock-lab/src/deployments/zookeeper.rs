@@ -1,0 +1,445 @@
+//! ZooKeeper, one server or an ensemble.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{Clock, LockName, conformance::Kept};
+use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission, Stat};
+
+use crate::{
+    LabError,
+    deployment::{
+        Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, Starting, Trials,
+    },
+    servers::{ZooKeeper, zookeeper::session},
+};
+
+inventory::submit! {
+    Description {
+        trials: Trials::All,
+        is_compared: true,
+        is_struck: true,
+        quick: &["server-restarted-durable", "session-taken-over"],
+        column: Some("ZooKeeper"),
+        ..ONE
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "zk1-herd",
+        title: "ZooKeeper 1 herd",
+        settings: "strategy=herd",
+        start: |options| start(1, Strategy::Herd, options),
+        trials: Trials::All,
+        is_compared: true,
+        column: Some("ZooKeeper `strategy=herd`"),
+        ..ONE
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "zk3",
+        title: "ZooKeeper 3",
+        servers: 3,
+        decides: Decides::Ensemble(3),
+        start: |options| start(3, Strategy::Queue, options),
+        trials: Trials::All,
+        is_compared: true,
+        strike: Some("the leader of three killed"),
+        is_struck: true,
+        quick: &[
+            "holder-killed",
+            "holder-stopped",
+            "pauses",
+            "server-killed",
+            "server-frozen",
+            "rolling-restart",
+            "holder-stopped-server-killed",
+            "partition-holder",
+            "reply-cut",
+        ],
+        ..ONE
+    }
+}
+
+/// One server, which has each transaction on its disk.
+const ONE: Description = Description {
+    scheme: "zk",
+    // A session ends at the end of a tick.
+    lease: Some(Lease { setting: "session_timeout", notice: Duration::from_millis(200), has_claims: false }),
+    decides: Decides::Ensemble(1),
+    is_durable: true,
+    strike: Some("the server killed, and started again with its data"),
+    ..Description::new("zk1", "ZooKeeper 1", |options| start(1, Strategy::Queue, options))
+};
+
+/// Where the locks are by default.
+const ROOT: &str = "/locks";
+/// What whoever looks on writes to, to see everything that was committed before.
+const MARKER: &str = "/observer";
+/// The session of whoever looks on.
+const SESSION: Duration = Duration::from_secs(60);
+/// How often each server is asked for the present holder.
+const ROUNDS: usize = 10;
+/// Between two questions to a server that does not serve yet.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How contenders stand in an ensemble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strategy {
+    /// In line, each with a node of its own in the lock's directory.
+    Queue,
+    /// Around the lock's path, which is the holder's node.
+    Herd,
+}
+
+fn start(count: usize, strategy: Strategy, options: StartOptions) -> Starting {
+    Box::pin(async move {
+        let servers = ZooKeeper::start(count).await?;
+        let truth = Arc::new(Ensemble::new(&servers.ports(), strategy, options.patience));
+        if options.least_rights {
+            truth.grant_least_rights().await.map_err(|error| control(&error))?;
+        }
+        Ok(Box::new(Served { servers, truth }) as Box<dyn Servers>)
+    })
+}
+
+#[derive(Debug)]
+struct Served {
+    servers: ZooKeeper,
+    truth: Arc<Ensemble>,
+}
+
+#[async_trait]
+impl Servers for Served {
+    fn ports(&self) -> Vec<u16> {
+        self.servers.ports()
+    }
+
+    fn settings(&self, _way: &Connection) -> String {
+        format!("tick_time={}ms", ZooKeeper::TICK.as_millis())
+    }
+
+    fn ground_truth(&self) -> Arc<dyn GroundTruth> {
+        Arc::clone(&self.truth) as _
+    }
+
+    async fn version(&self) -> Result<String, LabError> {
+        self.servers.version().await
+    }
+
+    async fn requests(&self) -> Result<Option<u64>, LabError> {
+        self.servers.packets().await.map(Some)
+    }
+
+    async fn ready(&mut self) -> Result<(), LabError> {
+        self.servers.wait_until_ready().await
+    }
+
+    async fn leading(&self, _lock: &LockName) -> Result<Option<usize>, LabError> {
+        Ok(self.servers.leader().await)
+    }
+
+    fn kill(&mut self, server: usize) {
+        self.servers.kill(server);
+    }
+
+    fn stop(&self, server: usize) -> Result<(), LabError> {
+        self.servers.stop(server)
+    }
+
+    fn cont(&self, server: usize) -> Result<(), LabError> {
+        self.servers.cont(server)
+    }
+
+    async fn restart(&mut self, server: usize) -> Result<(), LabError> {
+        self.servers.restart(server).await
+    }
+
+    /// It serves nobody before it has a leader, and the others may be next.
+    async fn restart_at_once(&mut self, server: usize) -> Result<(), LabError> {
+        self.servers.launch_again(server)
+    }
+
+    /// An ensemble has elected another leader by then: one that had not would count the empty server among those that know
+    /// everything.
+    async fn restart_empty(&mut self, server: usize) -> Result<(), LabError> {
+        self.servers.kill(server);
+        self.servers.wait_until_ready().await?;
+        self.servers.restart_empty(server).await
+    }
+}
+
+/// Clients of an ensemble, one for each server, made when they are needed. Each server tells the same; one at a time is
+/// asked, the next one when it does not answer: a client's own change to another server takes the time of its session.
+#[derive(Debug)]
+struct Ensemble {
+    strategy: Strategy,
+    patience: Duration,
+    clients: Vec<(u16, tokio::sync::Mutex<Option<Client>>)>,
+    turn: AtomicUsize,
+    /// The node of each grant that was looked at: found once by listing, then looked at directly.
+    nodes: Mutex<HashMap<(LockName, u64), String>>,
+}
+
+/// A holder's node.
+#[derive(Debug)]
+struct Holder {
+    payload: Vec<u8>,
+    stat: Stat,
+}
+
+impl Ensemble {
+    fn new(ports: &[u16], strategy: Strategy, patience: Duration) -> Self {
+        let clients = ports.iter().map(|port| (*port, tokio::sync::Mutex::default())).collect();
+        Self { strategy, patience, clients, turn: AtomicUsize::new(0), nodes: Mutex::default() }
+    }
+
+    /// The least rights that are enough: docs/protocols.md has them in a table.
+    async fn grant_least_rights(&self) -> Result<(), Error> {
+        let at_root = match self.strategy {
+            Strategy::Herd => Permission::CREATE | Permission::DELETE,
+            Strategy::Queue => Permission::CREATE,
+        };
+        self.ask(|client| async move {
+            let acl = [Acl::new(at_root, AuthId::anyone())];
+            client.create(ROOT, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await.map(drop)
+        })
+        .await
+    }
+
+    /// Asks the server whose turn it is, by a client that has caught up with the others.
+    async fn ask<T, A>(&self, question: impl FnOnce(Client) -> A + Send) -> Result<T, Error>
+    where
+        A: Future<Output = Result<T, Error>> + Send,
+    {
+        let turn = self.turn.load(Ordering::Relaxed) % self.clients.len();
+        let (port, kept) = &self.clients[turn];
+        let mut kept = kept.lock().await;
+        let look = async {
+            let client = match &*kept {
+                Some(client) => client.clone(),
+                None => kept.insert(connect(*port).await?).clone(),
+            };
+            // A server may be behind what others have told their clients, and a read does not wait for that; a write of the
+            // own session is carried out in its turn, and what comes after it sees all that came before.
+            client.set_data(MARKER, b"", None).await?;
+            question(client).await
+        };
+        let found = Clock::boot().timeout(self.patience, look).await.unwrap_or(Err(Error::Timeout));
+        if found.is_err() {
+            *kept = None;
+            self.turn.store(turn + 1, Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Who holds now, by any server.
+    async fn present_holder(&self, name: &LockName) -> Result<Holder, LabError> {
+        let mut last = Error::NoHosts;
+        for _ in 0..self.clients.len() * ROUNDS {
+            match self.ask(|client| first_in_line(client, name.clone())).await {
+                Ok(Some(holder)) => return Ok(holder),
+                Ok(None) => return Err(LabError::run(format!("nobody holds {name} whom the fault could strike"))),
+                Err(error) => last = error,
+            }
+        }
+        Err(control(&last))
+    }
+
+    /// What stands for contenders of these locks.
+    async fn contenders(&self, names: &[LockName]) -> Result<Vec<String>, Error> {
+        let (strategy, paths) = (self.strategy, names.iter().map(directory).collect::<Vec<_>>());
+        self.ask(|client| async move { contenders(&client, strategy, paths).await }).await
+    }
+
+    /// Whether the node of that grant is there.
+    async fn is_there(&self, name: &LockName, token: u64) -> Result<bool, Error> {
+        let key = (name.clone(), token);
+        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let (name, strategy) = (name.clone(), self.strategy);
+        let found = self.ask(|client| async move {
+            let of_grant = |path: &str, stat: &Stat| number(path).unwrap_or(stat.czxid.cast_unsigned()) == token;
+            if let Some(path) = known
+                && client.check_stat(&path).await?.is_some_and(|stat| of_grant(&path, &stat))
+            {
+                return Ok(Some(path));
+            }
+            loop {
+                let mut has_changed = false;
+                for path in contenders(&client, strategy, vec![directory(&name)]).await? {
+                    match client.check_stat(&path).await? {
+                        Some(stat) if of_grant(&path, &stat) => return Ok(Some(path)),
+                        Some(_) => {}
+                        // A writer that becomes a reader goes on by another node, which may not have been in the list.
+                        None => has_changed = true,
+                    }
+                }
+                if !has_changed {
+                    return Ok(None);
+                }
+            }
+        });
+        let Some(path) = found.await? else { return Ok(false) };
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(key, path);
+        Ok(true)
+    }
+}
+
+#[async_trait]
+impl GroundTruth for Ensemble {
+    async fn holders(&self, name: &LockName) -> Vec<Sample> {
+        let clock = Clock::boot();
+        let asked = clock.now();
+        let Ok(first) = self.ask(|client| first_in_line(client, name.clone())).await else { return Vec::new() };
+        let held = first.map(|Holder { payload, stat }| Held {
+            token: Some(stat.czxid.cast_unsigned()),
+            payload: Some(String::from_utf8_lossy(&payload).into_owned()),
+            remaining_nanos: None,
+        });
+        vec![Sample { server: "ensemble".into(), asked, answered: clock.now(), held, closed_nanos: None }]
+    }
+
+    /// ZooKeeper tells nobody until when a session lives: only whether the node is still there.
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, LabError> {
+        let is_there = self.is_there(name, token).await.map_err(|error| control(&error))?;
+        Ok(if is_there { Kept::Held } else { Kept::Gone })
+    }
+
+    async fn residue(&self, names: &[LockName], _has_died: bool) -> Left {
+        left(self.contenders(names).await)
+    }
+
+    /// Sessions have nodes of their own. A connection that was closed has none.
+    async fn sessions_left(&self) -> Left {
+        left(self.ask(|client| async move { children(&client, vec![format!("{ROOT}/.sessions")]).await }).await)
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), LabError> {
+        let mut contenders = self.contenders(std::slice::from_ref(name)).await.map_err(|error| control(&error))?;
+        // A writer holds alone; whoever comes after it waits.
+        if contenders.first().is_some_and(|first| is_exclusive(first)) {
+            contenders.truncate(1);
+        }
+        let deletions = self.ask(|client| async move {
+            for path in contenders {
+                ignore_no_node(client.delete(&path, None).await)?;
+            }
+            Ok(())
+        });
+        deletions.await.map_err(|error| control(&error))
+    }
+
+    async fn end_session(&self, name: &LockName) -> Result<(), LabError> {
+        let session = self.present_holder(name).await?.stat.ephemeral_owner;
+        let ports: Vec<u16> = self.clients.iter().map(|(port, _)| *port).collect();
+        session::end(&ports, session).await
+    }
+
+    async fn serves(&self, number: usize, _name: &LockName) {
+        // A server of an ensemble that knows of no leader opens no session.
+        while session::open_and_close(self.clients[number].0).await.is_err() {
+            Clock::boot().sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn connect(port: u16) -> Result<Client, Error> {
+    let client = Client::connector().with_session_timeout(SESSION).connect(&format!("127.0.0.1:{port}")).await?;
+    match client.create(MARKER, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await {
+        Ok(_) | Err(Error::NodeExists) => Ok(client),
+        Err(error) => Err(error),
+    }
+}
+
+/// The node that holds the lock: the first in line.
+async fn first_in_line(client: Client, name: LockName) -> Result<Option<Holder>, Error> {
+    for path in children(&client, vec![directory(&name)]).await? {
+        if let Some((payload, stat)) = ignore_no_node(client.get_data(&path).await)? {
+            return Ok(Some(Holder { payload, stat }));
+        }
+        // Gone since it was listed: the next one holds.
+    }
+    Ok(None)
+}
+
+/// What stands for contenders of the locks at these paths.
+async fn contenders(client: &Client, strategy: Strategy, paths: Vec<String>) -> Result<Vec<String>, Error> {
+    match strategy {
+        Strategy::Queue => children(client, paths).await,
+        Strategy::Herd => existing(client, paths).await,
+    }
+}
+
+/// The children of these nodes, in the order of their numbers.
+async fn children(client: &Client, paths: Vec<String>) -> Result<Vec<String>, Error> {
+    // Requests go out when they are made: all are on their way before the first is awaited.
+    let looks: Vec<_> = paths.into_iter().map(|path| (client.list_children(&path), path)).collect();
+    let mut all = Vec::new();
+    for (children, path) in looks {
+        let mut children = ignore_no_node(children.await)?.unwrap_or_default();
+        // Those of one run never wrap.
+        children.sort_by_key(|child| child.rsplit('-').next().and_then(|digits| digits.parse::<u32>().ok()));
+        all.extend(children.into_iter().map(|child| format!("{path}/{child}")));
+    }
+    Ok(all)
+}
+
+/// Those of these nodes that are there.
+async fn existing(client: &Client, paths: Vec<String>) -> Result<Vec<String>, Error> {
+    let looks: Vec<_> = paths.into_iter().map(|path| (client.check_stat(&path), path)).collect();
+    let mut all = Vec::new();
+    for (stat, path) in looks {
+        all.extend(stat.await?.map(|_| path));
+    }
+    Ok(all)
+}
+
+fn left(found: Result<Vec<String>, Error>) -> Left {
+    match found {
+        Ok(paths) => {
+            Left { things: paths.into_iter().map(|path| format!("the node {path}")).collect(), ..Left::default() }
+        }
+        Err(_) => Left { silent: vec!["the ensemble".into()], ..Left::default() },
+    }
+}
+
+fn directory(name: &LockName) -> String {
+    format!("{ROOT}/{}", name.to_component())
+}
+
+/// Whether that node is of a contender that holds alone.
+fn is_exclusive(path: &str) -> bool {
+    kind(path).is_none_or(|kind| kind == "x")
+}
+
+/// What the contender of that node asks for; `None` for a holder's node with the strategy `herd`.
+fn kind(path: &str) -> Option<&str> {
+    path.rsplit('/').next()?.split('-').nth(2)
+}
+
+/// The fencing token's number in the name of a node that took a writer's place: its own creation says nothing.
+fn number(path: &str) -> Option<u64> {
+    kind(path)?.strip_prefix('r')?.parse().ok()
+}
+
+fn ignore_no_node<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Error::NoNode) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn control(error: &Error) -> LabError {
+    LabError::control("ZooKeeper", "a look at a lock's nodes", error)
+}

@@ -1,0 +1,301 @@
+//! What servers of Redis keep of locks: those that stand alone, replicate, share the slots, or vote.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{Clock, LockName, conformance::Kept};
+use lock_redis::keys::Keys;
+use redis::{Pipeline, Value};
+
+use super::{
+    keys::{LockKeys, PREFIX},
+    server::Server,
+};
+use crate::{
+    LabError,
+    deployment::{GroundTruth, Held, Left, Sample},
+    servers::nodes::{ANY, QUARANTINE, RUN},
+};
+
+/// Between two questions to a server that does not serve yet.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The role, the lock's value, the milliseconds left of it, and what stands beside it.
+type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
+/// What a node of Redlock says of itself, which process of it the deployment knows, and the milliseconds of its quarantine.
+type Standing = (String, Option<String>, i64);
+
+/// Looks at servers of Redis, each over a connection of its own.
+#[derive(Debug)]
+pub(crate) struct RedisTruth {
+    patience: Duration,
+    /// On how many of them a holder has to be.
+    majority: usize,
+    servers: Mutex<Servers>,
+}
+
+/// Which servers there are, which may change while they are looked at.
+#[derive(Debug, Default)]
+struct Servers {
+    /// In the order of their numbers.
+    numbered: Vec<u16>,
+    /// Of running servers that have no say, but may have nothing of the locks in the end either.
+    beside: Vec<u16>,
+    known: BTreeMap<u16, Arc<Server>>,
+}
+
+/// What a server has of some locks.
+enum Residue {
+    /// It is a primary, or alone, and has these.
+    Left(Vec<String>),
+    /// It is a replica: what it has, and for how long, is its primary's.
+    Replicated,
+}
+
+/// A holder, as one node has it: the writer, a reader, or one with a permit.
+#[derive(Debug)]
+struct Holding {
+    value: Vec<u8>,
+    remaining: Duration,
+    /// The number of its grant; for a writer also the last number that was given out, which a quorum agrees on.
+    numbers: Vec<u64>,
+}
+
+impl RedisTruth {
+    /// Servers at these ports, of which one has the lock.
+    pub(crate) fn of_one(ports: Vec<u16>, patience: Duration) -> Arc<Self> {
+        Self::new(ports, 1, patience)
+    }
+
+    /// Servers at these ports, of which a majority votes.
+    pub(crate) fn of_majority(ports: Vec<u16>, patience: Duration) -> Arc<Self> {
+        let majority = ports.len() / 2 + 1;
+        Self::new(ports, majority, patience)
+    }
+
+    fn new(numbered: Vec<u16>, majority: usize, patience: Duration) -> Arc<Self> {
+        let servers = Mutex::new(Servers { numbered, ..Servers::default() });
+        Arc::new(Self { patience, majority, servers })
+    }
+
+    /// Another server has come to the place of that number; the one of before may still run.
+    pub(crate) fn replaced(&self, number: usize, port: u16, runs: bool) {
+        let mut servers = self.servers();
+        let old = std::mem::replace(&mut servers.numbered[number], port);
+        servers.beside.extend(runs.then_some(old));
+    }
+
+    /// Whether its servers vote: then they have quarantines.
+    const fn is_quorum(&self) -> bool {
+        self.majority > 1
+    }
+
+    fn numbered(&self) -> Vec<Arc<Server>> {
+        let ports = self.servers().numbered.clone();
+        ports.into_iter().map(|port| self.server(port)).collect()
+    }
+
+    fn server(&self, port: u16) -> Arc<Server> {
+        let new = || Arc::new(Server::new(port, self.patience));
+        Arc::clone(self.servers().known.entry(port).or_insert_with(new))
+    }
+
+    fn servers(&self) -> MutexGuard<'_, Servers> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks one server who holds; `None` when it does not answer or its word does not count. Where nodes vote, one that the
+    /// deployment does not know yet counts as closed for ever, also where those that restart have no quarantine: the first
+    /// vote that it is asked for begins one.
+    async fn look(&self, server: &Server, name: &LockName) -> Option<Sample> {
+        let keys = Keys::new(PREFIX, name);
+        let mut question = redis::pipe();
+        // At once: else the value of one holder could come with the time left of another.
+        question.atomic();
+        question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
+        question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
+        let clock = Clock::boot();
+        let asked = clock.now();
+        let ((role, value, left, [owner, number, payload]), standing): (Answers, Option<Standing>) = if self.is_quorum()
+        {
+            question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
+            let (role, value, left, beside, info, member, quarantine) = server.ask(&question).await?;
+            ((role, value, left, beside), Some((info, member, quarantine)))
+        } else {
+            (server.ask(&question).await?, None)
+        };
+        let answered = clock.now();
+        if !is_primary(&role) {
+            return None;
+        }
+        let text = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let nanos = |millis: i64| u64::try_from(millis).ok().map(|millis| millis * 1_000_000);
+        // What stands beside the lock is about this holder only if it has its value.
+        let own = owner == value;
+        let held = value.map(|_| Held {
+            token: text(number.filter(|_| own)).and_then(|number| number.parse().ok()),
+            payload: text(payload.filter(|_| own)),
+            remaining_nanos: nanos(left),
+        });
+        let closed_nanos = standing.and_then(|(info, member, quarantine)| {
+            let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
+            let is_member = member.as_deref() == run_id || member.as_deref() == Some(ANY);
+            if is_member { nanos(quarantine) } else { Some(u64::MAX) }
+        });
+        Some(Sample { server: label(server), asked, answered, held, closed_nanos })
+    }
+}
+
+#[async_trait]
+impl GroundTruth for RedisTruth {
+    async fn holders(&self, name: &LockName) -> Vec<Sample> {
+        let servers = self.numbered();
+        let looks = servers.iter().map(|server| self.look(server, name));
+        futures::future::join_all(looks).await.into_iter().flatten().collect()
+    }
+
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, LabError> {
+        let (servers, lock) = (self.numbered(), Keys::new(PREFIX, name));
+        let looks = servers.iter().map(|server| holdings(server, lock.lock()));
+        let answers: Vec<_> = futures::future::join_all(looks).await.into_iter().flatten().collect();
+        // Of servers that share the slots one has that of the lock; a node that votes is not passed over.
+        if answers.len() < if self.is_quorum() { servers.len() } else { 1 } {
+            return Err(LabError::control("Redis", "who holds", "not all servers answer"));
+        }
+        let holdings: Vec<Holding> = answers.into_iter().flatten().collect();
+        for holding in &holdings {
+            let mut same: Vec<_> = holdings.iter().filter(|other| other.value == holding.value).collect();
+            // A grant is known by its token: a majority of all nodes gave it that.
+            let agreed = same.iter().filter(|other| other.numbers.contains(&token)).count();
+            if agreed >= self.majority {
+                // It stands for as long as a majority keeps it.
+                same.sort_by_key(|other| std::cmp::Reverse(other.remaining));
+                return Ok(Kept::For(same[self.majority - 1].remaining));
+            }
+        }
+        Ok(Kept::Gone)
+    }
+
+    async fn residue(&self, names: &[LockName], has_died: bool) -> Left {
+        let mut servers = self.numbered();
+        let beside = self.servers().beside.clone();
+        servers.extend(beside.into_iter().map(|port| self.server(port)));
+        let keys = LockKeys::of(names, has_died);
+        let answers = futures::future::join_all(servers.iter().map(|server| residue(server, &keys))).await;
+        let (mut left, mut primaries) = (Left::default(), 0);
+        for (server, answer) in servers.iter().zip(answers) {
+            match answer {
+                Some(Residue::Left(keys)) => {
+                    primaries += 1;
+                    left.things.extend(keys.into_iter().map(|key| format!("{key} on {}", label(server))));
+                }
+                Some(Residue::Replicated) => {}
+                None => left.silent.push(label(server)),
+            }
+        }
+        if primaries == 0 && left.silent.is_empty() {
+            left.silent.push("a primary".into());
+        }
+        left
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), LabError> {
+        let lock = Keys::new(PREFIX, name).lock().to_owned();
+        let mut deletion = redis::pipe();
+        let parts = ["", ":readers", ":reading", ":permits", ":permitted"].map(|part| format!("{lock}{part}"));
+        deletion.cmd("DEL").arg(&parts).ignore();
+        let servers = self.numbered();
+        let deleted = futures::future::join_all(servers.iter().map(|server| server.ask::<()>(&deletion))).await;
+        // Replicas refuse, and so do nodes that have not got its slot.
+        if deleted.iter().flatten().count() < self.majority {
+            return Err(LabError::control("Redis", "DEL", "too few servers carry it out"));
+        }
+        Ok(())
+    }
+
+    async fn serves(&self, number: usize, name: &LockName) {
+        // Not a key of the lock, but in its slot.
+        let key = format!("observer:{}", Keys::new(PREFIX, name).lock());
+        let mut write: Pipeline = redis::pipe();
+        write.cmd("SET").arg(&key).arg(1).arg("PX").arg(1000).ignore();
+        let server = self.numbered().swap_remove(number);
+        while server.ask::<()>(&write).await.is_none() {
+            Clock::boot().sleep(PAUSE).await;
+        }
+    }
+
+    fn look_beside(&self, port: u16) {
+        self.servers().beside.push(port);
+    }
+}
+
+fn label(server: &Server) -> String {
+    format!("127.0.0.1:{}", server.port)
+}
+
+fn is_primary(role: &Value) -> bool {
+    let Value::Array(parts) = role else { return false };
+    matches!(parts.first(), Some(Value::BulkString(role)) if role == b"master")
+}
+
+/// Asks one server what it has of those locks; `None` when it does not answer.
+async fn residue(server: &Server, locks: &LockKeys) -> Option<Residue> {
+    let mut question = redis::pipe();
+    question.atomic().cmd("ROLE").cmd("KEYS").arg(locks.pattern());
+    let (role, keys): (Value, Vec<String>) = server.ask(&question).await?;
+    match is_primary(&role) {
+        false => Some(Residue::Replicated),
+        true if keys.is_empty() => Some(Residue::Left(keys)),
+        true => {
+            let ttls: Vec<i64> = server.ask(&LockKeys::times(&keys)).await?;
+            Some(Residue::Left(locks.left(keys.into_iter().zip(ttls))))
+        }
+    }
+}
+
+/// Members with the milliseconds at which they end, and the notes on them.
+type MembersOf = Vec<(Vec<u8>, u64)>;
+type NotesOf = HashMap<Vec<u8>, Vec<u8>>;
+
+/// What one node keeps of a writer, of readers and of permits, from one moment. Nothing from a replica; `None` when it does
+/// not answer, or has not got the slot.
+async fn holdings(server: &Server, lock: &str) -> Option<Vec<Holding>> {
+    let mut look = redis::pipe();
+    look.atomic().cmd("ROLE").get(lock).pttl(lock).hmget(format!("{lock}:token"), &["held", "counter"]).cmd("TIME");
+    for (members, notes) in [(":readers", ":reading"), (":permits", ":permitted")] {
+        look.zrange_withscores(format!("{lock}{members}"), 0, -1).hgetall(format!("{lock}{notes}"));
+    }
+    type Look = (Value, Option<Vec<u8>>, i64, Vec<Option<u64>>, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf);
+    let (role, value, remaining, numbers, (seconds, micros), readers, reading, permits, permitted): Look =
+        server.ask(&look).await?;
+    let mut all = Vec::new();
+    if !is_primary(&role) {
+        return Some(all);
+    }
+    if let Some(value) = value {
+        let remaining = u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis);
+        all.push(Holding { value, remaining, numbers: numbers.into_iter().flatten().collect() });
+    }
+    let now = Duration::from_micros(seconds * 1_000_000 + micros);
+    all.extend(members(readers, &reading, now));
+    all.extend(members(permits, &permitted, now));
+    Some(all)
+}
+
+/// Those of the members whose leases run. A note begins with the number of the grant, its time and the lock delay in ms,
+/// for which the member stays after its lease.
+fn members(members: MembersOf, notes: &NotesOf, now: Duration) -> impl Iterator<Item = Holding> {
+    members.into_iter().filter_map(move |(value, ends)| {
+        let note = String::from_utf8_lossy(notes.get(&value)?);
+        let mut parts = note.split(' ').map(str::parse);
+        let (Some(Ok(number)), Some(Ok(_since)), Some(Ok(delay))) = (parts.next(), parts.next(), parts.next()) else {
+            return None;
+        };
+        let remaining = Duration::from_millis(ends).checked_sub(now + Duration::from_millis(delay))?;
+        Some(Holding { value, remaining, numbers: vec![number] })
+    })
+}

@@ -1,0 +1,125 @@
+//! A deployment of the laboratory as the suite uses it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use lock_core::{
+    Error, LockName, Locks,
+    conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable},
+};
+use lock_lab::{
+    LabError,
+    deployment::{Connection, Deployment, GroundTruth, Running, StartOptions},
+    proxy::Proxy,
+};
+
+/// The lease of connections that are cut off.
+const SHORT_LEASE: Duration = Duration::from_secs(3);
+
+/// The limit for one request: the part of a lease that leaves time for a second try at a renewal, and enough for a machine
+/// on which many tests run.
+const LIMITS_PER_LEASE: u32 = 4;
+const LONGEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Running servers, and clients with the least rights that are enough, so that the whole suite shows that they are.
+#[derive(Debug)]
+pub(crate) struct DeploymentFixture {
+    running: Running,
+    truth: Arc<dyn GroundTruth>,
+    /// Proxies to servers that are down: they live as long as what was connected through them.
+    down: Mutex<Vec<Proxies>>,
+}
+
+impl DeploymentFixture {
+    pub(crate) async fn start(deployment: Deployment) -> Result<Self, LabError> {
+        let running = deployment.start_with(StartOptions { least_rights: true, ..StartOptions::default() }).await?;
+        Ok(Self { truth: running.ground_truth(), running, down: Mutex::default() })
+    }
+
+    async fn locks(&self, way: Connection, lease: Duration) -> Result<Locks, Error> {
+        let way = way.with_lease(lease).with_answer_limit((lease / LIMITS_PER_LEASE).min(LONGEST_LIMIT));
+        lock::connect(&self.running.url(&way.with(self.running.deployment().in_trials))).await
+    }
+
+    /// A proxy before each of the servers.
+    async fn proxies(&self) -> Result<Proxies, LabError> {
+        let mut proxies = Vec::new();
+        for port in self.running.all_ports() {
+            proxies.push((port, Proxy::start(port).await?));
+        }
+        Ok(Proxies(proxies))
+    }
+}
+
+#[async_trait]
+impl Fixture for DeploymentFixture {
+    async fn connect(&self) -> Result<Locks, Failure> {
+        Ok(self.locks(Connection::default(), LONG_TTL).await?)
+    }
+
+    async fn connect_severable(&self) -> Result<Severable, Failure> {
+        let proxies = self.proxies().await?;
+        let locks = self.locks(proxies.way(), SHORT_LEASE).await?;
+        Ok(Severable { locks, link: Box::new(proxies) })
+    }
+
+    async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
+        let proxies = self.proxies().await;
+        let proxies = proxies.map_err(|error| Error::config("proxy", error.to_string(), "one that starts"))?;
+        match down {
+            Down::Refusing => proxies.cut().await,
+            Down::Silent => proxies.hold().await,
+        }
+        let way = proxies.way();
+        self.down.lock().unwrap_or_else(PoisonError::into_inner).push(proxies);
+        self.locks(way, LONG_TTL).await
+    }
+
+    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+        Ok(self.truth.residue(std::slice::from_ref(name), false).await.complete()?)
+    }
+
+    async fn delete(&self, name: &LockName) -> Result<(), Failure> {
+        Ok(self.truth.delete(name).await?)
+    }
+
+    async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, Failure> {
+        Ok(self.truth.kept(name, token).await?)
+    }
+}
+
+/// The proxies of one connection, each by the port of its server, and with that the means to cut it off.
+#[derive(Debug)]
+struct Proxies(Vec<(u16, Proxy)>);
+
+impl Proxies {
+    fn way(&self) -> Connection {
+        Connection::default().through(self.0.iter().map(|(server, proxy)| (*server, proxy.port())))
+    }
+
+    fn each(&self, does: impl Fn(&Proxy)) {
+        self.0.iter().for_each(|(_, proxy)| does(proxy));
+    }
+}
+
+#[async_trait]
+impl Link for Proxies {
+    async fn hold(&self) {
+        self.each(Proxy::hold);
+    }
+
+    async fn cut(&self) {
+        self.each(Proxy::cut);
+    }
+
+    async fn slow_down(&self, delay: Duration) {
+        self.each(|proxy| proxy.delay(delay));
+    }
+
+    async fn heal(&self) {
+        self.each(Proxy::heal);
+    }
+}
