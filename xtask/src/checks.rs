@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo, run};
+use crate::{cargo, run, tests};
 
 /// What must not be in the dependency tree of a package, and why.
 const WITHOUT: [(&str, &str, &[&str]); 2] = [
@@ -25,21 +25,8 @@ pub(crate) fn all() -> Result<()> {
         run(cargo().args(["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
     }
     run(cargo().args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-    tests(&[])?;
+    tests::all()?;
     eprintln!("all checks passed");
-    Ok(())
-}
-
-/// Every test of the workspace. The conformance suite shares its servers among the trials of one process, so a runner that
-/// gives each test a process of its own would start them hundreds of times.
-///
-/// What is started in the background of a script ignores SIGINT and SIGQUIT, and so does all that it starts; some tests send
-/// them.
-pub(crate) fn tests(rest: &[String]) -> Result<()> {
-    let mut test = Command::new("env");
-    test.arg("--default-signal=INT,QUIT").arg(cargo().get_program());
-    run(test.args(["test", "--no-fail-fast", "--workspace", "--all-features"]).args(rest))?;
-    eprintln!("all tests passed");
     Ok(())
 }
 

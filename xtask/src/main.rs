@@ -3,6 +3,7 @@
 mod checks;
 mod safeguards;
 mod setup;
+mod tests;
 
 use std::{
     path::PathBuf,
@@ -107,7 +108,7 @@ fn work(job: Job) -> Result<()> {
         Job::Setup => setup::require_servers(),
         Job::Test { rest } => {
             setup::require_servers()?;
-            checks::tests(&rest)
+            if rest.is_empty() { tests::all() } else { tests::some(&rest) }
         }
         Job::Ci => {
             setup::require_servers()?;

@@ -1,0 +1,138 @@
+//! The tests of the workspace, two test programs at a time: most of their time they wait, for servers and for leases to end.
+
+use std::{
+    collections::VecDeque,
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use cargo_metadata::{Artifact, Message};
+
+use crate::{cargo, run};
+
+/// How many test programs run at once. Each has several tests under way, and servers of its own.
+const AT_ONCE: usize = 2;
+
+/// What every build of tests is told.
+const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
+
+/// Every test of the workspace. The conformance suite shares its servers among the trials of one process, so a runner that
+/// gives each test a process of its own would start them hundreds of times.
+pub(crate) fn all() -> Result<()> {
+    let mut programs = programs()?;
+    // The one that takes longest does not begin last.
+    programs.sort_by_key(|program| !program.title.ends_with("conformance"));
+    let results = run_all(programs)?;
+    run(cargo().args(["test", "--doc", "--no-fail-fast"]).args(WHOLE))?;
+    let mut failed = Vec::new();
+    eprintln!("test programs, by how long they took:");
+    for Outcome { title, took, succeeded } in results {
+        eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if succeeded { "" } else { "  FAILED" });
+        failed.extend((!succeeded).then_some(title));
+    }
+    ensure!(failed.is_empty(), "tests failed in {}", failed.join(", "));
+    eprintln!("all tests passed");
+    Ok(())
+}
+
+/// Some tests, by what cargo is told besides.
+pub(crate) fn some(rest: &[String]) -> Result<()> {
+    let mut test = with_signals(cargo().get_program());
+    run(test.args(["test", "--no-fail-fast"]).args(WHOLE).args(rest))?;
+    eprintln!("all tests passed");
+    Ok(())
+}
+
+/// A program with tests in it.
+struct TestProgram {
+    title: String,
+    command: Command,
+}
+
+struct Outcome {
+    title: String,
+    took: Duration,
+    succeeded: bool,
+}
+
+/// What is started in the background of a script ignores SIGINT and SIGQUIT, and so does all that it starts; some tests send
+/// them.
+fn with_signals(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,QUIT").arg(program);
+    command
+}
+
+/// Builds all test programs.
+fn programs() -> Result<Vec<TestProgram>> {
+    let mut build = cargo();
+    build.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(WHOLE);
+    let mut building = build.stdout(Stdio::piped()).spawn().context("starting cargo")?;
+    let output = building.stdout.take().context("cargo has no output")?;
+    let mut programs = Vec::new();
+    for message in Message::parse_stream(std::io::BufReader::new(output)) {
+        if let Message::CompilerArtifact(artifact) = message.context("reading what cargo built")?
+            && artifact.profile.test
+        {
+            programs.extend(program(&artifact));
+        }
+    }
+    ensure!(building.wait().context("waiting for cargo")?.success(), "the tests could not be built");
+    ensure!(!programs.is_empty(), "cargo has built no tests");
+    Ok(programs)
+}
+
+/// The program of an artifact as `cargo test` runs it: in the directory of its package.
+fn program(artifact: &Artifact) -> Option<TestProgram> {
+    let executable = artifact.executable.as_ref()?;
+    let package = artifact.manifest_path.parent()?;
+    let mut command = with_signals(executable);
+    command.current_dir(package).env("CARGO_MANIFEST_DIR", package);
+    let title = format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name);
+    Some(TestProgram { title, command })
+}
+
+/// The present moment, for figures on a screen.
+#[expect(clippy::disallowed_methods, reason = "nothing depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Runs all, in this order, and shows what each said when it has ended.
+fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
+    let waiting = Mutex::new(VecDeque::from(programs));
+    let (ended, outcomes) = mpsc::channel();
+    let mut results = thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            let (waiting, ended) = (&waiting, ended.clone());
+            scope.spawn(move || {
+                loop {
+                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some(TestProgram { title, mut command }) = next else { return };
+                    eprintln!("running {title}");
+                    let begin = now();
+                    // Nobody reads these after a failure here, which ends all.
+                    let _ = ended
+                        .send(command.stdin(Stdio::null()).output().map(|output| (title, begin.elapsed(), output)));
+                }
+            });
+        }
+        drop(ended);
+        let mut results = Vec::new();
+        for outcome in outcomes {
+            let (title, took, output) = outcome.context("starting a test program")?;
+            let text = [output.stdout, output.stderr].concat();
+            println!("---- {title} ----\n{}", String::from_utf8_lossy(&text));
+            results.push(Outcome { title, took, succeeded: output.status.success() });
+        }
+        Ok::<_, anyhow::Error>(results)
+    })?;
+    if results.is_empty() {
+        bail!("no test program was run");
+    }
+    results.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+    Ok(results)
+}
