@@ -1,5 +1,7 @@
 //! An acquisition: rounds of voting until one is won, with a wait for one's turn between them.
 
+pub(crate) mod round;
+
 use std::{sync::Arc, time::Duration};
 
 use lock_core::{Backoff, BootInstant, Error, LockName, Request, Validity, Wait};
@@ -7,15 +9,15 @@ use lock_redis::scripts::held;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    acquisition::round::{Attempt, Lost, Round, Won, leave_line},
     backend::Redlock,
-    ballots::minimum_remainder,
-    kind::Kind,
-    lease::{Held, RedlockLease},
-    panel::unavailable,
-    quorum::Verdict,
-    round::{Attempt, Lost, Round, Won, leave_line},
-    scripts::{LockKeys, intent_kept},
-    waiting::Listener,
+    lease::{RedlockLease, SharedLease},
+    nodes::{
+        quorum::unavailable,
+        scripts::{LockKeys, intent_kept},
+    },
+    protocol::{ballots::minimum_remainder, kind::LockKind, votes::Verdict},
+    waiters::Listener,
 };
 
 /// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
@@ -53,15 +55,15 @@ enum Ended {
 }
 
 impl Acquisition {
-    pub(crate) fn new(redlock: Arc<Redlock>, kind: Kind, request: Request, stop: CancellationToken) -> Self {
-        let keys = LockKeys::new(&redlock.panel.config.prefix, &request.name);
+    pub(crate) fn new(redlock: Arc<Redlock>, kind: LockKind, request: Request, stop: CancellationToken) -> Self {
+        let keys = LockKeys::new(&redlock.quorum.config.prefix, &request.name);
         let entered = (request.wait != Wait::No).then(|| redlock.waiters.enter(keys.common().lock()));
         let (waiter, listener) = entered.map(|(waiter, listener)| (Arc::new(waiter), listener)).unzip();
         let attempt = Attempt {
             kind,
             keys,
             value: String::new(),
-            ttl: request.ttl.unwrap_or_else(|| redlock.panel.ttl()),
+            ttl: request.ttl.unwrap_or_else(|| redlock.quorum.ttl()),
             payload: request.payload,
             waiter,
         };
@@ -69,7 +71,7 @@ impl Acquisition {
             name: request.name,
             attempt,
             listener,
-            id: redlock.panel.context.unique_id(),
+            id: redlock.quorum.context.unique_id(),
             rounds: 0,
             backoff: new_backoff(),
             outage: None,
@@ -92,7 +94,7 @@ impl Acquisition {
                 }
                 Ended::Lost(round, lost) => match self.gives_up(lost) {
                     Ok(lost) => {
-                        round.pass();
+                        round.yield_votes();
                         lost
                     }
                     Err(error) => {
@@ -109,11 +111,11 @@ impl Acquisition {
         self.rounds += 1;
         self.attempt.value = format!("{}:{}", self.id, self.rounds);
         if let Some(listener) = &mut self.listener {
-            listener.look();
+            listener.mark_unchanged();
         }
-        let panel = &self.redlock.panel;
+        let quorum = &self.redlock.quorum;
         let proposal = self.redlock.proposals.next();
-        let mut round = Box::new(Round::begin(panel, self.attempt.clone(), proposal));
+        let mut round = Box::new(Round::begin(quorum, self.attempt.clone(), proposal));
         let verdict = tokio::select! {
             biased;
             verdict = round.decide() => verdict,
@@ -133,7 +135,7 @@ impl Acquisition {
             None if round.is_late() => {
                 let least = minimum_remainder(self.attempt.ttl);
                 let what = format!("answers in time to leave {least:?} of the ttl");
-                let late = unavailable(panel, &what, []);
+                let late = unavailable(quorum, &what, []);
                 Ended::Lost(round, Lost::Late(late))
             }
             None => Ended::Lost(round, Lost::Contested),
@@ -142,13 +144,13 @@ impl Acquisition {
 
     /// Whether that was the last round, and with what.
     fn gives_up(&mut self, lost: Lost) -> Result<Lost, Error> {
-        let now = self.redlock.panel.clock().now();
+        let now = self.redlock.quorum.clock().now();
         let is_late = matches!(lost, Lost::Late(_));
         match lost {
             Lost::Outage(error) | Lost::Late(error) => {
                 // An outage that comes during a wait is bridged. One that is met at once is reported at once.
                 let since = *self.outage.get_or_insert(now);
-                let bridged = now.saturating_since(since) < self.redlock.panel.config.connect_timeout;
+                let bridged = now.saturating_since(since) < self.redlock.quorum.config.connect_timeout;
                 if self.attempt.waiter.is_some() && bridged && (self.rounds > 1 || is_late) {
                     Ok(Lost::Outage(error))
                 } else {
@@ -169,7 +171,7 @@ impl Acquisition {
 
     /// Waits until another round is worth it.
     async fn pause(&mut self, lost: Lost) {
-        let panel = Arc::clone(&self.redlock.panel);
+        let quorum = Arc::clone(&self.redlock.quorum);
         let limit = match lost {
             Lost::Behind(limit) => {
                 self.backoff = new_backoff();
@@ -177,16 +179,16 @@ impl Acquisition {
             }
             Lost::Contested | Lost::Outage(_) | Lost::Late(_) => self.backoff.pause(),
         };
-        let news = async {
+        let changed = async {
             match &mut self.listener {
-                Some(listener) => listener.news(&panel, &self.attempt.keys).await,
+                Some(listener) => listener.changed(&quorum, &self.attempt.keys).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = news => {}
-            () = panel.clock().sleep(limit) => {}
+            () = changed => {}
+            () = quorum.clock().sleep(limit) => {}
             () = self.stop.cancelled() => {}
         }
     }
@@ -196,24 +198,25 @@ impl Acquisition {
         if self.rounds == 0 || self.attempt.waiter.is_none() {
             return;
         }
-        let panel = Arc::clone(&self.redlock.panel);
-        let leave = |node| self.attempt.may_stand(node).then(|| self.attempt.undo(node, false, false).into());
-        let mut left = panel.ask(leave, held);
-        let answers = left.settle_down(&panel, panel.majority()).await;
+        let quorum = Arc::clone(&self.redlock.quorum);
+        let leave = |node| self.attempt.may_be_enrolled(node).then(|| self.attempt.undo(node, false, false).into());
+        let mut left = quorum.ask(leave, held);
+        let answers = left.collect(&quorum, quorum.majority()).await;
         let attempt = self.attempt.clone();
-        panel.cleanup().clone().spawn(async move { leave_line(&panel, &attempt, answers, left).await });
+        quorum.cleanup().clone().spawn(async move { leave_line(&quorum, &attempt, answers, left).await });
     }
 
     fn hold(self, round: Round, won: Won) -> RedlockLease {
         let redlock = self.redlock;
         redlock.proposals.seen(won.token);
-        let validity = Validity::new(redlock.panel.clock(), won.until);
+        let validity = Validity::new(redlock.quorum.clock(), won.until);
         let is_complete = round.is_complete();
         let attempt = Attempt { waiter: None, ..self.attempt.clone() };
-        let lock = Held::new(Arc::clone(&redlock.panel), self.name, attempt, won.token, validity.clone(), won.holdings);
+        let lock =
+            SharedLease::new(Arc::clone(&redlock.quorum), self.name, attempt, won.token, validity.clone(), won.lease);
         let lock = Arc::new(lock);
         if !is_complete {
-            redlock.panel.cleanup().spawn(round.finish(Arc::clone(&lock)));
+            redlock.quorum.cleanup().spawn(round.finish(Arc::clone(&lock)));
         }
         let kept = redlock.renewer.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
         RedlockLease::new(lock, kept, redlock)

@@ -9,8 +9,15 @@ use lock_redis::token::Proposals;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, acquisition::Acquisition, kind::Kind, lease::Held, look, member, panel::Panel, renewal::Renewals,
-    waiting::Waiters, watch,
+    Config,
+    acquisition::Acquisition,
+    inspect,
+    lease::{SharedLease, renewal::Renewals},
+    members::identify,
+    nodes::quorum::Quorum,
+    protocol::kind::LockKind,
+    waiters::Waiters,
+    watch,
 };
 
 /// The name of this backend.
@@ -18,10 +25,10 @@ pub(crate) const BACKEND: &str = "redlock";
 
 /// One connection to a deployment of independent Redis servers.
 pub struct Redlock {
-    pub(crate) panel: Arc<Panel>,
+    pub(crate) quorum: Arc<Quorum>,
     pub(crate) proposals: Proposals,
     pub(crate) waiters: Arc<Waiters>,
-    pub(crate) renewer: Renewer<Held>,
+    pub(crate) renewer: Renewer<SharedLease>,
 }
 
 impl Redlock {
@@ -50,12 +57,12 @@ impl Redlock {
     /// Nothing is lost when the future is dropped.
     pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         config.check()?;
-        let panel = Arc::new(Panel::new(config, context.clone()));
-        let deployment = member::meet(&panel).await?;
-        panel.belongs_to(Arc::new(deployment));
-        let renewals = Arc::new(Renewals(Arc::clone(&panel)));
+        let quorum = Arc::new(Quorum::new(config, context.clone()));
+        let deployment = identify::connect(&quorum).await?;
+        quorum.set_deployment(Arc::new(deployment));
+        let renewals = Arc::new(Renewals(Arc::clone(&quorum)));
         Ok(Arc::new(Self {
-            panel,
+            quorum,
             proposals: Proposals::new(context.clock()),
             waiters: Waiters::new(context.unique_id(), context.clock()),
             renewer: Renewer::new(&context, renewals),
@@ -66,12 +73,12 @@ impl Redlock {
 #[async_trait]
 impl Backend for Redlock {
     fn context(&self) -> &Context {
-        &self.panel.context
+        &self.quorum.context
     }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(BACKEND)
-            .with_ttl(Config::ttls_up_to(self.panel.max_ttl()))
+            .with_ttl(Config::ttls_up_to(self.quorum.max_ttl()))
             .with(Feature::Expiry)
             .with(Feature::ReadWrite)
             .with(Feature::Downgrade)
@@ -79,26 +86,26 @@ impl Backend for Redlock {
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         let unsupported = || Error::unsupported(request.mode.needs().unwrap_or(Feature::Semaphore), BACKEND);
-        let kind = Kind::of(request.mode).ok_or_else(unsupported)?;
+        let kind = LockKind::of(request.mode).ok_or_else(unsupported)?;
         let lease = Acquisition::new(self, kind, request, stop).run().await?;
         Ok(Box::new(lease))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        look::look(&self.panel, name).await
+        inspect::inspect(&self.quorum, name).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        watch::follow(Arc::clone(&self.panel), name)
+        watch::follow(Arc::clone(&self.quorum), name)
     }
 
     async fn close(&self, _limit: Duration) {
-        self.panel.close();
+        self.quorum.close();
     }
 }
 
 impl fmt::Debug for Redlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redlock").field("url", &self.panel.config.url()).finish_non_exhaustive()
+        f.debug_struct("Redlock").field("url", &self.quorum.config.url()).finish_non_exhaustive()
     }
 }

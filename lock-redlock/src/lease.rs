@@ -1,5 +1,8 @@
 //! A grant: what keeps it renewed, and how it is given back.
 
+pub(crate) mod downgrade;
+pub(crate) mod renewal;
+
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
@@ -11,48 +14,52 @@ use lock_core::{Error, Lease, LockName, ReleaseOutcome, RenewalHandle, Validity}
 use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
+    acquisition::round::Attempt,
     backend::Redlock,
-    cleaning::Rest,
-    downgrade::downgrade,
-    holdings::Holdings,
-    panel::{Panel, unavailable},
-    quorum::{Verdict, Vote, Votes, majority},
-    replies::{Answer, Replies},
-    round::Attempt,
-    scripts::{Line, undo},
+    lease::downgrade::downgrade,
+    nodes::{
+        quorum::{Quorum, unavailable},
+        replies::{Replies, Reply},
+        scripts::{QueueChange, undo},
+        undo_queue::PendingUndo,
+    },
+    protocol::{
+        quorum_lease::QuorumLease,
+        votes::{Verdict, Vote, Votes, majority},
+    },
 };
 
 /// What the renewal and the guard share.
-pub(crate) struct Held {
-    pub(crate) panel: Arc<Panel>,
+pub(crate) struct SharedLease {
+    pub(crate) quorum: Arc<Quorum>,
     pub(crate) name: LockName,
     pub(crate) attempt: Attempt,
     pub(crate) token: u64,
     pub(crate) validity: Validity,
-    holdings: Mutex<Holdings>,
+    lease: Mutex<QuorumLease>,
 }
 
 /// What the guard has.
 pub(crate) struct RedlockLease {
-    held: Arc<Held>,
-    kept: RenewalHandle<Held>,
+    held: Arc<SharedLease>,
+    kept: RenewalHandle<SharedLease>,
     redlock: Arc<Redlock>,
 }
 
-impl Held {
+impl SharedLease {
     pub(crate) fn new(
-        panel: Arc<Panel>,
+        quorum: Arc<Quorum>,
         name: LockName,
         attempt: Attempt,
         token: u64,
         validity: Validity,
-        holdings: Holdings,
+        lease: QuorumLease,
     ) -> Self {
-        Self { panel, name, attempt, token, validity, holdings: Mutex::new(holdings) }
+        Self { quorum, name, attempt, token, validity, lease: Mutex::new(lease) }
     }
 
-    pub(crate) fn holdings<T>(&self, work: impl FnOnce(&mut Holdings) -> T) -> T {
-        work(&mut self.holdings.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn quorum_lease<T>(&self, work: impl FnOnce(&mut QuorumLease) -> T) -> T {
+        work(&mut self.lease.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) const fn ttl(&self) -> Duration {
@@ -65,18 +72,19 @@ impl Held {
     /// # Errors
     /// [`Error::Unavailable`] when so many nodes did not answer that nobody knows whether a majority has it.
     pub(crate) async fn give_back(&self) -> Result<ReleaseOutcome, Error> {
-        let panel = &self.panel;
-        let seats = panel.slots.seats();
-        let (calls, replaced): (Vec<Option<ScriptCall>>, usize) = self.holdings(|holdings| {
-            holdings.move_to(seats.members());
+        let quorum = &self.quorum;
+        let roster = quorum.members.roster();
+        let (calls, replaced): (Vec<Option<ScriptCall>>, usize) = self.quorum_lease(|lease| {
+            lease.move_to(roster.members());
             // With a tombstone where the acquisition or a request to join may be on its way yet.
-            let call = |node| undo(&self.attempt.keys, &self.attempt.value, holdings.may_come_to(node), Line::None);
-            let calls = (0..panel.len()).map(|node| holdings.may_be_on(node).then(|| call(node))).collect();
-            (calls, holdings.replaced())
+            let call =
+                |node| undo(&self.attempt.keys, &self.attempt.value, lease.may_arrive_at(node), QueueChange::None);
+            let calls = (0..quorum.len()).map(|node| lease.may_be_on(node).then(|| call(node))).collect();
+            (calls, lease.replaced())
         });
-        let mut replies = panel.ask(|node| Some(calls[node].clone()?.into()), held);
-        let mut votes = Votes::new(panel.len());
-        for node in (0..panel.len()).filter(|node| calls[*node].is_none()) {
+        let mut replies = quorum.ask(|node| Some(calls[node].clone()?.into()), held);
+        let mut votes = Votes::new(quorum.len());
+        for node in (0..quorum.len()).filter(|node| calls[*node].is_none()) {
             votes.record(node, Vote::Refused);
         }
         let mut failed = Vec::new();
@@ -84,36 +92,36 @@ impl Held {
         while votes.verdict() == Verdict::Undecided || (votes.verdict() == Verdict::Impossible && !is_off(&votes)) {
             // Once it certainly is on no majority any more, only the answers that come with these are of interest.
             let next = match is_off(&votes) {
-                true => replies.next_soon(panel).await,
-                false => replies.next(panel).await,
+                true => replies.next_soon(quorum).await,
+                false => replies.next(quorum).await,
             };
             let Some((node, answer)) = next else { break };
             let vote = match answer {
                 Ok(true) => Vote::Granted,
                 Ok(false) => Vote::Refused,
-                Err(silence) => {
-                    failed.push((node, silence.reason()));
-                    self.clean(node, calls[node].clone());
+                Err(no_reply) => {
+                    failed.push((node, no_reply.reason()));
+                    self.undo_later(node, calls[node].clone());
                     Vote::Unknown
                 }
             };
             votes.record(node, vote);
         }
         // Those that were replaced kept it to the end.
-        let released = if panel.len() - votes.count(Vote::Refused) + replaced < panel.majority() {
+        let released = if quorum.len() - votes.count(Vote::Refused) + replaced < quorum.majority() {
             Ok(ReleaseOutcome::Gone)
         } else if is_off(&votes) {
             Ok(ReleaseOutcome::Released)
         } else {
-            Err(unavailable(panel, "confirms the release", failed))
+            Err(unavailable(quorum, "confirms the release", failed))
         };
-        panel.cleanup().spawn(clean_the_rest(Arc::clone(panel), replies, calls, self.ttl()));
+        quorum.cleanup().spawn(clean_the_rest(Arc::clone(quorum), replies, calls, self.ttl()));
         released
     }
 
-    fn clean(&self, node: usize, call: Option<ScriptCall>) {
+    fn undo_later(&self, node: usize, call: Option<ScriptCall>) {
         if let Some(call) = call {
-            clean(&self.panel, node, call, self.ttl());
+            undo_later(&self.quorum, node, call, self.ttl());
         }
     }
 }
@@ -124,25 +132,25 @@ fn is_off(votes: &Votes) -> bool {
 }
 
 async fn clean_the_rest(
-    panel: Arc<Panel>,
-    mut replies: Replies<Answer<bool>>,
+    quorum: Arc<Quorum>,
+    mut replies: Replies<Reply<bool>>,
     calls: Vec<Option<ScriptCall>>,
     ttl: Duration,
 ) {
-    while let Some((node, answer)) = replies.next_of_all().await {
+    while let Some((node, answer)) = replies.next_of_any().await {
         if let (Err(_), Some(call)) = (answer, &calls[node]) {
-            clean(&panel, node, call.clone(), ttl);
+            undo_later(&quorum, node, call.clone(), ttl);
         }
     }
 }
 
-fn clean(panel: &Arc<Panel>, node: usize, call: ScriptCall, ttl: Duration) {
-    let until = panel.clock().now().saturating_add(ttl);
-    panel.clean(node, Rest { what: "release", call, until });
+fn undo_later(quorum: &Arc<Quorum>, node: usize, call: ScriptCall, ttl: Duration) {
+    let until = quorum.clock().now().saturating_add(ttl);
+    quorum.undo_later(node, PendingUndo { what: "release", call, until });
 }
 
 impl RedlockLease {
-    pub(crate) const fn new(held: Arc<Held>, kept: RenewalHandle<Held>, redlock: Arc<Redlock>) -> Self {
+    pub(crate) const fn new(held: Arc<SharedLease>, kept: RenewalHandle<SharedLease>, redlock: Arc<Redlock>) -> Self {
         Self { held, kept, redlock }
     }
 }
@@ -170,9 +178,9 @@ impl Lease for RedlockLease {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for SharedLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held")
+        f.debug_struct("SharedLease")
             .field("name", &self.name)
             .field("token", &self.token)
             .field("validity", &self.validity)

@@ -6,10 +6,10 @@ use lock_core::Error;
 
 use super::Round;
 use crate::{
-    ballots::{Defeat, Known, defeat},
-    member::stranger,
-    panel::unavailable,
-    scripts::Ballot,
+    members::identify::stranger,
+    nodes::quorum::unavailable,
+    protocol::ballots::Ballot,
+    protocol::ballots::{VoteLost, VoteState, vote_lost},
 };
 
 /// What a lost vote means.
@@ -28,13 +28,13 @@ pub(crate) enum Lost {
 impl Round {
     /// What a lost vote means.
     pub(crate) fn lost(&self) -> Lost {
-        let nodes: Vec<Known<'_>> = (0..self.panel.len()).map(|node| self.known(node)).collect();
-        match defeat(self.attempt.kind, &nodes) {
-            Defeat::Behind(limit) => Lost::Behind(limit),
-            Defeat::Contested => Lost::Contested,
-            Defeat::Outage => {
+        let nodes: Vec<VoteState<'_>> = (0..self.quorum.len()).map(|node| self.known(node)).collect();
+        match vote_lost(self.attempt.kind, &nodes) {
+            VoteLost::Behind(limit) => Lost::Behind(limit),
+            VoteLost::Contested => Lost::Contested,
+            VoteLost::Outage => {
                 let silent = nodes.iter().enumerate().filter(|(_, known)| known.is_silent());
-                Lost::Outage(unavailable(&self.panel, "votes", silent.map(|(node, _)| (node, self.reason(node)))))
+                Lost::Outage(unavailable(&self.quorum, "votes", silent.map(|(node, _)| (node, self.reason(node)))))
             }
         }
     }
@@ -42,7 +42,7 @@ impl Round {
     /// Why `node` votes neither way.
     fn reason(&self, node: usize) -> String {
         match &self.ballots[node] {
-            Some(Err(silence)) => silence.reason(),
+            Some(Err(no_reply)) => no_reply.reason(),
             Some(Ok(Ballot::Quarantined(left))) => {
                 format!(
                     "in quarantine for {left:?}: it was restarted or marked in that time and may have forgotten votes"

@@ -4,39 +4,11 @@ use std::time::Duration;
 
 use lock_redis::node::{NodeError, Value};
 
-use crate::deployment::{Deployment, Standing, read_members};
-
-/// A node's answer to an acquisition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ballot {
-    /// It is this attempt's, with this number.
-    Granted(u64),
-    /// A writer has it, for this long unless it is renewed; `None` where it has no expiry.
-    Held { remaining: Option<Duration>, holder: Vec<u8> },
-    /// Readers have it, the last of them for this long unless it is renewed.
-    Read(Duration),
-    /// A writer that waits came before this reader. Unless it looks again, it counts for this long.
-    Behind(Duration),
-    /// It is kept for those who were woken.
-    Reserved(Duration),
-    /// This attempt was undone before.
-    Undone,
-    /// The node gives no vote, for this long.
-    Quarantined(Duration),
-    /// The server is not the member that it was asked as: its stamp is this one.
-    Stranger(String),
-}
-
-/// A node's answer to another number for a holding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Renumbered {
-    /// It has that number now.
-    Done,
-    /// The node's counter stands at this, so it may have given that number to another reader.
-    Passed(u64),
-    /// The holding is gone.
-    Gone,
-}
+use crate::protocol::{
+    ballots::Ballot,
+    deployment::{Deployment, ServerStatus, read_members},
+    token::Renumbered,
+};
 
 /// Reads the answer to an acquisition or a rejoin.
 pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
@@ -60,7 +32,7 @@ pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     }
 }
 
-/// Reads the answer to [`Kind::renumber`](crate::kind::Kind::renumber).
+/// Reads the answer to [`LockKind::renumber`](crate::protocol::kind::LockKind::renumber).
 pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     match answer {
@@ -75,13 +47,13 @@ pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
     }
 }
 
-/// Reads the answer to [`standing`](super::standing).
-pub fn read_standing(answer: &Value) -> Result<Standing, NodeError> {
+/// Reads the answer to [`status`](super::status).
+pub fn read_status(answer: &Value) -> Result<ServerStatus, NodeError> {
     if let Value::Array(parts) = answer
         && let [run_id, stamp, Value::Int(left), record @ ..] = parts.as_slice()
         && let (Some(run_id), Some(stamp)) = (text(run_id), text(stamp))
     {
-        return Ok(Standing {
+        return Ok(ServerStatus {
             run_id: run_id.to_owned(),
             stamp: stamp.to_owned(),
             quarantine: millis(*left),

@@ -7,24 +7,27 @@ use lock_core::{BootInstant, Loss, Renew, validity::Observed, validity::deadline
 use lock_redis::node::{NodeError, ScriptCall, Value};
 
 use crate::{
-    holdings::{Renewal, Renewed, Standing},
-    lease::Held,
-    member::stranger,
-    panel::Panel,
-    replies::{Answer, Replies},
-    scripts::{Ballot, ballot},
+    lease::SharedLease,
+    members::identify::stranger,
+    nodes::{
+        quorum::Quorum,
+        replies::{Replies, Reply},
+        scripts::ballot,
+    },
+    protocol::ballots::Ballot,
+    protocol::quorum_lease::{LeaseState, RenewAnswer, RenewRequest},
 };
 
 /// Renews the leases of one connection.
 #[derive(Debug)]
-pub(crate) struct Renewals(pub(crate) Arc<Panel>);
+pub(crate) struct Renewals(pub(crate) Arc<Quorum>);
 
 /// A lease in a burst.
 struct Item {
-    held: Arc<Held>,
+    held: Arc<SharedLease>,
     observed: Observed,
     /// What is sent to each node.
-    plan: Vec<Renewal>,
+    plan: Vec<RenewRequest>,
     /// How many nodes extended it.
     extended: usize,
 }
@@ -33,26 +36,26 @@ struct Burst {
     items: Vec<Item>,
     /// Which member each node was when it was asked.
     members: Vec<u32>,
-    replies: Replies<Answer<Vec<Result<Value, NodeError>>>>,
+    replies: Replies<Reply<Vec<Result<Value, NodeError>>>>,
 }
 
 #[async_trait]
 impl Renew for Renewals {
-    type Lease = Held;
+    type Lease = SharedLease;
 
-    async fn renew(&self, batch: &[Arc<Held>]) {
-        let panel = &self.0;
-        let mut burst = Burst::new(panel, batch);
+    async fn renew(&self, batch: &[Arc<SharedLease>]) {
+        let quorum = &self.0;
+        let mut burst = Burst::new(quorum, batch);
         let Some(ttl) = burst.items.iter().map(|item| item.held.ttl()).min() else { return };
         // Where a ttl is short, an answer that takes long is as good as none: the next burst is not held up by it.
-        let limit = panel.config.node_timeout.min(ttl / 6);
-        let _ = panel.clock().timeout(limit, burst.decide(panel)).await;
-        for item in burst.items.iter().filter(|item| item.extended < panel.majority()) {
+        let limit = quorum.config.node_timeout.min(ttl / 6);
+        let _ = quorum.clock().timeout(limit, burst.decide(quorum)).await;
+        for item in burst.items.iter().filter(|item| item.extended < quorum.majority()) {
             item.held.validity.set_expiry_cause(Loss::Unreachable);
         }
         // The slower nodes are not waited for; what they answer counts when it comes.
-        panel.cleanup().spawn(async move {
-            while let Some((node, answer)) = burst.replies.next_of_all().await {
+        quorum.cleanup().spawn(async move {
+            while let Some((node, answer)) = burst.replies.next_of_any().await {
                 burst.apply(node, answer);
             }
         });
@@ -60,31 +63,31 @@ impl Renew for Renewals {
 }
 
 impl Burst {
-    fn new(panel: &Arc<Panel>, batch: &[Arc<Held>]) -> Self {
-        let seats = panel.slots.seats();
-        let item = |held: &Arc<Held>| {
+    fn new(quorum: &Arc<Quorum>, batch: &[Arc<SharedLease>]) -> Self {
+        let roster = quorum.members.roster();
+        let item = |held: &Arc<SharedLease>| {
             let observed = held.validity.observe()?;
-            let worth = deadline(panel.clock().now(), held.ttl());
-            let plan = held.holdings(|holdings| {
-                holdings.move_to(seats.members());
-                (!holdings.is_handed_over()).then(|| holdings.renew(worth))
+            let worth = deadline(quorum.clock().now(), held.ttl());
+            let plan = held.quorum_lease(|lease| {
+                lease.move_to(roster.members());
+                (!lease.is_handed_over()).then(|| lease.renew(worth))
             })?;
             Some(Item { held: Arc::clone(held), observed, plan, extended: 0 })
         };
         let items: Vec<Item> = batch.iter().filter_map(item).collect();
         let calls = |node: usize| {
-            let stamp = seats.stamp(node).ok()?;
+            let stamp = roster.stamp(node).ok()?;
             Some(items.iter().map(|item| item.call(node, stamp)).collect())
         };
-        let replies = panel.ask_many(calls);
-        panel.identify();
-        Self { items, members: seats.members().collect(), replies }
+        let replies = quorum.ask_many(calls);
+        quorum.identify();
+        Self { items, members: roster.members().collect(), replies }
     }
 
     /// Waits until each lease is renewed by a majority, or lost.
-    async fn decide(&mut self, panel: &Panel) {
-        while !self.is_decided(panel.majority()) {
-            let Some((node, answer)) = self.replies.next(panel).await else { return };
+    async fn decide(&mut self, quorum: &Quorum) {
+        while !self.is_decided(quorum.majority()) {
+            let Some((node, answer)) = self.replies.next(quorum).await else { return };
             self.apply(node, answer);
         }
     }
@@ -93,7 +96,7 @@ impl Burst {
         self.items.iter().all(|item| item.extended >= majority || item.held.validity.loss().is_some())
     }
 
-    fn apply(&mut self, node: usize, answer: Answer<Vec<Result<Value, NodeError>>>) {
+    fn apply(&mut self, node: usize, answer: Reply<Vec<Result<Value, NodeError>>>) {
         let (Ok(answers), Some(sent)) = (answer, self.replies.sent(node)) else { return };
         for (item, answer) in self.items.iter_mut().zip(answers) {
             let until = deadline(sent.at, item.held.ttl());
@@ -109,8 +112,8 @@ impl Item {
         match self.plan[node] {
             // Value and number: a holding of the same value that a resent acquisition made later is not the one that
             // was counted, and somebody else may have been granted in between.
-            Renewal::Extend(number) => kind.extend(keys, value, ttl, number, stamp),
-            Renewal::Rejoin => kind.rejoin(keys, value, ttl, self.held.token, &attempt.payload, stamp),
+            RenewRequest::Extend(number) => kind.extend(keys, value, ttl, number, stamp),
+            RenewRequest::Rejoin => kind.rejoin(keys, value, ttl, self.held.token, &attempt.payload, stamp),
         }
     }
 
@@ -119,41 +122,41 @@ impl Item {
         let plan = self.plan[node];
         let (answer, stranger) = read(plan, answer);
         if let Some(why) = stranger {
-            let panel = &self.held.panel;
-            panel.slots.is_stranger(node, why);
-            panel.identify();
+            let quorum = &self.held.quorum;
+            quorum.members.set_unknown(node, why);
+            quorum.identify();
         }
-        let renewed = self.held.holdings(|holdings| {
+        let renewed = self.held.quorum_lease(|lease| {
             // Of a server that was replaced meanwhile it is of no account.
-            if holdings.is(node, member) { holdings.renewed(node, plan, answer, until) } else { None }
+            if lease.is(node, member) { lease.renewed(node, plan, answer, until) } else { None }
         });
         match renewed {
             None => return false,
-            Some(Standing::Kept(until)) => {
+            Some(LeaseState::Kept(until)) => {
                 self.held.validity.advance(self.observed, until);
             }
-            Some(Standing::Lost) => self.held.validity.end(Loss::Revoked),
+            Some(LeaseState::Lost) => self.held.validity.end(Loss::Revoked),
         }
-        answer == Renewed::Extended
+        answer == RenewAnswer::Extended
     }
 }
 
 /// What a node answered, and if it is not the member that it was asked as, what it is.
-fn read(plan: Renewal, answer: Result<Value, NodeError>) -> (Renewed, Option<String>) {
+fn read(plan: RenewRequest, answer: Result<Value, NodeError>) -> (RenewAnswer, Option<String>) {
     match plan {
-        Renewal::Extend(_) => match answer {
-            Ok(Value::Int(1)) => (Renewed::Extended, None),
-            Ok(Value::Int(0)) => (Renewed::Denied, None),
+        RenewRequest::Extend(_) => match answer {
+            Ok(Value::Int(1)) => (RenewAnswer::Extended, None),
+            Ok(Value::Int(0)) => (RenewAnswer::Denied, None),
             // It has lost everything, this holding included.
-            Ok(Value::Int(-2)) => (Renewed::Denied, Some(stranger(""))),
+            Ok(Value::Int(-2)) => (RenewAnswer::Denied, Some(stranger(""))),
             // What the member has of which this server is not the one, nobody knows.
-            Ok(Value::Int(-1)) => (Renewed::Nothing, Some("it is another server than it was".to_owned())),
-            _ => (Renewed::Nothing, None),
+            Ok(Value::Int(-1)) => (RenewAnswer::Nothing, Some("it is another server than it was".to_owned())),
+            _ => (RenewAnswer::Nothing, None),
         },
-        Renewal::Rejoin => match answer.and_then(|answer| ballot(&answer)) {
-            Ok(Ballot::Granted(number)) => (Renewed::Joined(number), None),
-            Ok(Ballot::Stranger(stamp)) => (Renewed::Nothing, Some(stranger(&stamp))),
-            _ => (Renewed::Nothing, None),
+        RenewRequest::Rejoin => match answer.and_then(|answer| ballot(&answer)) {
+            Ok(Ballot::Granted(number)) => (RenewAnswer::Joined(number), None),
+            Ok(Ballot::Stranger(stamp)) => (RenewAnswer::Nothing, Some(stranger(&stamp))),
+            _ => (RenewAnswer::Nothing, None),
         },
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use lock_core::Error;
 
-use crate::{Config, config::address, quorum::majority};
+use crate::{Config, config::address, protocol::votes::majority};
 
 /// What the servers of a deployment have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Deployment {
 
 /// What a server says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServerStatus {
     /// Which process it is.
     pub run_id: String,
     /// Its stamp; empty on a server that was never marked or has lost its data.
@@ -123,9 +123,8 @@ impl Deployment {
 
     /// Whether so many members have the record, each counted once, that no other generation of it counts.
     #[must_use]
-    pub fn is_known_to_a_majority<'a>(&self, standings: impl IntoIterator<Item = &'a Standing>) -> bool {
-        let members: BTreeSet<u32> =
-            standings.into_iter().filter_map(|standing| self.member(&standing.stamp)).collect();
+    pub fn is_known_to_a_majority<'a>(&self, statuses: impl IntoIterator<Item = &'a ServerStatus>) -> bool {
+        let members: BTreeSet<u32> = statuses.into_iter().filter_map(|status| self.member(&status.stamp)).collect();
         members.len() >= majority(self.members.len())
     }
 
@@ -149,7 +148,7 @@ impl Deployment {
 
     /// For how long a server gives no vote that has lost its data: until every lease has ended of which it may have known.
     #[must_use]
-    pub const fn absence(&self) -> Duration {
+    pub const fn rejoin_quarantine(&self) -> Duration {
         // Also where servers are said to forget nothing: this one did.
         self.max_ttl
     }
@@ -230,7 +229,7 @@ pub const fn on_or_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-impl Standing {
+impl ServerStatus {
     /// Whether it was never marked, or has lost its data.
     #[must_use]
     pub const fn is_unmarked(&self) -> bool {
@@ -250,12 +249,12 @@ impl Standing {
 ///
 /// # Errors
 /// [`Error::Config`] when they belong to different ones, or one has a stamp that its own record does not explain.
-pub fn common<'a>(standings: impl IntoIterator<Item = (String, &'a Standing)>) -> Result<Option<Deployment>, Error> {
-    let marked: Vec<_> = standings.into_iter().filter(|(_, standing)| !standing.is_unmarked()).collect();
+pub fn common<'a>(statuses: impl IntoIterator<Item = (String, &'a ServerStatus)>) -> Result<Option<Deployment>, Error> {
+    let marked: Vec<_> = statuses.into_iter().filter(|(_, status)| !status.is_unmarked()).collect();
     let mut found: Vec<(&str, &Deployment)> = Vec::new();
-    for (address, standing) in &marked {
-        let Some(deployment) = standing.marked_for() else {
-            let value = format!("{address}, which is marked as {:?}", standing.stamp);
+    for (address, status) in &marked {
+        let Some(deployment) = status.marked_for() else {
+            let value = format!("{address}, which is marked as {:?}", status.stamp);
             return Err(Error::config(
                 "host",
                 value,
@@ -273,7 +272,7 @@ pub fn common<'a>(standings: impl IntoIterator<Item = (String, &'a Standing)>) -
     }
     found.sort_by_key(|(_, deployment)| Reverse(deployment.generation));
     let known = |(_, deployment): &&(&str, &Deployment)| {
-        deployment.is_known_to_a_majority(marked.iter().map(|(_, standing)| *standing))
+        deployment.is_known_to_a_majority(marked.iter().map(|(_, status)| *status))
     };
     let deployment = found.iter().find(known).or_else(|| found.first());
     Ok(deployment.map(|(_, deployment)| (*deployment).clone()))
@@ -301,9 +300,9 @@ mod tests {
         Deployment::new("d1".to_owned(), &config(&[1, 2, 3]))
     }
 
-    fn standing(deployment: &Deployment, member: u32) -> Standing {
+    fn status(deployment: &Deployment, member: u32) -> ServerStatus {
         let (stamp, deployment) = (deployment.stamp(member), Some(deployment.clone()));
-        Standing { run_id: member.to_string(), stamp, quarantine: None, deployment }
+        ServerStatus { run_id: member.to_string(), stamp, quarantine: None, deployment }
     }
 
     #[test]
@@ -346,9 +345,9 @@ mod tests {
     fn what_a_majority_of_the_members_knows_is_the_deployment_and_who_was_replaced_is_no_member() {
         let before = deployment();
         let after = before.replacing(3, "h:4".to_owned());
-        let named = |standing| ("h:1".to_owned(), standing);
-        let [first, second, third] = [1, 2, 3].map(|member| standing(&before, member));
-        let later = [1, 2, 3].map(|member| standing(&after, member));
+        let named = |status| ("h:1".to_owned(), status);
+        let [first, second, third] = [1, 2, 3].map(|member| status(&before, member));
+        let later = [1, 2, 3].map(|member| status(&after, member));
         let found = common([&later[0], &second, &third].map(named)).unwrap();
         assert_eq!(found, Some(before), "one of three knows the other");
         assert_eq!(common([&first, &later[0], &later[1]].map(named)).unwrap(), Some(after.clone()));
@@ -389,16 +388,16 @@ mod tests {
     #[test]
     fn servers_of_two_deployments_are_not_one() {
         let (one, mut other) = (deployment(), deployment());
-        let named = |standing| ("h:1".to_owned(), standing);
-        let [first, second] = [1, 2].map(|member| standing(&one, member));
+        let named = |status| ("h:1".to_owned(), status);
+        let [first, second] = [1, 2].map(|member| status(&one, member));
         assert_eq!(common([named(&first), named(&second)]).unwrap(), Some(one));
         other.id = "d2".to_owned();
-        let third = standing(&other, 3);
+        let third = status(&other, 3);
         let error = common([named(&first), named(&third)]).unwrap_err().to_string();
         assert!(error.contains("d1/1") && error.contains("d2/1"), "{error}");
-        let unmarked = Standing { stamp: String::new(), deployment: None, ..first.clone() };
+        let unmarked = ServerStatus { stamp: String::new(), deployment: None, ..first.clone() };
         assert_eq!(common([named(&unmarked)]).unwrap(), None);
-        let torn = Standing { deployment: None, ..first.clone() };
+        let torn = ServerStatus { deployment: None, ..first.clone() };
         assert!(common([named(&torn)]).unwrap_err().to_string().contains("d1 1 1"));
     }
 }

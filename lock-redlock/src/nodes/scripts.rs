@@ -1,5 +1,4 @@
-//! The scripts of one node, as calls with typed answers. Those that a writer and a reader have each for itself are in
-//! [`Kind`].
+//! The scripts of one node, as calls with typed answers.
 
 mod answers;
 
@@ -12,10 +11,10 @@ use lock_redis::{
     scripts::TOMBSTONE,
 };
 
-pub use self::answers::{Ballot, Renumbered, ballot, read_standing, renumbered};
-use crate::{
+pub use self::answers::{ballot, read_status, renumbered};
+use crate::protocol::{
     deployment::{Deployment, members_text, on_or_off},
-    kind::Kind,
+    kind::LockKind,
 };
 
 /// A script out of files in `scripts/`, one after the other, behind what those of lock-redis begin with.
@@ -27,12 +26,19 @@ macro_rules! script {
         )
     };
 }
-pub(crate) use script;
 
+static ACQUIRE: Script = script!("head.lua", "member.lua", "vote.lua", "acquire.lua");
+static WRITE_BACK: Script = script!("head.lua", "member.lua", "write_back.lua");
+static RENEW: Script = script!("head.lua", "member.lua", "renew.lua");
+static REJOIN: Script = script!("head.lua", "member.lua", "rejoin.lua");
+static ACQUIRE_READ: Script = script!("head.lua", "member.lua", "vote.lua", "acquire_read.lua");
+static RENUMBER: Script = script!("head.lua", "member.lua", "renumber.lua");
+static RENEW_READ: Script = script!("head.lua", "member.lua", "renew_read.lua");
+static REJOIN_READ: Script = script!("head.lua", "member.lua", "rejoin_read.lua");
 static UNDO: Script = script!("head.lua", "turn.lua", "undo.lua");
 static DOWNGRADE: Script = script!("head.lua", "member.lua", "turn.lua", "downgrade.lua");
-static STANDING: Script = Script::new(include_str!("scripts/standing.lua"));
-static ENLIST: Script = Script::new(include_str!("scripts/enlist.lua"));
+static STATUS: Script = Script::new(include_str!("scripts/status.lua"));
+static MARK_MEMBER: Script = Script::new(include_str!("scripts/mark.lua"));
 
 // What a server has once, whatever the prefix of the locks: no lock key is like it, because those begin with a brace.
 
@@ -61,10 +67,10 @@ pub struct LockKeys(Keys);
 
 /// A waiter, as the nodes know it.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct WaiterEntry {
     /// Which waiter: `<channel>@<visit>`, a name that no other waiter ever gets.
     pub waiter: String,
-    /// For how long it has waited, when this is sent: by this and the node's own clock a place in line is told.
+    /// For how long it has waited, when this is sent: by this and the node's own clock a entry in line is told.
     pub waited: Duration,
     /// Its ttl: a node that hears nothing more from it forgets it no later than it would forget its lease.
     pub ttl: Duration,
@@ -78,7 +84,7 @@ pub(crate) fn waiter_name(channel: &str, visit: u64) -> String {
 /// A vote that is asked of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Vote<'a> {
-    pub kind: Kind,
+    pub kind: LockKind,
     pub keys: &'a LockKeys,
     /// What tells the attempt from all others.
     pub value: &'a str,
@@ -86,20 +92,20 @@ pub struct Vote<'a> {
     pub proposal: u64,
     pub payload: &'a [u8],
     /// `None` for one that does not wait.
-    pub place: Option<&'a Place>,
+    pub entry: Option<&'a WaiterEntry>,
 }
 
-/// What an undo does with the waiter's place in line.
+/// What an undo does with the waiter's entry in line.
 #[derive(Debug, Clone, Copy)]
-pub enum Line<'a> {
+pub enum QueueChange<'a> {
     /// It has none.
     None,
     /// It goes on waiting.
-    Stay(Kind, &'a Place),
+    Stay(LockKind, &'a WaiterEntry),
     /// It leaves, and nothing that it has sent before may come yet.
-    Leave(Kind, &'a Place),
+    Leave(LockKind, &'a WaiterEntry),
     /// It leaves, and what it has sent before and may come yet does not line it up again.
-    LeaveForGood(Kind, &'a Place),
+    LeaveForGood(LockKind, &'a WaiterEntry),
 }
 
 impl LockKeys {
@@ -138,8 +144,8 @@ impl LockKeys {
     }
 
     /// The note that a waiter is gone.
-    fn gone(&self, place: &Place) -> String {
-        self.0.tombstone(&place.waiter)
+    fn gone(&self, entry: &WaiterEntry) -> String {
+        self.0.tombstone(&entry.waiter)
     }
 
     fn channels(&self) -> String {
@@ -151,6 +157,53 @@ impl LockKeys {
     }
 }
 
+impl LockKind {
+    /// A node's vote; see [`Vote`](Vote) for its arguments.
+    pub const fn acquire(self) -> &'static Script {
+        match self {
+            Self::Writer => &ACQUIRE,
+            Self::Reader => &ACQUIRE_READ,
+        }
+    }
+
+    /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to it. To a
+    /// reader a node gives it only if it has given it to nobody else.
+    pub fn renumber(self, keys: &LockKeys, value: &str, number: u64, token: u64, stamp: &str) -> ScriptCall {
+        let script = match self {
+            Self::Writer => &WRITE_BACK,
+            Self::Reader => &RENUMBER,
+        };
+        let call = keys.call(script, value).arg(value).number(number).number(token).arg(keys.common().changes());
+        as_member(call, stamp)
+    }
+
+    /// Extends the holding to which a node gave `number`: that one and no other of the same value.
+    pub fn extend(self, keys: &LockKeys, value: &str, ttl: Duration, number: u64, stamp: &str) -> ScriptCall {
+        let script = match self {
+            Self::Writer => &RENEW,
+            Self::Reader => &RENEW_READ,
+        };
+        as_member(keys.call(script, value).arg(value).number(ttl.as_millis()).number(number), stamp)
+    }
+
+    /// Joins a node to the lease whose token is `token`.
+    pub fn rejoin(
+        self,
+        keys: &LockKeys,
+        value: &str,
+        ttl: Duration,
+        token: u64,
+        payload: &[u8],
+        stamp: &str,
+    ) -> ScriptCall {
+        let script = match self {
+            Self::Writer => &REJOIN,
+            Self::Reader => &REJOIN_READ,
+        };
+        as_member(keys.call(script, value).arg(value).number(ttl.as_millis()).number(token).arg(payload), stamp)
+    }
+}
+
 impl Vote<'_> {
     /// Asks the server that has this stamp.
     pub fn call(&self, stamp: &str) -> ScriptCall {
@@ -158,7 +211,7 @@ impl Vote<'_> {
             .keys
             .call(self.kind.acquire(), self.value)
             // One that does not wait has nothing but its own tombstone to look for.
-            .key(self.place.map_or_else(|| self.keys.0.tombstone(self.value), |place| self.keys.gone(place)))
+            .key(self.entry.map_or_else(|| self.keys.0.tombstone(self.value), |entry| self.keys.gone(entry)))
             .key(RUN)
             .key(QUARANTINE)
             .key(DEPLOYMENT)
@@ -167,13 +220,13 @@ impl Vote<'_> {
             .number(self.proposal)
             .arg(self.payload)
             .arg(self.keys.0.changes());
-        let call = match self.place {
+        let call = match self.entry {
             None => call.arg("").number(0_u8).number(0_u8).number(0_u8),
-            Some(place) => call
-                .arg(place.waiter.as_str())
-                .number(place.waited.as_millis())
-                .number(WAITERS_KEPT.min(place.ttl).as_millis())
-                .number(intent_kept(place.ttl).as_millis()),
+            Some(entry) => call
+                .arg(entry.waiter.as_str())
+                .number(entry.waited.as_millis())
+                .number(WAITERS_KEPT.min(entry.ttl).as_millis())
+                .number(intent_kept(entry.ttl).as_millis()),
         };
         as_member(call, stamp)
     }
@@ -191,29 +244,31 @@ pub(crate) fn intent_kept(ttl: Duration) -> Duration {
 }
 
 /// Gives back what the attempt with this value has on a node, however it shares the lock. May be sent again.
-pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: Line<'_>) -> ScriptCall {
+pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: QueueChange<'_>) -> ScriptCall {
     let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
     let gone = match line {
-        Line::None => keys.0.tombstone(value),
-        Line::Stay(_, place) | Line::Leave(_, place) | Line::LeaveForGood(_, place) => keys.gone(place),
+        QueueChange::None => keys.0.tombstone(value),
+        QueueChange::Stay(_, entry) | QueueChange::Leave(_, entry) | QueueChange::LeaveForGood(_, entry) => {
+            keys.gone(entry)
+        }
     };
     let call = keys.turn(&UNDO, value).key(gone).number(tombstone.as_millis());
     match line {
-        Line::None => call.number(0_u8).arg(""),
-        Line::Stay(kind, place) => call
-            .number(u8::from(kind == Kind::Reader))
-            .arg(place.waiter.as_str())
+        QueueChange::None => call.number(0_u8).arg(""),
+        QueueChange::Stay(kind, entry) => call
+            .number(u8::from(kind == LockKind::Reader))
+            .arg(entry.waiter.as_str())
             .number(1_u8)
-            .number(place.waited.as_millis())
-            .number(WAITERS_KEPT.min(place.ttl).as_millis())
-            .number(intent_kept(place.ttl).as_millis()),
-        Line::Leave(kind, place) => leaves(call, kind, place, Duration::ZERO),
-        Line::LeaveForGood(kind, place) => leaves(call, kind, place, TOMBSTONE),
+            .number(entry.waited.as_millis())
+            .number(WAITERS_KEPT.min(entry.ttl).as_millis())
+            .number(intent_kept(entry.ttl).as_millis()),
+        QueueChange::Leave(kind, entry) => leaves(call, kind, entry, Duration::ZERO),
+        QueueChange::LeaveForGood(kind, entry) => leaves(call, kind, entry, TOMBSTONE),
     }
 }
 
-fn leaves(call: ScriptCall, kind: Kind, place: &Place, noted: Duration) -> ScriptCall {
-    let call = call.number(u8::from(kind == Kind::Reader)).arg(place.waiter.as_str()).arg("");
+fn leaves(call: ScriptCall, kind: LockKind, entry: &WaiterEntry, noted: Duration) -> ScriptCall {
+    let call = call.number(u8::from(kind == LockKind::Reader)).arg(entry.waiter.as_str()).arg("");
     call.number(noted.as_millis())
 }
 
@@ -237,12 +292,12 @@ fn of_the_server(script: &'static Script) -> ScriptCall {
 }
 
 /// Asks what a server says of itself.
-pub fn standing() -> ScriptCall {
-    of_the_server(&STANDING)
+pub fn status() -> ScriptCall {
+    of_the_server(&STATUS)
 }
 
 /// Makes a server a member of a deployment whose stamp is still `seen`; it gives no vote for `quarantine`.
-pub fn enlist(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
+pub fn mark_member(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
     mark(deployment, member, seen).number(quarantine.as_millis())
 }
 
@@ -253,7 +308,7 @@ pub fn advance(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
 }
 
 fn mark(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
-    of_the_server(&ENLIST)
+    of_the_server(&MARK_MEMBER)
         .arg(deployment.stamp(member))
         .arg(seen)
         .arg(deployment.id.as_str())

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::deployment::Deployment;
+use crate::protocol::deployment::Deployment;
 
 /// What is known of the server at one place.
 #[derive(Debug, Clone)]
-enum Slot {
+enum NodeIdentity {
     /// It is this member, and answers to this stamp.
     Member { member: u32, stamp: Arc<str> },
     /// It is not counted.
@@ -18,7 +18,7 @@ enum Slot {
     },
 }
 
-impl Slot {
+impl NodeIdentity {
     fn unknown(was: Option<u32>) -> Self {
         Self::Unknown { why: "it has not said yet which member it is".to_owned(), was }
     }
@@ -37,96 +37,96 @@ impl Slot {
 
 /// What is known of the servers at all places of a client.
 #[derive(Debug)]
-pub(crate) struct Slots(Mutex<Arc<Vec<Slot>>>);
+pub(crate) struct Members(Mutex<Arc<Vec<NodeIdentity>>>);
 
 /// The same at one moment. What is decided by a majority is asked by one of these, so that all that is counted for it are
 /// answers of one generation.
 #[derive(Debug, Clone)]
-pub(crate) struct Seats(Arc<Vec<Slot>>);
+pub(crate) struct Roster(Arc<Vec<NodeIdentity>>);
 
-impl Seats {
+impl Roster {
     /// The stamp of the server there.
     ///
     /// # Errors
     /// Why it is not counted.
     pub(crate) fn stamp(&self, node: usize) -> Result<&str, &str> {
         match &self.0[node] {
-            Slot::Member { stamp, .. } => Ok(stamp),
-            Slot::Unknown { why, .. } => Err(why),
+            NodeIdentity::Member { stamp, .. } => Ok(stamp),
+            NodeIdentity::Unknown { why, .. } => Err(why),
         }
     }
 
     /// Which member is at each place; 0 where none has been known.
     pub(crate) fn members(&self) -> impl Iterator<Item = u32> {
-        self.0.iter().map(|slot| slot.member().unwrap_or(0))
+        self.0.iter().map(|node| node.member().unwrap_or(0))
     }
 }
 
-impl Slots {
+impl Members {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self(Mutex::new(Arc::new(vec![Slot::unknown(None); nodes])))
+        Self(Mutex::new(Arc::new(vec![NodeIdentity::unknown(None); nodes])))
     }
 
     /// What is known now.
-    pub(crate) fn seats(&self) -> Seats {
-        Seats(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    pub(crate) fn roster(&self) -> Roster {
+        Roster(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Whether the server there is known as a member.
     pub(crate) fn is_member(&self, node: usize) -> bool {
-        self.seats().stamp(node).is_ok()
+        self.roster().stamp(node).is_ok()
     }
 
     /// The servers are of this generation, or of another deployment: each has to say anew which member it is.
-    pub(crate) fn begin_anew(&self, known: &Deployment, now: &Deployment) {
-        self.change(|slots| {
-            for slot in slots {
+    pub(crate) fn reset_for(&self, known: &Deployment, now: &Deployment) {
+        self.change(|nodes| {
+            for node in nodes {
                 let stays = |member: &u32| known.id == now.id && now.has(*member);
-                *slot = Slot::unknown(slot.member().filter(stays));
+                *node = NodeIdentity::unknown(node.member().filter(stays));
             }
         });
     }
 
     /// Another server has come to this place: the one that is this member.
     pub(crate) fn expect(&self, node: usize, member: u32) {
-        self.change(|slots| slots[node] = Slot::unknown(Some(member)));
+        self.change(|nodes| nodes[node] = NodeIdentity::unknown(Some(member)));
     }
 
     /// The nodes that are not known as members.
     pub(crate) fn unknown(&self) -> Vec<usize> {
-        let seats = self.seats();
-        (0..seats.0.len()).filter(|node| seats.stamp(*node).is_err()).collect()
+        let roster = self.roster();
+        (0..roster.0.len()).filter(|node| roster.stamp(*node).is_err()).collect()
     }
 
     /// The server at `node` is that member, unless another address leads to that one: a member has one vote.
-    pub(crate) fn found(&self, node: usize, deployment: &Deployment, member: u32) {
-        self.change(|slots| {
-            let other = slots.iter().position(|slot| slot.is(member));
-            slots[node] = match other.filter(|other| *other != node) {
-                None => Slot::Member { member, stamp: deployment.stamp(member).into() },
+    pub(crate) fn set_member(&self, node: usize, deployment: &Deployment, member: u32) {
+        self.change(|nodes| {
+            let other = nodes.iter().position(|node| node.is(member));
+            nodes[node] = match other.filter(|other| *other != node) {
+                None => NodeIdentity::Member { member, stamp: deployment.stamp(member).into() },
                 Some(_) => {
                     let why = format!("it is the member {}, which another address leads to", deployment.name(member));
-                    Slot::Unknown { why, was: None }
+                    NodeIdentity::Unknown { why, was: None }
                 }
             };
         });
     }
 
     /// The server at `node` is not (any more) the member that it was taken for.
-    pub(crate) fn is_stranger(&self, node: usize, why: String) {
-        self.change(|slots| slots[node] = Slot::Unknown { why, was: slots[node].member() });
+    pub(crate) fn set_unknown(&self, node: usize, why: String) {
+        self.change(|nodes| nodes[node] = NodeIdentity::Unknown { why, was: nodes[node].member() });
     }
 
     /// Which member the unmarked server at `node` is to become: the one that it was, or that is called so, unless another
     /// address leads to that one.
     pub(crate) fn candidate(&self, node: usize, deployment: &Deployment, address: &str) -> Option<u32> {
-        let seats = self.seats();
-        let Slot::Unknown { was, .. } = seats.0[node] else { return None };
+        let roster = self.roster();
+        let NodeIdentity::Unknown { was, .. } = roster.0[node] else { return None };
         let member = was.or_else(|| deployment.named(address))?;
-        (!seats.0.iter().any(|slot| slot.is(member))).then_some(member)
+        (!roster.0.iter().any(|node| node.is(member))).then_some(member)
     }
 
-    fn change(&self, work: impl FnOnce(&mut Vec<Slot>)) {
+    fn change(&self, work: impl FnOnce(&mut Vec<NodeIdentity>)) {
         work(Arc::make_mut(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 }

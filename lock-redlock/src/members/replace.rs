@@ -14,12 +14,18 @@ use lock_redis::node::{NodeConfig, ScriptCall};
 use crate::{
     Config,
     config::address,
-    deployment::{Deployment, Standing, common},
-    init::mark,
-    member::{MARK, ask_all, not_a_member, refuse_twins},
-    panel::Panel,
-    quorum::majority,
-    scripts::{advance, enlist},
+    members::{
+        identify::{MARK, ask_all, not_a_member, refuse_same_server},
+        init::mark,
+    },
+    nodes::{
+        quorum::Quorum,
+        scripts::{advance, mark_member},
+    },
+    protocol::{
+        deployment::{Deployment, ServerStatus, common},
+        votes::majority,
+    },
 };
 
 /// What came of a change of members.
@@ -76,10 +82,10 @@ pub async fn replace_in(
         add(&mut all.nodes, node);
         address
     });
-    let panel = Arc::new(Panel::new(all, context));
-    let change = Change { panel: &panel, old, new };
+    let quorum = Arc::new(Quorum::new(all, context));
+    let change = Change { quorum: &quorum, old, new };
     let result = change.make(config).await;
-    panel.close();
+    quorum.close();
     result
 }
 
@@ -90,7 +96,7 @@ fn add(nodes: &mut Vec<NodeConfig>, node: NodeConfig) {
 }
 
 struct Change<'a> {
-    panel: &'a Arc<Panel>,
+    quorum: &'a Arc<Quorum>,
     old: String,
     new: String,
 }
@@ -100,39 +106,39 @@ impl Change<'_> {
         if self.old == self.new {
             return Err(Error::config("new", &self.new, "another server than the one that it replaces"));
         }
-        let (standings, failed) = ask_all(self.panel).await;
-        refuse_twins(self.panel, &standings)?;
-        let newcomer = self.newcomer(&standings, &failed)?;
-        let members = standings.iter().filter(|(node, _)| self.panel.address(**node) != self.new);
-        let members = members.map(|(node, standing)| (self.panel.address(*node), standing));
+        let (statuses, failed) = ask_all(self.quorum).await;
+        refuse_same_server(self.quorum, &statuses)?;
+        let newcomer = self.newcomer(&statuses, &failed)?;
+        let members = statuses.iter().filter(|(node, _)| self.quorum.address(**node) != self.new);
+        let members = members.map(|(node, status)| (self.quorum.address(*node), status));
         let Some(known) = common(members)? else {
             let allowed = format!("servers of a deployment; these are of none yet, {MARK}");
             return Err(Error::config("host", config.addresses(), allowed));
         };
         known.admit(config)?;
         self.refuse_foreign(&known, newcomer)?;
-        let next = self.next(&known, &standings, &failed)?;
-        let old_was_told = self.advance(&next, &standings, failed).await?;
-        let no_vote_for = self.enlist(&next, newcomer).await?;
+        let next = self.next(&known, &statuses, &failed)?;
+        let old_was_told = self.advance(&next, &statuses, failed).await?;
+        let no_vote_for = self.mark_member(&next, newcomer).await?;
         Ok(Replaced { no_vote_for, old_was_told })
     }
 
     /// What the new server says of itself.
     fn newcomer<'a>(
         &self,
-        standings: &'a BTreeMap<usize, Standing>,
+        statuses: &'a BTreeMap<usize, ServerStatus>,
         failed: &[(usize, String)],
-    ) -> Result<&'a Standing, Error> {
-        let at = |node: usize| self.panel.address(node) == self.new;
-        let answered = standings.iter().find(|(node, _)| at(**node));
-        answered.map(|(_, standing)| standing).ok_or_else(|| {
+    ) -> Result<&'a ServerStatus, Error> {
+        let at = |node: usize| self.quorum.address(node) == self.new;
+        let answered = statuses.iter().find(|(node, _)| at(**node));
+        answered.map(|(_, status)| status).ok_or_else(|| {
             let reason = failed.iter().find(|(node, _)| at(*node)).map_or("it does not answer", |(_, reason)| reason);
-            Error::no_answer(self.panel.config.url(), format!("{} cannot become a member: {reason}", self.new))
+            Error::no_answer(self.quorum.config.url(), format!("{} cannot become a member: {reason}", self.new))
         })
     }
 
     /// Whether the new server is free to become a member: never one, or one of this deployment before.
-    fn refuse_foreign(&self, known: &Deployment, newcomer: &Standing) -> Result<(), Error> {
+    fn refuse_foreign(&self, known: &Deployment, newcomer: &ServerStatus) -> Result<(), Error> {
         if newcomer.is_unmarked() || newcomer.marked_for().is_some_and(|deployment| deployment.id == known.id) {
             return Ok(());
         }
@@ -144,13 +150,13 @@ impl Change<'_> {
     fn next(
         &self,
         known: &Deployment,
-        standings: &BTreeMap<usize, Standing>,
+        statuses: &BTreeMap<usize, ServerStatus>,
         failed: &[(usize, String)],
     ) -> Result<Deployment, Error> {
         if self.is_made_in(known) {
             return Ok(known.clone());
         }
-        let begun = standings.values().filter_map(Standing::marked_for);
+        let begun = statuses.values().filter_map(ServerStatus::marked_for);
         if let Some(begun) = begun.max_by_key(|deployment| deployment.generation)
             && begun.generation > known.generation
         {
@@ -167,7 +173,7 @@ impl Change<'_> {
             let allowed = format!("a server that is none of the members {}", known.list());
             return Err(Error::config("new", &self.new, allowed));
         }
-        self.refuse_outage(known, member, standings, failed)?;
+        self.refuse_outage(known, member, statuses, failed)?;
         Ok(known.replacing(member, self.new.clone()))
     }
 
@@ -180,13 +186,13 @@ impl Change<'_> {
         &self,
         known: &Deployment,
         leaving: u32,
-        standings: &BTreeMap<usize, Standing>,
+        statuses: &BTreeMap<usize, ServerStatus>,
         failed: &[(usize, String)],
     ) -> Result<(), Error> {
         let mut reasons = failed.to_vec();
         let mut voting = 0;
-        for (node, standing) in standings {
-            match (known.member(&standing.stamp), standing.quarantine) {
+        for (node, status) in statuses {
+            match (known.member(&status.stamp), status.quarantine) {
                 (None, _) => {}
                 (Some(member), _) if member == leaving => {}
                 (Some(_), None) => voting += 1,
@@ -203,53 +209,54 @@ impl Change<'_> {
     async fn advance(
         &self,
         next: &Deployment,
-        standings: &BTreeMap<usize, Standing>,
+        statuses: &BTreeMap<usize, ServerStatus>,
         mut failed: Vec<(usize, String)>,
     ) -> Result<bool, Error> {
         let call = |node: usize| -> Option<ScriptCall> {
-            let stamp = &standings.get(&node).filter(|_| self.panel.address(node) != self.new)?.stamp;
+            let stamp = &statuses.get(&node).filter(|_| self.quorum.address(node) != self.new)?.stamp;
             Some(advance(next, next.next_for(stamp)?, stamp))
         };
-        let (_, refused) = mark(self.panel, call).await;
+        let (_, refused) = mark(self.quorum, call).await;
         failed.extend(refused);
         // What they say now counts, and not that they were told: one that has lost its data since may be a member of the
         // generation before again, as long as a majority had not been told.
-        let (standings, _) = ask_all(self.panel).await;
-        let staying = standings.iter().filter(|(node, standing)| {
-            self.panel.address(**node) != self.new && next.member(&standing.stamp).is_some()
-        });
+        let (statuses, _) = ask_all(self.quorum).await;
+        let staying = statuses
+            .iter()
+            .filter(|(node, status)| self.quorum.address(**node) != self.new && next.member(&status.stamp).is_some());
         // Before they are a majority others may still be granted something by the members of before, and the new server
         // must not begin to count the time that it gives no vote.
         if staying.count() < majority(next.members.len()) {
             return Err(self.no_majority("could be told of the change; call it again to complete it", failed));
         }
-        let knows = |(node, standing): (&usize, &Standing)| {
-            self.panel.address(*node) == self.old && next.was_replaced(&standing.stamp)
+        let knows = |(node, status): (&usize, &ServerStatus)| {
+            self.quorum.address(*node) == self.old && next.was_replaced(&status.stamp)
         };
-        Ok(standings.iter().any(knows))
+        Ok(statuses.iter().any(knows))
     }
 
     /// Makes the new server a member.
-    async fn enlist(&self, next: &Deployment, newcomer: &Standing) -> Result<Duration, Error> {
+    async fn mark_member(&self, next: &Deployment, newcomer: &ServerStatus) -> Result<Duration, Error> {
         if next.member(&newcomer.stamp).is_some() {
             return Ok(newcomer.quarantine.unwrap_or_default());
         }
         let Some(member) = next.named(&self.new) else { return Ok(Duration::ZERO) };
         let call = |node: usize| {
-            (self.panel.address(node) == self.new).then(|| enlist(next, member, &newcomer.stamp, next.absence()))
+            (self.quorum.address(node) == self.new)
+                .then(|| mark_member(next, member, &newcomer.stamp, next.rejoin_quarantine()))
         };
-        let (_, failed) = mark(self.panel, call).await;
+        let (_, failed) = mark(self.quorum, call).await;
         if failed.is_empty() {
-            Ok(next.absence())
+            Ok(next.rejoin_quarantine())
         } else {
             Err(self.no_majority("could be completed; call it again", failed))
         }
     }
 
     fn no_majority(&self, what: &str, reasons: Vec<(usize, String)>) -> Error {
-        let reason = |(node, reason): (usize, String)| format!("{}: {reason}", self.panel.address(node));
+        let reason = |(node, reason): (usize, String)| format!("{}: {reason}", self.quorum.address(node));
         let reasons: Vec<String> = reasons.into_iter().map(reason).collect();
         let what = format!("no majority of the members {what} ({})", reasons.join("; "));
-        Error::no_answer(self.panel.config.url(), what)
+        Error::no_answer(self.quorum.config.url(), what)
     }
 }

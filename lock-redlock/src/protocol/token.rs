@@ -6,7 +6,7 @@
 //! systems*, 1995).
 //!
 //! *Two grants have different tokens, and the one that was complete before the other began has the smaller.* Both count a
-//! majority, so they share a node; there the two holdings do not overlap in time, so one came first. When it ended, that
+//! majority, so they share a node; there the two lease do not overlap in time, so one came first. When it ended, that
 //! node's counter had reached its grant's token: the node had answered it, or had confirmed the write-back *while that
 //! very holding stood*. The other grant's answer from that node came later, so it is greater, and its token is the
 //! greatest of its answers.
@@ -16,19 +16,30 @@
 //! very holding, and a node gives a number once: where the first answers do not agree, the reader proposes a greater one,
 //! until they do ([`Numbering`]). *Two readers have different tokens*, because their majorities share a node. *A reader's
 //! token is above that of each writer before it and below that of each writer after it*: on the node that the two
-//! majorities share, the two holdings do not overlap in time, and the counter had reached the token of the first when that
+//! majorities share, the two lease do not overlap in time, and the counter had reached the token of the first when that
 //! one ended; what the node answered to the second came later. How often other readers raised the counter in between does
 //! not matter, because it only rises.
 
-use crate::quorum::majority;
+use crate::protocol::votes::majority;
 
 /// What a node that granted answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct NodeNumber {
     /// Which node.
     pub node: usize,
     /// The number that it gave to this holding.
     pub number: u64,
+}
+
+/// A node's answer to another number for a holding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renumbered {
+    /// It has that number now.
+    Done,
+    /// The node's counter stands at this, so it may have given that number to another reader.
+    Passed(u64),
+    /// The holding is gone.
+    Gone,
 }
 
 /// What follows from the answers of the nodes that granted.
@@ -39,14 +50,15 @@ pub struct Settlement {
     /// The nodes that answered exactly the token. They count as confirmed.
     pub exact: Vec<usize>,
     /// The answers below the token, to be written back; empty when a majority of all nodes is exact.
-    pub behind: Vec<Answer>,
+    pub behind: Vec<NodeNumber>,
 }
 
 /// Settles the token of a grant that these answers, of a majority of `nodes`, make up. `None` without answers.
 #[must_use]
-pub fn settle(answers: &[Answer], nodes: usize) -> Option<Settlement> {
+pub fn settle(answers: &[NodeNumber], nodes: usize) -> Option<Settlement> {
     let token = answers.iter().map(|answer| answer.number).max()?;
-    let (exact, mut behind): (Vec<Answer>, Vec<Answer>) = answers.iter().partition(|answer| answer.number == token);
+    let (exact, mut behind): (Vec<NodeNumber>, Vec<NodeNumber>) =
+        answers.iter().partition(|answer| answer.number == token);
     // A majority of all nodes has stored the token already: every later majority meets it.
     if exact.len() >= majority(nodes) {
         behind.clear();
@@ -88,7 +100,7 @@ pub const fn straggler(number: u64, token: u64) -> Straggler {
 #[derive(Debug, Clone)]
 pub struct Numbering {
     nodes: usize,
-    numbers: Vec<Answer>,
+    numbers: Vec<NodeNumber>,
     /// No number below this is worth proposing.
     least: u64,
 }
@@ -96,7 +108,7 @@ pub struct Numbering {
 impl Numbering {
     /// From the answers of the nodes that granted, out of `nodes` nodes.
     #[must_use]
-    pub fn new(answers: Vec<Answer>, nodes: usize) -> Self {
+    pub fn new(answers: Vec<NodeNumber>, nodes: usize) -> Self {
         let least = answers.iter().map(|answer| answer.number).max().unwrap_or(0);
         Self { nodes, numbers: answers, least }
     }
@@ -117,7 +129,7 @@ impl Numbering {
 
     /// The nodes that are to be asked for `proposal`, with the numbers that they gave.
     #[must_use]
-    pub fn behind(&self, proposal: u64) -> Vec<Answer> {
+    pub fn behind(&self, proposal: u64) -> Vec<NodeNumber> {
         self.numbers.iter().filter(|answer| answer.number < proposal).copied().collect()
     }
 
@@ -147,7 +159,7 @@ impl Numbering {
 
     /// What each node gave, as far as it is known.
     #[must_use]
-    pub fn numbers(&self) -> &[Answer] {
+    pub fn numbers(&self) -> &[NodeNumber] {
         &self.numbers
     }
 }
@@ -158,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    fn answers(numbers: &[u64]) -> Vec<Answer> {
-        numbers.iter().enumerate().map(|(node, &number)| Answer { node, number }).collect()
+    fn answers(numbers: &[u64]) -> Vec<NodeNumber> {
+        numbers.iter().enumerate().map(|(node, &number)| NodeNumber { node, number }).collect()
     }
 
     #[test]
@@ -171,7 +183,7 @@ mod tests {
     #[test]
     fn an_exact_majority_of_those_that_answered_is_not_enough() {
         let settlement = settle(&answers(&[7, 7, 6]), 5).unwrap();
-        assert_eq!(settlement.behind, [Answer { node: 2, number: 6 }]);
+        assert_eq!(settlement.behind, [NodeNumber { node: 2, number: 6 }]);
     }
 
     #[test]
@@ -192,7 +204,7 @@ mod tests {
     fn a_reader_proposes_what_no_node_is_known_to_have_passed() {
         let mut numbering = Numbering::new(answers(&[7, 9, 7]), 5);
         assert_eq!(numbering.proposal(0), 9);
-        assert_eq!(numbering.behind(9), [Answer { node: 0, number: 7 }, Answer { node: 2, number: 7 }]);
+        assert_eq!(numbering.behind(9), [NodeNumber { node: 0, number: 7 }, NodeNumber { node: 2, number: 7 }]);
         numbering.given(0, 9);
         numbering.passed(12);
         assert_eq!((numbering.agreed(), numbering.proposal(5)), (None, 18));

@@ -3,39 +3,40 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Contender, Error, LockName, Snapshot};
-use lock_redis::scripts::look::{Holder, Look, inspect, look as read_look};
+use lock_redis::scripts::look::{self, Holder, Look};
 
 use crate::{
-    kind::Kind,
-    panel::{Panel, unavailable},
-    quorum::largest,
-    scripts::LockKeys,
+    nodes::{
+        quorum::{Quorum, unavailable},
+        scripts::LockKeys,
+    },
+    protocol::{kind::LockKind, votes::largest},
 };
 
 /// Asks all nodes who holds `name`, and waits for those that answer.
-pub(crate) async fn look(panel: &Arc<Panel>, name: &LockName) -> Result<Snapshot, Error> {
-    let keys = LockKeys::new(&panel.config.prefix, name);
-    let mut replies = panel.ask(|_| Some(inspect(keys.common()).into()), read_look);
+pub(crate) async fn inspect(quorum: &Arc<Quorum>, name: &LockName) -> Result<Snapshot, Error> {
+    let keys = LockKeys::new(&quorum.config.prefix, name);
+    let mut replies = quorum.ask(|_| Some(look::inspect(keys.common()).into()), look::look);
     let (mut seen, mut failed) = (Vec::new(), Vec::new());
-    while let Some((node, answer)) = replies.next(panel).await {
+    while let Some((node, answer)) = replies.next(quorum).await {
         match answer {
             Ok(look) => seen.push(look),
-            Err(silence) => failed.push((node, silence.reason())),
+            Err(no_reply) => failed.push((node, no_reply.reason())),
         }
     }
-    if seen.len() < panel.majority() {
-        return Err(unavailable(panel, "answers", failed));
+    if seen.len() < quorum.majority() {
+        return Err(unavailable(quorum, "answers", failed));
     }
-    Ok(Snapshot::new(holders(seen, panel.majority()), Vec::new()))
+    Ok(Snapshot::new(holders(seen, quorum.majority()), Vec::new()))
 }
 
 /// The holders that a majority of the nodes shows, in the order of their tokens. What a minority shows is a vote that is
 /// being lost, or the rest of a lease that is over.
 fn holders(seen: Vec<Look>, majority: usize) -> Vec<Contender> {
-    let mut shown: BTreeMap<Vec<u8>, Vec<(Kind, Holder)>> = BTreeMap::new();
+    let mut shown: BTreeMap<Vec<u8>, Vec<(LockKind, Holder)>> = BTreeMap::new();
     for look in seen {
-        let readers = look.readers.into_iter().map(|reader| (Kind::Reader, reader));
-        for (kind, holder) in look.alone.map(|writer| (Kind::Writer, writer)).into_iter().chain(readers) {
+        let readers = look.readers.into_iter().map(|reader| (LockKind::Reader, reader));
+        for (kind, holder) in look.alone.map(|writer| (LockKind::Writer, writer)).into_iter().chain(readers) {
             shown.entry(holder.value.clone()).or_default().push((kind, holder));
         }
     }
@@ -45,10 +46,11 @@ fn holders(seen: Vec<Look>, majority: usize) -> Vec<Contender> {
     holders
 }
 
-fn contender(nodes: &[(Kind, Holder)], majority: usize) -> Contender {
+fn contender(nodes: &[(LockKind, Holder)], majority: usize) -> Contender {
     let (_, first) = &nodes[0];
     // In the middle of a downgrade some nodes show the writer and others the reader: it is one by then.
-    let kind = if nodes.iter().any(|(kind, _)| *kind == Kind::Reader) { Kind::Reader } else { Kind::Writer };
+    let kind =
+        if nodes.iter().any(|(kind, _)| *kind == LockKind::Reader) { LockKind::Reader } else { LockKind::Writer };
     let mut contender = Contender::new(String::from_utf8_lossy(&first.value))
         .with_payload(first.payload.clone())
         .with_mode(kind.mode());

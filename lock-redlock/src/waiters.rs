@@ -1,4 +1,4 @@
-//! Waiting: a place in line on each node, and the channels on which a waiter is told that it is its turn.
+//! Waiting: a entry in line on each node, and the channels on which a waiter is told that it is its turn.
 
 use std::{
     sync::{
@@ -13,16 +13,18 @@ use lock_core::{BootInstant, Clock};
 use lock_redis::node::Subscription;
 
 use crate::{
-    panel::Panel,
-    places::Places,
-    scripts::{LockKeys, Place, waiter_name},
+    nodes::{
+        quorum::Quorum,
+        scripts::{LockKeys, WaiterEntry, waiter_name},
+    },
+    protocol::enrollments::Enrollments,
 };
 
 /// How long after the first node's news a waiter gives the others to follow before it tries.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// For how long a waiter's channels are kept for the next one after it.
-const EAR_KEPT: Duration = Duration::from_secs(5);
+const CHANNEL_KEPT: Duration = Duration::from_secs(5);
 
 /// The waiters of one connection, and the channels that they listen to. A channel is used again by those who come later, so
 /// that a busy lock does not subscribe over and over; the name of a waiter is not.
@@ -37,16 +39,16 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct Free {
     channels: Vec<u32>,
-    ears: Vec<Kept>,
+    idle: Vec<IdleChannel>,
     next: u32,
 }
 
 /// A channel with the subscriptions of its last user.
 #[derive(Debug)]
-struct Kept {
+struct IdleChannel {
     channel: u32,
     lock: String,
-    ear: Ear,
+    subscriptions: Subscriptions,
     until: BootInstant,
 }
 
@@ -58,7 +60,7 @@ pub(crate) struct Waiter {
     clock: Clock,
     came: BootInstant,
     /// Where it stands.
-    pub(crate) places: Places,
+    pub(crate) enrollments: Enrollments,
 }
 
 /// What a waiter listens with. Its channel is free for the next one when this is dropped, whatever of the waiter itself is
@@ -67,7 +69,7 @@ pub(crate) struct Waiter {
 pub(crate) struct Listener {
     channel: u32,
     lock: String,
-    ear: Option<Ear>,
+    subscriptions: Option<Subscriptions>,
     waiters: Arc<Waiters>,
 }
 
@@ -80,15 +82,15 @@ impl Waiters {
     /// A waiter for the lock with this key that comes now.
     pub(crate) fn enter(self: &Arc<Self>, lock: &str) -> (Waiter, Listener) {
         let now = self.clock.now();
-        let (channel, ear) = self.free(|free| free.take(lock, now));
+        let (channel, subscriptions) = self.free(|free| free.take(lock, now));
         let visit = self.visits.fetch_add(1, Ordering::Relaxed);
         let waiter = Waiter {
             name: waiter_name(&self.channel(channel), visit),
             clock: self.clock,
             came: now,
-            places: Places::default(),
+            enrollments: Enrollments::default(),
         };
-        (waiter, Listener { channel, lock: lock.to_owned(), ear, waiters: Arc::clone(self) })
+        (waiter, Listener { channel, lock: lock.to_owned(), subscriptions, waiters: Arc::clone(self) })
     }
 
     fn channel(&self, channel: u32) -> String {
@@ -102,12 +104,12 @@ impl Waiters {
 
 impl Free {
     /// A channel, if possible one that is listened to for this lock already.
-    fn take(&mut self, lock: &str, now: BootInstant) -> (u32, Option<Ear>) {
-        let old = self.ears.extract_if(.., |kept| kept.until <= now).map(|kept| kept.channel);
+    fn take(&mut self, lock: &str, now: BootInstant) -> (u32, Option<Subscriptions>) {
+        let old = self.idle.extract_if(.., |kept| kept.until <= now).map(|kept| kept.channel);
         self.channels.extend(old);
-        if let Some(index) = self.ears.iter().position(|kept| kept.lock == lock) {
-            let kept = self.ears.swap_remove(index);
-            return (kept.channel, Some(kept.ear));
+        if let Some(index) = self.idle.iter().position(|kept| kept.lock == lock) {
+            let kept = self.idle.swap_remove(index);
+            return (kept.channel, Some(kept.subscriptions));
         }
         let channel = self.channels.pop().unwrap_or_else(|| {
             self.next += 1;
@@ -118,38 +120,38 @@ impl Free {
 }
 
 impl Waiter {
-    /// Its place, as it is sent now.
-    pub(crate) fn place(&self, ttl: Duration) -> Place {
+    /// Its entry, as it is sent now.
+    pub(crate) fn entry(&self, ttl: Duration) -> WaiterEntry {
         let waited = self.clock.now().saturating_since(self.came);
-        Place { waiter: self.name.clone(), waited, ttl }
+        WaiterEntry { waiter: self.name.clone(), waited, ttl }
     }
 }
 
 impl Listener {
     /// To be called before the lock is looked at: what is heard from now on is news.
-    pub(crate) fn look(&mut self) {
-        if let Some(ear) = &mut self.ear {
-            ear.look();
+    pub(crate) fn mark_unchanged(&mut self) {
+        if let Some(subscriptions) = &mut self.subscriptions {
+            subscriptions.mark_unchanged();
         }
     }
 
-    /// Resolves when the lock is to be looked at again; see [`Ear::news`].
+    /// Resolves when the lock is to be looked at again; see [`Subscriptions::news`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn news(&mut self, panel: &Panel, keys: &LockKeys) {
+    pub(crate) async fn changed(&mut self, quorum: &Quorum, keys: &LockKeys) {
         let channel = self.waiters.channel(self.channel);
-        self.ear.take_if(|ear| ear.misses_a_server(panel));
-        self.ear.get_or_insert_with(|| Ear::new(panel, &keys.channel(&channel))).news().await;
+        self.subscriptions.take_if(|subscriptions| subscriptions.is_outdated(quorum));
+        self.subscriptions.get_or_insert_with(|| Subscriptions::new(quorum, &keys.channel(&channel))).changed().await;
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let (channel, lock, ear) = (self.channel, std::mem::take(&mut self.lock), self.ear.take());
-        let until = self.waiters.clock.now().saturating_add(EAR_KEPT);
-        self.waiters.free(|free| match ear {
-            Some(ear) => free.ears.push(Kept { channel, lock, ear, until }),
+        let (channel, lock, subscriptions) = (self.channel, std::mem::take(&mut self.lock), self.subscriptions.take());
+        let until = self.waiters.clock.now().saturating_add(CHANNEL_KEPT);
+        self.waiters.free(|free| match subscriptions {
+            Some(subscriptions) => free.idle.push(IdleChannel { channel, lock, subscriptions, until }),
             None => free.channels.push(channel),
         });
     }
@@ -157,7 +159,7 @@ impl Drop for Listener {
 
 /// Listens to a channel of all nodes: for a waiter's turn, or for changes.
 #[derive(Debug)]
-pub(crate) struct Ear {
+pub(crate) struct Subscriptions {
     subscriptions: Vec<Subscription>,
     /// What had been heard before the last look at the lock.
     heard: Vec<u64>,
@@ -165,32 +167,32 @@ pub(crate) struct Ear {
     confirmed: bool,
     needed: usize,
     clock: Clock,
-    /// How many servers had come to the place of another.
-    moves: u64,
+    /// How many servers had come to the entry of another.
+    replacements: u64,
 }
 
-impl Ear {
-    pub(crate) fn new(panel: &Panel, channel: &str) -> Self {
-        let moves = panel.moves();
-        let subscriptions: Vec<Subscription> = panel.nodes().iter().map(|node| node.subscribe(channel)).collect();
+impl Subscriptions {
+    pub(crate) fn new(quorum: &Quorum, channel: &str) -> Self {
+        let replacements = quorum.replacements();
+        let subscriptions: Vec<Subscription> = quorum.nodes().iter().map(|node| node.subscribe(channel)).collect();
         let heard = subscriptions.iter().map(Subscription::changes).collect();
-        Self { subscriptions, heard, confirmed: false, needed: panel.majority(), clock: panel.clock(), moves }
+        Self { subscriptions, heard, confirmed: false, needed: quorum.majority(), clock: quorum.clock(), replacements }
     }
 
     /// Whether a server has been replaced since.
-    pub(crate) fn misses_a_server(&self, panel: &Panel) -> bool {
-        self.moves != panel.moves()
+    pub(crate) fn is_outdated(&self, quorum: &Quorum) -> bool {
+        self.replacements != quorum.replacements()
     }
 
     /// To be called before the lock is looked at: what is heard from now on is news.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn mark_unchanged(&mut self) {
         self.heard = self.subscriptions.iter().map(Subscription::changes).collect();
         self.confirmed = self.count_confirmed() >= self.needed;
     }
 
     /// Resolves when the lock is to be looked at again: it is this waiter's turn, messages may have been missed, or
     /// the subscriptions were confirmed only after the last look.
-    pub(crate) async fn news(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         let needed = self.needed;
         if !self.confirmed {
             let mut confirmations: FuturesUnordered<_> =
@@ -233,11 +235,11 @@ mod tests {
     #[test]
     fn two_waiters_at_a_time_have_different_channels_which_are_used_again_and_no_two_have_the_same_name() {
         let waiters = Waiters::new("c".to_owned(), Clock::boot());
-        let ((first, its_ear), (second, _ear)) = (waiters.enter("a"), waiters.enter("a"));
+        let ((first, its_listener), (second, _listener)) = (waiters.enter("a"), waiters.enter("a"));
         assert_eq!((first.name.as_str(), second.name.as_str()), ("c.0@0", "c.1@1"));
         // Although the first is not forgotten yet.
-        drop(its_ear);
-        let (third, _ear) = waiters.enter("b");
+        drop(its_listener);
+        let (third, _listener) = waiters.enter("b");
         assert_eq!((third.name.as_str(), first.name.as_str()), ("c.0@2", "c.0@0"));
     }
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
-    panel::Ask,
-    replies::{Answer, Replies},
-    round::Round,
-    scripts::Ballot,
+    acquisition::round::Round,
+    nodes::{
+        quorum::NodeRequest,
+        replies::{Replies, Reply},
+    },
+    protocol::ballots::Ballot,
 };
 
 /// An undo under way.
@@ -17,8 +19,8 @@ pub(crate) struct Undo {
     calls: Vec<Option<ScriptCall>>,
     /// Whether the line is left, too.
     leaves: bool,
-    undone: Replies<Answer<bool>>,
-    answers: Vec<(usize, Answer<bool>)>,
+    undone: Replies<Reply<bool>>,
+    answers: Vec<(usize, Reply<bool>)>,
 }
 
 impl Undo {
@@ -30,49 +32,49 @@ impl Undo {
             let connection = round.replies.sent(node).map(|sent| &sent.connection)?;
             (!connection.is_broken()).then(|| connection.clone())
         };
-        let coming = |node: usize| if leaves { None } else { round.attempt.coming(node) };
+        let enrollment = |node: usize| if leaves { None } else { round.attempt.enrollment(node) };
         let ask = |node: usize| {
             let call = calls[node].clone()?;
-            Some(Ask { connection: connection(node), coming: coming(node), ..call.into() })
+            Some(NodeRequest { connection: connection(node), enrollment: enrollment(node), ..call.into() })
         };
-        let mut undone = round.panel.ask(ask, held);
+        let mut undone = round.quorum.ask(ask, held);
         let answers = undone.send();
         Self { round, calls, leaves, undone, answers }
     }
 
     /// Waits for the nodes that answered the acquisition, then leaves the rest to the background.
     pub(crate) async fn wait(mut self) {
-        let panel = Arc::clone(&self.round.panel);
+        let quorum = Arc::clone(&self.round.quorum);
         let asked = |node: usize| self.calls[node].is_some() && matches!(self.round.ballots[node], Some(Ok(_)));
-        let needed = (0..panel.len()).filter(|node| asked(*node)).count().saturating_sub(self.answers.len());
-        self.answers.extend(self.undone.settle_down(&panel, needed).await);
-        panel.cleanup().spawn(self.finish());
+        let needed = (0..quorum.len()).filter(|node| asked(*node)).count().saturating_sub(self.answers.len());
+        self.answers.extend(self.undone.collect(&quorum, needed).await);
+        quorum.cleanup().spawn(self.finish());
     }
 
     pub(crate) async fn finish(mut self) {
-        while let Some((node, answer)) = self.undone.next_of_all().await {
+        while let Some((node, answer)) = self.undone.next_of_any().await {
             self.answers.push((node, answer));
         }
         for (node, answer) in std::mem::take(&mut self.answers) {
             self.judge(node, answer);
         }
         // The acquisition's own answers are waited for, too: they show whether a node works, and whether it granted.
-        while let Some((node, ballot)) = self.round.replies.next_of_all().await {
+        while let Some((node, ballot)) = self.round.replies.next_of_any().await {
             let granted = match ballot {
                 Ok(ballot) => matches!(ballot, Ballot::Granted(_)),
-                Err(silence) => silence.is_unknown(),
+                Err(no_reply) => no_reply.is_unknown(),
             };
             if granted && self.calls[node].is_none() {
-                self.round.clean(node, self.leaves);
+                self.round.undo_later(node, self.leaves);
             }
         }
     }
 
-    fn judge(&self, node: usize, answer: Answer<bool>) {
-        if let (Err(silence), Some(_)) = (answer, &self.calls[node]) {
-            let reason = silence.reason();
-            tracing::debug!(node = %self.round.panel.address(node), reason, "not undone yet");
-            self.round.clean(node, self.leaves);
+    fn judge(&self, node: usize, answer: Reply<bool>) {
+        if let (Err(no_reply), Some(_)) = (answer, &self.calls[node]) {
+            let reason = no_reply.reason();
+            tracing::debug!(node = %self.round.quorum.address(node), reason, "not undone yet");
+            self.round.undo_later(node, self.leaves);
         }
     }
 }

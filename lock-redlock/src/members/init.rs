@@ -7,10 +7,12 @@ use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
     Config,
-    deployment::{Deployment, Standing, common},
-    member::{ask_all, not_a_member, refuse_twins},
-    panel::{Panel, unavailable},
-    scripts::enlist,
+    members::identify::{ask_all, not_a_member, refuse_same_server},
+    nodes::{
+        quorum::{Quorum, unavailable},
+        scripts::mark_member,
+    },
+    protocol::deployment::{Deployment, ServerStatus, common},
 };
 
 /// How [`init`] goes about it.
@@ -77,103 +79,103 @@ pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Err
 /// As that of [`init`].
 pub async fn init_in(config: &Config, options: InitOptions, context: Context) -> Result<Duration, Error> {
     config.check()?;
-    let panel = Arc::new(Panel::new(config.clone(), context));
-    let result = init_all(&panel, options).await;
-    panel.close();
+    let quorum = Arc::new(Quorum::new(config.clone(), context));
+    let result = init_all(&quorum, options).await;
+    quorum.close();
     result
 }
 
-async fn init_all(panel: &Arc<Panel>, options: InitOptions) -> Result<Duration, Error> {
-    let (standings, failed) = ask_all(panel).await;
+async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration, Error> {
+    let (statuses, failed) = ask_all(quorum).await;
     if !failed.is_empty() {
-        return Err(unavailable(panel, "answers as a whole, and marking takes all of them", failed));
+        return Err(unavailable(quorum, "answers as a whole, and marking takes all of them", failed));
     }
-    refuse_twins(panel, &standings)?;
+    refuse_same_server(quorum, &statuses)?;
     if options.reset {
-        return reset(panel, &standings, options).await;
+        return reset(quorum, &statuses, options).await;
     }
-    let named = (0..panel.len()).map(|node| (panel.address(node), &standings[&node]));
+    let named = (0..quorum.len()).map(|node| (quorum.address(node), &statuses[&node]));
     match common(named)? {
         None => {
-            let deployment = Deployment::new(new_id(&panel.context), &panel.config);
-            let absence = if options.no_holders { Duration::ZERO } else { deployment.absence() };
-            enlist_all(panel, &deployment, &standings, absence).await?;
+            let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
+            let absence = if options.no_holders { Duration::ZERO } else { deployment.rejoin_quarantine() };
+            mark_all(quorum, &deployment, &statuses, absence).await?;
             Ok(absence)
         }
-        Some(deployment) => complete(panel, &deployment, &standings).await,
+        Some(deployment) => complete(quorum, &deployment, &statuses).await,
     }
 }
 
 /// Makes members again of those that have lost their data.
 async fn complete(
-    panel: &Arc<Panel>,
+    quorum: &Arc<Quorum>,
     deployment: &Deployment,
-    standings: &BTreeMap<usize, Standing>,
+    statuses: &BTreeMap<usize, ServerStatus>,
 ) -> Result<Duration, Error> {
-    deployment.admit(&panel.config)?;
+    deployment.admit(&quorum.config)?;
     // A list from before a server was replaced.
-    if let Some((node, _)) = standings.iter().find(|(_, standing)| deployment.was_replaced(&standing.stamp)) {
-        return Err(not_a_member(deployment, panel.address(*node)));
+    if let Some((node, _)) = statuses.iter().find(|(_, status)| deployment.was_replaced(&status.stamp)) {
+        return Err(not_a_member(deployment, quorum.address(*node)));
     }
-    let unmarked: BTreeMap<usize, Standing> =
-        standings.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
+    let unmarked: BTreeMap<usize, ServerStatus> =
+        statuses.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
     for node in unmarked.keys() {
-        let address = panel.address(*node);
+        let address = quorum.address(*node);
         if deployment.named(&address).is_none() {
             return Err(not_a_member(deployment, address));
         }
     }
-    enlist_all(panel, deployment, &unmarked, deployment.absence()).await?;
+    mark_all(quorum, deployment, &unmarked, deployment.rejoin_quarantine()).await?;
     // The others vote, so the deployment does as soon as a majority of it are others.
-    let others = panel.len() - unmarked.len();
-    Ok(if others >= panel.majority() { Duration::ZERO } else { deployment.absence() })
+    let others = quorum.len() - unmarked.len();
+    Ok(if others >= quorum.majority() { Duration::ZERO } else { deployment.rejoin_quarantine() })
 }
 
 /// Makes a new deployment of whatever the servers were.
 async fn reset(
-    panel: &Arc<Panel>,
-    standings: &BTreeMap<usize, Standing>,
+    quorum: &Arc<Quorum>,
+    statuses: &BTreeMap<usize, ServerStatus>,
     options: InitOptions,
 ) -> Result<Duration, Error> {
-    let deployment = Deployment::new(new_id(&panel.context), &panel.config);
+    let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
     // Leases of what they were before, and of what they may have been before they lost it.
-    let before = standings.values().filter_map(|standing| Some(standing.deployment.as_ref()?.max_ttl)).max();
-    let is_new = standings.values().all(Standing::is_unmarked);
+    let before = statuses.values().filter_map(|status| Some(status.deployment.as_ref()?.max_ttl)).max();
+    let is_new = statuses.values().all(ServerStatus::is_unmarked);
     let absence = match options.no_holders && is_new {
         true => Duration::ZERO,
         false => before.unwrap_or_default().max(deployment.max_ttl),
     };
-    enlist_all(panel, &deployment, standings, absence).await?;
+    mark_all(quorum, &deployment, statuses, absence).await?;
     Ok(absence)
 }
 
-async fn enlist_all(
-    panel: &Arc<Panel>,
+async fn mark_all(
+    quorum: &Arc<Quorum>,
     deployment: &Deployment,
-    seen: &BTreeMap<usize, Standing>,
+    seen: &BTreeMap<usize, ServerStatus>,
     absence: Duration,
 ) -> Result<(), Error> {
     let call = |node: usize| {
-        let standing = seen.get(&node)?;
-        let member = deployment.named(&panel.address(node))?;
-        Some(enlist(deployment, member, &standing.stamp, absence))
+        let status = seen.get(&node)?;
+        let member = deployment.named(&quorum.address(node))?;
+        Some(mark_member(deployment, member, &status.stamp, absence))
     };
-    let (_, failed) = mark(panel, call).await;
-    if failed.is_empty() { Ok(()) } else { Err(unavailable(panel, "could be marked as a whole", failed)) }
+    let (_, failed) = mark(quorum, call).await;
+    if failed.is_empty() { Ok(()) } else { Err(unavailable(quorum, "could be marked as a whole", failed)) }
 }
 
 /// Marks each node by its call, if it has one. Returns those that were, and why the others were not.
 pub(crate) async fn mark(
-    panel: &Arc<Panel>,
+    quorum: &Arc<Quorum>,
     call: impl Fn(usize) -> Option<ScriptCall>,
 ) -> (Vec<usize>, Vec<(usize, String)>) {
-    let mut replies = panel.ask(|node| Some(call(node)?.into()), held);
+    let mut replies = quorum.ask(|node| Some(call(node)?.into()), held);
     let (mut marked, mut failed) = (Vec::new(), Vec::new());
-    while let Some((node, answer)) = replies.next_of_all().await {
+    while let Some((node, answer)) = replies.next_of_any().await {
         match answer {
             Ok(true) => marked.push(node),
             Ok(false) => failed.push((node, "somebody else has marked it in this moment".to_owned())),
-            Err(silence) => failed.push((node, silence.reason())),
+            Err(no_reply) => failed.push((node, no_reply.reason())),
         }
     }
     (marked, failed)

@@ -14,81 +14,81 @@ use lock_core::{Cleanup, Clock, Context, Error};
 use lock_redis::node::{Connection, Node, NodeError, ScriptCall, Value};
 
 use crate::{
-    cleaning::Cleaning,
     config::{Config, address},
-    deployment::Deployment,
-    places::Coming,
-    quorum::majority,
-    replies::{Answer, Replies, Sending, Silence},
-    slots::Slots,
+    nodes::{
+        members::Members,
+        replies::{Dispatch, NoReply, Replies, Reply},
+        undo_queue::UndoQueue,
+    },
+    protocol::{deployment::Deployment, enrollments::PendingEnrollment, votes::majority},
 };
 
 /// The nodes of a deployment.
 #[derive(Debug)]
-pub(crate) struct Panel {
+pub(crate) struct Quorum {
     pub(crate) config: Config,
     /// The server at each place; another one once a member was replaced.
     nodes: Mutex<Vec<Node>>,
     /// How many servers have come to the place of another.
-    moves: AtomicU64,
+    replacements: AtomicU64,
     /// For each node, what is still to be given back there.
-    pub(crate) cleaning: Vec<Cleaning>,
+    pub(crate) undo_queues: Vec<UndoQueue>,
     /// For each node, whether a vote has waited for it in vain, and it has answered nothing since.
     late: Vec<AtomicBool>,
     /// For each node, whether a request is under way that finds out whether it works again.
-    probes: Vec<Flag>,
+    probes: Vec<SingleFlight>,
     /// Which member each node is.
-    pub(crate) slots: Slots,
+    pub(crate) members: Members,
     /// What the nodes have in common, known once the client has connected.
     deployment: Mutex<Option<Arc<Deployment>>>,
     pub(crate) context: Context,
-    /// Raised while somebody finds out which members the servers are that are not known as any.
-    pub(crate) identifying: Flag,
+    /// In flight while a task finds out which members the servers are that are not known as any.
+    pub(crate) identifying: SingleFlight,
 }
 
 /// How an answer is read.
 pub(crate) type Read<T> = fn(&Value) -> Result<T, NodeError>;
 
 /// What one node is asked.
-pub(crate) struct Ask {
+pub(crate) struct NodeRequest {
     pub(crate) call: ScriptCall,
     /// Down which connection; the present one if that does not matter.
     pub(crate) connection: Option<Connection>,
-    pub(crate) probe: Turn,
+    pub(crate) probe: Probe,
     /// Of a request that may put a waiter in line there.
-    pub(crate) coming: Option<Coming>,
+    pub(crate) enrollment: Option<PendingEnrollment>,
 }
 
 /// Whose turn it is to find out whether a node works again.
-pub(crate) enum Turn {
+pub(crate) enum Probe {
     /// Nobody's: it works.
-    None,
+    NotNeeded,
     /// This request's.
-    Own(Raised),
+    Own(FlightGuard),
     /// Another request's.
-    Other,
+    Elsewhere,
 }
 
-impl Panel {
+impl Quorum {
     pub(crate) fn new(config: Config, context: Context) -> Self {
         let node = |node| Node::new(node, context.clone());
         let nodes: Vec<Node> = config.limited_nodes().map(node).collect();
         Self {
-            cleaning: nodes.iter().map(|_| Cleaning::default()).collect(),
+            undo_queues: nodes.iter().map(|_| UndoQueue::default()).collect(),
             late: nodes.iter().map(|_| AtomicBool::new(false)).collect(),
-            probes: nodes.iter().map(|_| Flag::default()).collect(),
-            slots: Slots::new(nodes.len()),
+            probes: nodes.iter().map(|_| SingleFlight::default()).collect(),
+            members: Members::new(nodes.len()),
             deployment: Mutex::default(),
-            identifying: Flag::default(),
+            identifying: SingleFlight::default(),
             context,
             nodes: Mutex::new(nodes),
-            moves: AtomicU64::new(0),
+            replacements: AtomicU64::new(0),
             config,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.cleaning.len()
+        self.undo_queues.len()
     }
 
     /// The server at this place.
@@ -96,7 +96,7 @@ impl Panel {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)[node].clone()
     }
 
-    /// The servers at all places.
+    /// The servers at all enrollments.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -107,19 +107,19 @@ impl Panel {
     }
 
     /// Has another server at this place, to be reached as the one before it.
-    pub(crate) fn put(&self, node: usize, host: &str, port: u16) {
+    pub(crate) fn replace_node(&self, node: usize, host: &str, port: u16) {
         let mut config = self.node(node).config().clone();
         (config.host, config.port) = (host.to_owned(), port);
         let server = Node::new(config, self.context.clone());
         let before = mem::replace(&mut self.nodes.lock().unwrap_or_else(PoisonError::into_inner)[node], server);
         before.close();
-        self.moves.fetch_add(1, Ordering::Release);
-        self.has_answered(node);
+        self.replacements.fetch_add(1, Ordering::Release);
+        self.mark_answering(node);
     }
 
     /// How many servers have come to the place of another.
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
+    pub(crate) fn replacements(&self) -> u64 {
+        self.replacements.load(Ordering::Acquire)
     }
 
     pub(crate) fn majority(&self) -> usize {
@@ -130,7 +130,7 @@ impl Panel {
         self.deployment.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn belongs_to(&self, deployment: Arc<Deployment>) {
+    pub(crate) fn set_deployment(&self, deployment: Arc<Deployment>) {
         *self.deployment.lock().unwrap_or_else(PoisonError::into_inner) = Some(deployment);
     }
 
@@ -159,7 +159,7 @@ impl Panel {
 
     /// Whether nothing is to be had from `node`: it does not answer, or is not known as a member.
     pub(crate) fn is_failing(&self, node: usize) -> bool {
-        self.node(node).failing_since().is_some() || !self.slots.is_member(node)
+        self.node(node).failing_since().is_some() || !self.members.is_member(node)
     }
 
     /// Whether nothing can be decided without a node that has been failing.
@@ -180,29 +180,29 @@ impl Panel {
     }
 
     /// A vote has waited for `node` in vain.
-    pub(crate) fn is_late(&self, node: usize) {
+    pub(crate) fn mark_late(&self, node: usize) {
         self.late[node].store(true, Ordering::Relaxed);
     }
 
-    fn has_answered(&self, node: usize) {
+    fn mark_answering(&self, node: usize) {
         self.late[node].store(false, Ordering::Relaxed);
     }
 
     /// Asks each node its one call, if it has one. Nothing is sent before the replies are waited for or sent on.
     pub(crate) fn ask<T: Send + 'static>(
         self: &Arc<Self>,
-        call: impl Fn(usize) -> Option<Ask>,
+        call: impl Fn(usize) -> Option<NodeRequest>,
         read: Read<T>,
-    ) -> Replies<Answer<T>> {
-        self.replies(|node, sending| {
-            let Ask { call, connection, probe, coming } = call(node)?;
-            let panel = Arc::clone(self);
+    ) -> Replies<Reply<T>> {
+        self.replies(|node, dispatch| {
+            let NodeRequest { call, connection, probe, enrollment } = call(node)?;
+            let quorum = Arc::clone(self);
             Some(async move {
-                let answer = panel.ask_one(node, &sending, call, connection, probe).await;
-                if let Some(coming) = coming {
-                    coming.answered(answer.as_ref().err());
+                let answer = quorum.ask_one(node, &dispatch, call, connection, probe).await;
+                if let Some(enrollment) = enrollment {
+                    enrollment.answered(answer.as_ref().err());
                 }
-                answer.and_then(|answer| read(&answer).map_err(Silence::Failed))
+                answer.and_then(|answer| read(&answer).map_err(NoReply::Failed))
             })
         })
     }
@@ -210,42 +210,42 @@ impl Panel {
     async fn ask_one(
         &self,
         node: usize,
-        sending: &Sending,
+        dispatch: &Dispatch,
         call: ScriptCall,
         connection: Option<Connection>,
-        probe: Turn,
-    ) -> Answer<Value> {
+        probe: Probe,
+    ) -> Reply<Value> {
         let _probe = match probe {
-            Turn::Other => return Err(Silence::NotSent("it has not answered of late".to_owned())),
-            Turn::Own(probe) => Some(probe),
-            Turn::None => None,
+            Probe::Elsewhere => return Err(NoReply::NotSent("it has not answered of late".to_owned())),
+            Probe::Own(probe) => Some(probe),
+            Probe::NotNeeded => None,
         };
         let connection = match connection {
             Some(connection) => connection,
             None => self.reach(node).await?,
         };
-        let sent = sending.begin(node, connection, self.clock().now())?;
+        let sent = dispatch.begin(node, connection, self.clock().now())?;
         let answer = sent.connection.call(call).await;
         if answer.is_ok() {
-            self.has_answered(node);
+            self.mark_answering(node);
         }
-        answer.map_err(Silence::Failed)
+        answer.map_err(NoReply::Failed)
     }
 
     /// Asks each node its calls, if it has any, in one burst.
     pub(crate) fn ask_many(
         self: &Arc<Self>,
         calls: impl Fn(usize) -> Option<Vec<ScriptCall>>,
-    ) -> Replies<Answer<Vec<Result<Value, NodeError>>>> {
-        self.replies(|node, sending| {
+    ) -> Replies<Reply<Vec<Result<Value, NodeError>>>> {
+        self.replies(|node, dispatch| {
             let calls = calls(node)?;
-            let panel = Arc::clone(self);
+            let quorum = Arc::clone(self);
             Some(async move {
-                let connection = panel.reach(node).await?;
-                let sent = sending.begin(node, connection, panel.clock().now())?;
+                let connection = quorum.reach(node).await?;
+                let sent = dispatch.begin(node, connection, quorum.clock().now())?;
                 let answers = sent.connection.run(&calls).await;
                 if answers.iter().any(Result::is_ok) {
-                    panel.has_answered(node);
+                    quorum.mark_answering(node);
                 }
                 Ok(answers)
             })
@@ -255,74 +255,74 @@ impl Panel {
     /// Whether a request that somebody waits for is to go to `node`. One that has been failing is left out as long as
     /// the others make up a majority and another request is finding out already whether it works again: then nothing has
     /// to be cleared from it either.
-    pub(crate) fn turn(&self, node: usize) -> Turn {
+    pub(crate) fn probe(&self, node: usize) -> Probe {
         if self.needs_all() || !self.is_failing(node) {
-            return Turn::None;
+            return Probe::NotNeeded;
         }
-        self.probes[node].begin().map_or(Turn::Other, Turn::Own)
+        self.probes[node].try_begin().map_or(Probe::Elsewhere, Probe::Own)
     }
 
     /// A connection to `node`, within its time limit. Nothing was sent when there is none.
-    async fn reach(&self, node: usize) -> Result<Connection, Silence> {
+    async fn reach(&self, node: usize) -> Result<Connection, NoReply> {
         let limit = self.config.node_timeout;
         match self.clock().timeout(limit, self.node(node).connection()).await {
             Some(Ok(connection)) => Ok(connection),
-            Some(Err(error)) => Err(Silence::NotSent(error.to_string())),
-            None => Err(Silence::NotSent(format!("no connection within {limit:?}"))),
+            Some(Err(error)) => Err(NoReply::NotSent(error.to_string())),
+            None => Err(NoReply::NotSent(format!("no connection within {limit:?}"))),
         }
     }
 
-    fn replies<T, F>(&self, ask: impl Fn(usize, Arc<Sending>) -> Option<F>) -> Replies<T>
+    fn replies<T, F>(&self, ask: impl Fn(usize, Arc<Dispatch>) -> Option<F>) -> Replies<T>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let sending = Arc::new(Sending::new(self.len()));
+        let dispatch = Arc::new(Dispatch::new(self.len()));
         let mut open = vec![false; self.len()];
         let pending = FuturesUnordered::new();
         for (node, open) in open.iter_mut().enumerate() {
-            if let Some(asked) = ask(node, Arc::clone(&sending)) {
+            if let Some(asked) = ask(node, Arc::clone(&dispatch)) {
                 *open = true;
                 pending.push(asked.map(move |answer| (node, answer)).boxed());
             }
         }
-        Replies::new(pending, open, sending)
+        Replies::new(pending, open, dispatch)
     }
 }
 
-impl From<ScriptCall> for Ask {
+impl From<ScriptCall> for NodeRequest {
     fn from(call: ScriptCall) -> Self {
-        Self { call, connection: None, probe: Turn::None, coming: None }
+        Self { call, connection: None, probe: Probe::NotNeeded, enrollment: None }
     }
 }
 
 /// Something that one does at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Flag(Arc<AtomicBool>);
+pub(crate) struct SingleFlight(Arc<AtomicBool>);
 
 /// The one that does it, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Raised(Arc<AtomicBool>);
+pub(crate) struct FlightGuard(Arc<AtomicBool>);
 
-impl Flag {
+impl SingleFlight {
     /// `None` while another does it.
-    pub(crate) fn begin(&self) -> Option<Raised> {
-        (!self.0.swap(true, Ordering::AcqRel)).then(|| Raised(Arc::clone(&self.0)))
+    pub(crate) fn try_begin(&self) -> Option<FlightGuard> {
+        (!self.0.swap(true, Ordering::AcqRel)).then(|| FlightGuard(Arc::clone(&self.0)))
     }
 }
 
-impl Drop for Raised {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
 /// What a majority could not do, and why each node did not.
-pub(crate) fn unavailable(panel: &Panel, what: &str, reasons: impl IntoIterator<Item = (usize, String)>) -> Error {
+pub(crate) fn unavailable(quorum: &Quorum, what: &str, reasons: impl IntoIterator<Item = (usize, String)>) -> Error {
     let reasons: Vec<String> =
-        reasons.into_iter().map(|(node, reason)| format!("{}: {reason}", panel.address(node))).collect();
+        reasons.into_iter().map(|(node, reason)| format!("{}: {reason}", quorum.address(node))).collect();
     Error::no_answer(
-        panel.config.url(),
-        format!("no majority of the {} nodes {what} ({})", panel.len(), reasons.join("; ")),
+        quorum.config.url(),
+        format!("no majority of the {} nodes {what} ({})", quorum.len(), reasons.join("; ")),
     )
 }

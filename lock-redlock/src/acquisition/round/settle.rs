@@ -5,12 +5,14 @@ use std::{sync::Arc, time::Duration};
 use lock_redis::scripts::held;
 
 use crate::{
-    kind::Kind,
-    panel::Panel,
-    quorum::{Verdict, Vote, Votes},
-    round::Attempt,
-    scripts::{Renumbered, renumbered},
-    token::{Answer, Numbering, settle},
+    acquisition::round::Attempt,
+    nodes::{quorum::Quorum, scripts::renumbered},
+    protocol::token::Renumbered,
+    protocol::{
+        kind::LockKind,
+        token::{NodeNumber, Numbering, settle},
+        votes::{Verdict, Vote, Votes},
+    },
 };
 
 /// How often a reader proposes a number before it begins anew.
@@ -21,24 +23,24 @@ const LEAD: Duration = Duration::from_micros(200);
 /// A token, and the number of each holding as it is known now.
 pub(crate) struct Settled {
     pub(crate) token: u64,
-    pub(crate) numbers: Vec<Answer>,
+    pub(crate) numbers: Vec<NodeNumber>,
 }
 
 /// Settles the token of a grant that these answers make up. `None` when it is no grant.
 ///
 /// # Cancel safety
 /// May be dropped; the attempt is to be undone then.
-pub(crate) async fn settle_token(panel: &Arc<Panel>, attempt: &Attempt, answers: Vec<Answer>) -> Option<Settled> {
+pub(crate) async fn settle_token(quorum: &Arc<Quorum>, attempt: &Attempt, answers: Vec<NodeNumber>) -> Option<Settled> {
     match attempt.kind {
-        Kind::Writer => settle_writer(panel, attempt, answers).await,
-        Kind::Reader => settle_reader(panel, attempt, answers).await,
+        LockKind::Writer => settle_writer(quorum, attempt, answers).await,
+        LockKind::Reader => settle_reader(quorum, attempt, answers).await,
     }
 }
 
-async fn settle_writer(panel: &Arc<Panel>, attempt: &Attempt, mut answers: Vec<Answer>) -> Option<Settled> {
-    let settlement = settle(&answers, panel.len())?;
+async fn settle_writer(quorum: &Arc<Quorum>, attempt: &Attempt, mut answers: Vec<NodeNumber>) -> Option<Settled> {
+    let settlement = settle(&answers, quorum.len())?;
     if !settlement.behind.is_empty()
-        && !is_written_back(panel, attempt, &settlement.exact, &mut answers, settlement.token).await
+        && !is_written_back(quorum, attempt, &settlement.exact, &mut answers, settlement.token).await
     {
         return None;
     }
@@ -47,26 +49,26 @@ async fn settle_writer(panel: &Arc<Panel>, attempt: &Attempt, mut answers: Vec<A
 
 /// Raises the nodes that are behind; those that confirm it have given the token to the holding.
 async fn is_written_back(
-    panel: &Arc<Panel>,
+    quorum: &Arc<Quorum>,
     attempt: &Attempt,
     exact: &[usize],
-    answers: &mut [Answer],
+    answers: &mut [NodeNumber],
     token: u64,
 ) -> bool {
-    let mut votes = Votes::new(panel.len());
+    let mut votes = Votes::new(quorum.len());
     for node in exact {
         votes.record(*node, Vote::Granted);
     }
-    let asked: Vec<Answer> = answers.iter().filter(|answer| answer.number < token).copied().collect();
-    let seats = panel.slots.seats();
+    let asked: Vec<NodeNumber> = answers.iter().filter(|answer| answer.number < token).copied().collect();
+    let roster = quorum.members.roster();
     let call = |node| {
         let number = number_of(&asked, node)?;
-        let stamp = seats.stamp(node).ok()?;
+        let stamp = roster.stamp(node).ok()?;
         Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, stamp).into())
     };
-    let mut replies = panel.ask(call, held);
+    let mut replies = quorum.ask(call, held);
     // Only nodes that granted can confirm: elsewhere no holding of ours keeps others away.
-    for node in (0..panel.len()).filter(|node| !replies.is_open(*node)) {
+    for node in (0..quorum.len()).filter(|node| !replies.is_open(*node)) {
         votes.record(node, Vote::Refused);
     }
     loop {
@@ -74,7 +76,7 @@ async fn is_written_back(
             Verdict::Undecided => {}
             decided => return decided == Verdict::Granted,
         }
-        let Some((node, answer)) = replies.next(panel).await else { return false };
+        let Some((node, answer)) = replies.next(quorum).await else { return false };
         let confirmed = matches!(answer, Ok(true));
         votes.record(node, if confirmed { Vote::Granted } else { Vote::Unknown });
         for answer in answers.iter_mut().filter(|answer| confirmed && answer.node == node) {
@@ -83,21 +85,21 @@ async fn is_written_back(
     }
 }
 
-async fn settle_reader(panel: &Arc<Panel>, attempt: &Attempt, answers: Vec<Answer>) -> Option<Settled> {
+async fn settle_reader(quorum: &Arc<Quorum>, attempt: &Attempt, answers: Vec<NodeNumber>) -> Option<Settled> {
     let first = answers.clone();
-    let began = panel.clock().now();
-    let mut numbering = Numbering::new(answers, panel.len());
+    let began = quorum.clock().now();
+    let mut numbering = Numbering::new(answers, quorum.len());
     for round in 0..PROPOSALS {
         if let Some(token) = numbering.agreed() {
-            let known = |answer: Answer| number_of(numbering.numbers(), answer.node).unwrap_or(answer.number);
-            let numbers = first.into_iter().map(|answer| Answer { number: known(answer), ..answer }).collect();
+            let known = |answer: NodeNumber| number_of(numbering.numbers(), answer.node).unwrap_or(answer.number);
+            let numbers = first.into_iter().map(|answer| NodeNumber { number: known(answer), ..answer }).collect();
             return Some(Settled { token, numbers });
         }
         if !numbering.is_possible() {
             return None;
         }
-        let passed = panel.clock().now().saturating_since(began);
-        renumber(panel, attempt, &mut numbering, lead(round, passed)).await;
+        let passed = quorum.clock().now().saturating_since(began);
+        renumber(quorum, attempt, &mut numbering, lead(round, passed)).await;
     }
     None
 }
@@ -113,18 +115,18 @@ fn lead(round: u32, passed: Duration) -> u64 {
 }
 
 /// Proposes a number to the nodes that gave lower ones.
-async fn renumber(panel: &Arc<Panel>, attempt: &Attempt, numbering: &mut Numbering, lead: u64) {
+async fn renumber(quorum: &Arc<Quorum>, attempt: &Attempt, numbering: &mut Numbering, lead: u64) {
     let proposal = numbering.proposal(lead);
     let behind = numbering.behind(proposal);
-    let seats = panel.slots.seats();
+    let roster = quorum.members.roster();
     let call = |node| {
         let number = number_of(&behind, node)?;
-        let stamp = seats.stamp(node).ok()?;
+        let stamp = roster.stamp(node).ok()?;
         Some(attempt.kind.renumber(&attempt.keys, &attempt.value, number, proposal, stamp).into())
     };
-    let mut replies = panel.ask(call, renumbered);
+    let mut replies = quorum.ask(call, renumbered);
     while numbering.agreed().is_none() {
-        let Some((node, answer)) = replies.next(panel).await else { break };
+        let Some((node, answer)) = replies.next(quorum).await else { break };
         match answer {
             Ok(Renumbered::Done) => numbering.given(node, proposal),
             Ok(Renumbered::Passed(counter)) => numbering.passed(counter),
@@ -139,6 +141,6 @@ async fn renumber(panel: &Arc<Panel>, attempt: &Attempt, numbering: &mut Numberi
     }
 }
 
-fn number_of(answers: &[Answer], node: usize) -> Option<u64> {
+fn number_of(answers: &[NodeNumber], node: usize) -> Option<u64> {
     answers.iter().find(|answer| answer.node == node).map(|answer| answer.number)
 }

@@ -3,18 +3,38 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{
-    kind::Kind,
-    quorum::{majority, smallest},
-    scripts::Ballot,
+use crate::protocol::{
+    kind::LockKind,
+    votes::{majority, smallest},
 };
 
 /// For how long one that won no node waits for the others to come to an end among themselves.
 const TURN: Duration = Duration::from_millis(100);
 
+/// A node's answer to an acquisition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ballot {
+    /// It is this attempt's, with this number.
+    Granted(u64),
+    /// A writer has it, for this long unless it is renewed; `None` where it has no expiry.
+    Held { remaining: Option<Duration>, holder: Vec<u8> },
+    /// Readers have it, the last of them for this long unless it is renewed.
+    Read(Duration),
+    /// A writer that waits came before this reader. Unless it looks again, it counts for this long.
+    Behind(Duration),
+    /// It is kept for those who were woken.
+    Reserved(Duration),
+    /// This attempt was undone before.
+    Undone,
+    /// The node gives no vote, for this long.
+    Quarantined(Duration),
+    /// The server is not the member that it was asked as: its stamp is this one.
+    Stranger(String),
+}
+
 /// What is known of a node's answer to an acquisition.
 #[derive(Debug, Clone, Copy)]
-pub enum Known<'a> {
+pub enum VoteState<'a> {
     /// It may come yet.
     Open,
     /// It may come yet, and nobody waits for it.
@@ -29,7 +49,7 @@ pub enum Known<'a> {
 
 /// What is to be sent to a node to take back what a vote has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Undoing {
+pub enum UndoKind {
     /// Nothing.
     Nothing,
     /// An undo: the node has worked on the acquisition.
@@ -40,7 +60,7 @@ pub enum Undoing {
 
 /// What a lost vote means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Defeat {
+pub enum VoteLost {
     /// Others have it or are about to. For one that waits, another round is worth it after this time at the latest.
     Behind(Duration),
     /// The vote was split, and nobody may have won it: another round at once may.
@@ -49,7 +69,7 @@ pub enum Defeat {
     Outage,
 }
 
-impl Known<'_> {
+impl VoteState<'_> {
     /// Whether the node votes neither way.
     #[must_use]
     pub const fn is_silent(self) -> bool {
@@ -73,46 +93,46 @@ impl Known<'_> {
 
     /// How all that the attempt has or may yet get there is taken back, its place in line included if it has one.
     #[must_use]
-    pub const fn undoing(self, is_in_line: bool) -> Undoing {
+    pub const fn undoing(self, is_in_line: bool) -> UndoKind {
         match self {
-            Self::Answered(Ballot::Granted(_)) => Undoing::Plain,
+            Self::Answered(Ballot::Granted(_)) => UndoKind::Plain,
             // It may have lined up there, in this round or in an earlier one.
-            Self::Answered(_) | Self::NotSent if is_in_line => Undoing::Plain,
-            Self::Answered(_) | Self::NotSent => Undoing::Nothing,
-            Self::Open | Self::GivenUp | Self::Unknown => Undoing::WithTombstone,
+            Self::Answered(_) | Self::NotSent if is_in_line => UndoKind::Plain,
+            Self::Answered(_) | Self::NotSent => UndoKind::Nothing,
+            Self::Open | Self::GivenUp | Self::Unknown => UndoKind::WithTombstone,
         }
     }
 
     /// How what the attempt has there is taken back at once while it stays in line. A node that has not answered yet is
     /// waited for: most often there will be nothing to undo.
     #[must_use]
-    pub const fn passing(self) -> Undoing {
+    pub const fn undoing_to_yield(self) -> UndoKind {
         match self {
-            Self::Answered(Ballot::Granted(_)) => Undoing::Plain,
-            Self::Unknown => Undoing::WithTombstone,
-            Self::Answered(_) | Self::NotSent | Self::Open | Self::GivenUp => Undoing::Nothing,
+            Self::Answered(Ballot::Granted(_)) => UndoKind::Plain,
+            Self::Unknown => UndoKind::WithTombstone,
+            Self::Answered(_) | Self::NotSent | Self::Open | Self::GivenUp => UndoKind::Nothing,
         }
     }
 }
 
 /// What a lost vote of `kind` means, by what is known of each node.
 #[must_use]
-pub fn defeat(kind: Kind, nodes: &[Known<'_>]) -> Defeat {
+pub fn vote_lost(kind: LockKind, nodes: &[VoteState<'_>]) -> VoteLost {
     let majority = majority(nodes.len());
     if nodes.iter().filter(|node| !node.is_silent()).count() < majority {
-        return Defeat::Outage;
+        return VoteLost::Outage;
     }
     match kind {
-        Kind::Writer => defeat_of_a_writer(answered(nodes), majority),
-        Kind::Reader => defeat_of_a_reader(answered(nodes), majority),
+        LockKind::Writer => vote_lost_by_a_writer(answered(nodes), majority),
+        LockKind::Reader => vote_lost_by_a_reader(answered(nodes), majority),
     }
 }
 
-fn answered<'a>(nodes: &'a [Known<'a>]) -> impl Iterator<Item = &'a Ballot> + Clone {
-    nodes.iter().filter_map(|node| if let Known::Answered(ballot) = node { Some(*ballot) } else { None })
+fn answered<'a>(nodes: &'a [VoteState<'a>]) -> impl Iterator<Item = &'a Ballot> + Clone {
+    nodes.iter().filter_map(|node| if let VoteState::Answered(ballot) = node { Some(*ballot) } else { None })
 }
 
-fn defeat_of_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: usize) -> Defeat {
+fn vote_lost_by_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: usize) -> VoteLost {
     let mut holders: BTreeMap<&[u8], usize> = BTreeMap::new();
     let (mut readers, mut granted) = (0, 0);
     let mut free_in = Vec::new();
@@ -138,15 +158,15 @@ fn defeat_of_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: u
     }
     let taken = readers >= majority || holders.values().any(|count| *count >= majority);
     match smallest(free_in, majority) {
-        Some(free_in) if taken => Defeat::Behind(free_in),
+        Some(free_in) if taken => VoteLost::Behind(free_in),
         // Whoever has some of the nodes tries again at once; one that has none only stands in the way. It is in line.
-        _ if granted == 0 => Defeat::Behind(TURN),
-        _ => Defeat::Contested,
+        _ if granted == 0 => VoteLost::Behind(TURN),
+        _ => VoteLost::Contested,
     }
 }
 
 /// Readers do not contest each other: one that lost did so to writers, who settle it among themselves.
-fn defeat_of_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: usize) -> Defeat {
+fn vote_lost_by_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: usize) -> VoteLost {
     let mut free_in = Vec::new();
     let mut refused = 0;
     for ballot in ballots {
@@ -161,8 +181,8 @@ fn defeat_of_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: u
         refused += usize::from(refuses);
     }
     match smallest(free_in, majority) {
-        Some(free_in) if refused >= majority => Defeat::Behind(free_in),
-        _ => Defeat::Contested,
+        Some(free_in) if refused >= majority => VoteLost::Behind(free_in),
+        _ => VoteLost::Contested,
     }
 }
 
@@ -192,31 +212,34 @@ mod tests {
                 _ => granted.clone(),
             })
         };
-        let verdict = |ballots| defeat(Kind::Writer, &known(ballots).each_ref().map(Known::Answered));
-        assert_eq!(verdict(["x", "x", "granted"]), Defeat::Behind(SECOND));
-        assert_eq!(verdict(["x", "y", "granted"]), Defeat::Contested);
-        assert_eq!(verdict(["x", "y", "y"]), Defeat::Behind(SECOND));
+        let verdict = |ballots| vote_lost(LockKind::Writer, &known(ballots).each_ref().map(VoteState::Answered));
+        assert_eq!(verdict(["x", "x", "granted"]), VoteLost::Behind(SECOND));
+        assert_eq!(verdict(["x", "y", "granted"]), VoteLost::Contested);
+        assert_eq!(verdict(["x", "y", "y"]), VoteLost::Behind(SECOND));
     }
 
     #[test]
     fn without_a_majority_that_votes_it_is_an_outage() {
         let quarantined = Ballot::Quarantined(SECOND);
-        for kind in [Kind::Writer, Kind::Reader] {
-            let nodes = [Known::Answered(&quarantined), Known::Unknown, Known::Open];
-            assert_eq!(defeat(kind, &nodes), Defeat::Outage);
+        for kind in [LockKind::Writer, LockKind::Reader] {
+            let nodes = [VoteState::Answered(&quarantined), VoteState::Unknown, VoteState::Open];
+            assert_eq!(vote_lost(kind, &nodes), VoteLost::Outage);
         }
     }
 
     #[test]
     fn whatever_may_have_granted_is_undone_with_a_tombstone_unless_it_answered() {
         let (granted, refused) = (Ballot::Granted(7), held(b"x"));
-        assert_eq!(Known::Answered(&granted).undoing(false), Undoing::Plain);
-        assert_eq!(Known::Answered(&refused).undoing(false), Undoing::Nothing);
-        assert_eq!(Known::NotSent.undoing(false), Undoing::Nothing);
-        assert_eq!([Known::NotSent, Known::Answered(&refused)].map(|node| node.undoing(true)), [Undoing::Plain; 2]);
-        for node in [Known::Open, Known::GivenUp, Known::Unknown] {
+        assert_eq!(VoteState::Answered(&granted).undoing(false), UndoKind::Plain);
+        assert_eq!(VoteState::Answered(&refused).undoing(false), UndoKind::Nothing);
+        assert_eq!(VoteState::NotSent.undoing(false), UndoKind::Nothing);
+        assert_eq!(
+            [VoteState::NotSent, VoteState::Answered(&refused)].map(|node| node.undoing(true)),
+            [UndoKind::Plain; 2]
+        );
+        for node in [VoteState::Open, VoteState::GivenUp, VoteState::Unknown] {
             assert!(node.may_be_on());
-            assert_eq!(node.undoing(false), Undoing::WithTombstone);
+            assert_eq!(node.undoing(false), UndoKind::WithTombstone);
         }
     }
 }

@@ -12,14 +12,14 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered}
 use lock_core::BootInstant;
 use lock_redis::node::{Connection, NodeError};
 
-use crate::panel::Panel;
+use crate::nodes::quorum::Quorum;
 
 /// For how long an open vote waits for the rest once a majority has answered.
 const PATIENCE: Duration = Duration::from_millis(30);
 
 /// Why there is no answer of a node.
 #[derive(Debug)]
-pub(crate) enum Silence {
+pub(crate) enum NoReply {
     /// Nothing was sent to it.
     NotSent(String),
     /// The node's own failure.
@@ -28,31 +28,31 @@ pub(crate) enum Silence {
 
 /// Down which connection, and when, a request was sent to a node.
 #[derive(Debug)]
-pub(crate) struct Sent {
+pub(crate) struct SentRequest {
     pub(crate) connection: Connection,
     /// Just before it was written: what validity is counted from.
     pub(crate) at: BootInstant,
 }
 
 /// A node's answer to one request.
-pub(crate) type Answer<T> = Result<T, Silence>;
+pub(crate) type Reply<T> = Result<T, NoReply>;
 
 /// The answers of the nodes that were asked.
 pub(crate) struct Replies<T> {
     pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
     /// The nodes that have not answered yet.
     open: Vec<bool>,
-    sending: Arc<Sending>,
+    dispatch: Arc<Dispatch>,
 }
 
 /// What is sent of one question.
 #[derive(Debug)]
-pub(crate) struct Sending {
-    pub(crate) nodes: Box<[OnceLock<Sent>]>,
+pub(crate) struct Dispatch {
+    pub(crate) nodes: Box<[OnceLock<SentRequest>]>,
     is_over: AtomicBool,
 }
 
-impl Sending {
+impl Dispatch {
     pub(crate) fn new(nodes: usize) -> Self {
         Self { nodes: (0..nodes).map(|_| OnceLock::new()).collect(), is_over: AtomicBool::new(false) }
     }
@@ -60,12 +60,12 @@ impl Sending {
     /// Notes that it is sent to `node` now, down this connection.
     ///
     /// # Errors
-    /// [`Silence::NotSent`] when nobody asks any more.
-    pub(crate) fn begin(&self, node: usize, connection: Connection, at: BootInstant) -> Result<&Sent, Silence> {
+    /// [`NoReply::NotSent`] when nobody asks any more.
+    pub(crate) fn begin(&self, node: usize, connection: Connection, at: BootInstant) -> Result<&SentRequest, NoReply> {
         if self.is_over.load(Ordering::Acquire) {
-            return Err(Silence::NotSent("nobody asks any more".to_owned()));
+            return Err(NoReply::NotSent("nobody asks any more".to_owned()));
         }
-        Ok(self.nodes[node].get_or_init(|| Sent { connection, at }))
+        Ok(self.nodes[node].get_or_init(|| SentRequest { connection, at }))
     }
 }
 
@@ -73,19 +73,19 @@ impl<T: Send + 'static> Replies<T> {
     pub(crate) const fn new(
         pending: FuturesUnordered<BoxFuture<'static, (usize, T)>>,
         open: Vec<bool>,
-        sending: Arc<Sending>,
+        dispatch: Arc<Dispatch>,
     ) -> Self {
-        Self { pending, open, sending }
+        Self { pending, open, dispatch }
     }
 
     /// The next answer; `None` when no more is to be waited for: all have answered, or only nodes are left that have not
     /// answered of late and are not needed.
-    pub(crate) async fn next(&mut self, panel: &Panel) -> Option<(usize, T)> {
+    pub(crate) async fn next(&mut self, quorum: &Quorum) -> Option<(usize, T)> {
         // Polling also sends: what is ready comes first, whoever it is from.
         if let Some(next) = self.pending.next().now_or_never() {
             return self.answered(next);
         }
-        if !panel.needs_the_silent() && self.open().all(|node| panel.is_silent(node)) {
+        if !quorum.needs_the_silent() && self.open().all(|node| quorum.is_silent(node)) {
             return None;
         }
         let next = self.pending.next().await;
@@ -94,23 +94,23 @@ impl<T: Send + 'static> Replies<T> {
 
     /// The next answer, if it comes in a moment. Nodes that let the moment pass are not waited for any more, until they
     /// answer again.
-    pub(crate) async fn next_soon(&mut self, panel: &Panel) -> Option<(usize, T)> {
-        match panel.clock().timeout(PATIENCE, self.next(panel)).await {
+    pub(crate) async fn next_soon(&mut self, quorum: &Quorum) -> Option<(usize, T)> {
+        match quorum.clock().timeout(PATIENCE, self.next(quorum)).await {
             Some(next) => next,
             None => {
-                self.open().for_each(|node| panel.is_late(node));
+                self.open().for_each(|node| quorum.mark_late(node));
                 None
             }
         }
     }
 
     /// Waits for `needed` answers, and a moment for the others. Nodes that have been failing are not waited for.
-    pub(crate) async fn settle_down(&mut self, panel: &Panel, needed: usize) -> Vec<(usize, T)> {
+    pub(crate) async fn collect(&mut self, quorum: &Quorum, needed: usize) -> Vec<(usize, T)> {
         let mut answers = Vec::new();
-        while self.open().any(|node| !panel.is_silent(node)) {
+        while self.open().any(|node| !quorum.is_silent(node)) {
             let next = match answers.len() < needed {
-                true => self.next_of_all().await,
-                false => self.next_soon(panel).await,
+                true => self.next_of_any().await,
+                false => self.next_soon(quorum).await,
             };
             let Some(answer) = next else { break };
             answers.push(answer);
@@ -119,12 +119,12 @@ impl<T: Send + 'static> Replies<T> {
     }
 
     /// The next answer of any node, within its own limit.
-    pub(crate) async fn next_of_all(&mut self) -> Option<(usize, T)> {
+    pub(crate) async fn next_of_any(&mut self) -> Option<(usize, T)> {
         let next = self.pending.next().await;
         self.answered(next)
     }
 
-    /// Hands everything to the connections, in the order of this and any later sending, and keeps what is answered.
+    /// Hands everything to the connections, in the order of this and any later dispatch, and keeps what is answered.
     pub(crate) fn send(&mut self) -> Vec<(usize, T)> {
         let mut answers = Vec::new();
         while let Some(Some(next)) = self.pending.next().now_or_never() {
@@ -143,13 +143,13 @@ impl<T: Send + 'static> Replies<T> {
     }
 
     /// How it was sent to `node`; `None` when it was not.
-    pub(crate) fn sent(&self, node: usize) -> Option<&Sent> {
-        self.sending.nodes[node].get()
+    pub(crate) fn sent(&self, node: usize) -> Option<&SentRequest> {
+        self.dispatch.nodes[node].get()
     }
 
     /// Leaves it unsent where there is no connection yet: it would go out after whatever takes it back.
-    pub(crate) fn send_no_more(&self) {
-        self.sending.is_over.store(true, Ordering::Release);
+    pub(crate) fn cancel_unsent(&self) {
+        self.dispatch.is_over.store(true, Ordering::Release);
     }
 
     fn answered(&mut self, next: Option<(usize, T)>) -> Option<(usize, T)> {
@@ -159,7 +159,7 @@ impl<T: Send + 'static> Replies<T> {
     }
 }
 
-impl Silence {
+impl NoReply {
     /// Whether the node may have done what it was asked for.
     pub(crate) const fn is_unknown(&self) -> bool {
         match self {
