@@ -6,26 +6,23 @@ use lock_core::{Contender, Error, LockName, Snapshot};
 use lock_redis::scripts::look::{self, Holder, Look};
 
 use crate::{
-    nodes::{
-        quorum::{Quorum, unavailable},
-        scripts::LockKeys,
-    },
+    nodes::{quorum::Quorum, scripts::LockKeys},
     protocol::{kind::LockKind, votes::largest},
 };
 
 /// Asks all nodes who holds `name`, and waits for those that answer.
 pub(crate) async fn inspect(quorum: &Arc<Quorum>, name: &LockName) -> Result<Snapshot, Error> {
     let keys = LockKeys::new(&quorum.config.prefix, name);
-    let mut replies = quorum.ask(|_| Some(look::inspect(keys.common()).into()), look::look);
+    let mut replies = quorum.ask(|_| Some(look::inspect(keys.common())), look::look);
     let (mut seen, mut failed) = (Vec::new(), Vec::new());
-    while let Some((node, answer)) = replies.next(quorum).await {
+    while let Some((node, answer)) = replies.next().await {
         match answer {
             Ok(look) => seen.push(look),
             Err(no_reply) => failed.push((node, no_reply.reason())),
         }
     }
     if seen.len() < quorum.majority() {
-        return Err(unavailable(quorum, "answers", failed));
+        return Err(quorum.unavailable("answers", failed));
     }
     Ok(Snapshot::new(holders(seen, quorum.majority()), Vec::new()))
 }

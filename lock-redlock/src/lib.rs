@@ -47,6 +47,8 @@
 
 mod acquisition;
 mod backend;
+mod cleanup;
+mod client;
 mod config;
 mod driver;
 mod inspect;
@@ -59,7 +61,7 @@ mod waiters;
 mod watch;
 
 pub use crate::{
-    backend::Redlock,
+    client::Redlock,
     config::Config,
     driver::RedlockDriver,
     members::{

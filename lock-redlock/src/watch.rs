@@ -7,8 +7,7 @@ use lock_core::{Error, LockName, Snapshot};
 
 use crate::{
     inspect::inspect,
-    nodes::{quorum::Quorum, scripts::LockKeys},
-    waiters::Subscriptions,
+    nodes::{quorum::Quorum, scripts::LockKeys, subscriptions::Subscriptions},
 };
 
 /// How often it is looked at all the same: for leases that end by themselves, which nobody announces, and should the

@@ -1,49 +1,49 @@
-//! One round of voting: an attempt on all nodes, and its undo.
+//! One round of voting: a vote on all nodes, its token, and its undo.
 
-mod outcome;
 mod settle;
 mod undo;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use lock_core::{BootInstant, validity::deadline};
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_core::{BootInstant, Error, validity::deadline};
+use lock_redis::scripts::held;
+use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::{outcome::Lost, undo::Undo};
+use self::undo::Undo;
 use crate::{
-    lease::SharedLease,
-    members::identify::stranger,
+    acquisition::attempt::Attempt,
+    lease::shared::SharedLease,
+    members::servers::stranger,
     nodes::{
-        members::Roster,
-        quorum::{NodeRequest, Quorum},
+        quorum::Quorum,
         replies::{NoReply, Replies, Reply},
-        scripts::{LockKeys, QueueChange, Vote, WaiterEntry, ballot, renumbered, undo},
-        undo_queue::PendingUndo,
+        requests::NodeRequest,
+        roster::Roster,
+        scripts::{QueueChange, ballot, renumbered},
     },
-    protocol::ballots::Ballot,
-    protocol::token::Renumbered,
     protocol::{
-        ballots::{UndoKind, VoteState, minimum_remainder},
-        enrollments::PendingEnrollment,
-        kind::LockKind,
+        ballots::{Ballot, UndoKind, VoteLost, VoteState, minimum_remainder, vote_lost},
         quorum_lease::QuorumLease,
-        token::{NodeNumber, Straggler, straggler},
-        votes::{self, Verdict, Votes},
+        token::{NodeNumber, Renumbered, Straggler, straggler},
+        votes::{Verdict, Vote, Votes},
     },
-    waiters::Waiter,
 };
 
-/// What an attempt is about.
-#[derive(Debug, Clone)]
-pub(crate) struct Attempt {
-    pub(crate) kind: LockKind,
-    pub(crate) keys: LockKeys,
-    /// What tells it from all others, this one's earlier rounds included.
-    pub(crate) value: String,
-    pub(crate) ttl: Duration,
-    pub(crate) payload: Arc<[u8]>,
-    /// `None` for one that does not wait.
-    pub(crate) waiter: Option<Arc<Waiter>>,
+/// How a round ended.
+#[derive(Debug)]
+pub(crate) enum RoundResult {
+    Won(Grant),
+    Lost(VoteLost),
+    /// The acquisition was told to stop.
+    Stopped,
+}
+
+/// A won vote.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    pub(crate) until: BootInstant,
+    pub(crate) lease: QuorumLease,
 }
 
 /// An attempt on all nodes.
@@ -52,95 +52,18 @@ pub(crate) struct Round {
     attempt: Attempt,
     votes: Votes,
     ballots: Vec<Option<Reply<Ballot>>>,
-    replies: Replies<Reply<Ballot>>,
-    /// Which members were asked.
+    replies: Replies<Ballot>,
+    /// The members that were asked.
     roster: Roster,
-    late: bool,
-}
-
-/// What a won vote gives.
-#[derive(Debug)]
-pub(crate) struct Won {
-    pub(crate) token: u64,
-    pub(crate) until: BootInstant,
-    pub(crate) lease: QuorumLease,
-}
-
-impl Attempt {
-    fn entry(&self) -> Option<WaiterEntry> {
-        self.waiter.as_ref().map(|waiter| waiter.entry(self.ttl))
-    }
-
-    /// Gives back what it has on `node`, and goes out of the line unless it stays.
-    pub(crate) fn undo(&self, node: usize, stay: bool, tombstone: bool) -> ScriptCall {
-        let entry = self.entry();
-        let line = match &entry {
-            None => QueueChange::None,
-            Some(entry) if stay => QueueChange::Stay(self.kind, entry),
-            Some(entry) => self.leaving(node, entry),
-        };
-        undo(&self.keys, &self.value, tombstone, line)
-    }
-
-    fn undo_as(&self, node: usize, stay: bool, undoing: UndoKind) -> Option<ScriptCall> {
-        match undoing {
-            UndoKind::Nothing => None,
-            UndoKind::Plain => Some(self.undo(node, stay, false)),
-            UndoKind::WithTombstone => Some(self.undo(node, stay, true)),
-        }
-    }
-
-    /// Goes out of the line on `node` and leaves everything else alone.
-    pub(crate) fn leave(&self, node: usize) -> Option<ScriptCall> {
-        // No attempt has this value.
-        self.entry().map(|entry| undo(&self.keys, "", false, self.leaving(node, &entry)))
-    }
-
-    /// What lines it up and has not been answered may come after this, if its connection broke meanwhile: a vote of an
-    /// earlier round, or its undo. Nothing would take such a entry away before its end, so the node keeps a note.
-    fn leaving<'a>(&self, node: usize, entry: &'a WaiterEntry) -> QueueChange<'a> {
-        if self.has_pending(node) {
-            return QueueChange::LeaveForGood(self.kind, entry);
-        }
-        QueueChange::Leave(self.kind, entry)
-    }
-
-    /// Whether it stands in line on `node`, or may yet.
-    pub(crate) fn may_be_enrolled(&self, node: usize) -> bool {
-        self.waiter.as_ref().is_some_and(|waiter| waiter.enrollments.may_be_enrolled(node))
-    }
-
-    /// Whether it may yet be put in line on `node`.
-    pub(crate) fn has_pending(&self, node: usize) -> bool {
-        self.waiter.as_ref().is_some_and(|waiter| waiter.enrollments.has_pending(node))
-    }
-
-    /// To be kept with a request that lines it up on `node`.
-    fn enrollment(&self, node: usize) -> Option<PendingEnrollment> {
-        self.waiter.as_ref().map(|waiter| PendingEnrollment::new(waiter, node))
-    }
 }
 
 impl Round {
     pub(crate) fn begin(quorum: &Arc<Quorum>, attempt: Attempt, proposal: u64) -> Self {
         let entry = attempt.entry();
-        let vote = Vote {
-            kind: attempt.kind,
-            keys: &attempt.keys,
-            value: &attempt.value,
-            ttl: attempt.ttl,
-            proposal,
-            payload: &attempt.payload,
-            entry: entry.as_ref(),
-        };
         let roster = quorum.members.roster();
         let ask = |node| {
-            let stamp = roster.stamp(node).ok()?;
-            Some(NodeRequest {
-                probe: quorum.probe(node),
-                enrollment: attempt.enrollment(node),
-                ..vote.call(stamp).into()
-            })
+            let call = attempt.claim.vote(proposal, entry.as_ref(), roster.stamp(node).ok()?);
+            Some(NodeRequest { probe: quorum.probe(node), enrollment: attempt.enrollment(node), ..call.into() })
         };
         let replies = quorum.ask(ask, ballot);
         let mut round = Self {
@@ -150,10 +73,9 @@ impl Round {
             replies,
             attempt,
             roster: roster.clone(),
-            late: false,
         };
         for node in 0..quorum.len() {
-            // Nobody's vote counts who is not known as a member.
+            // A server that is not known as a member has no vote.
             if let Err(why) = roster.stamp(node) {
                 round.record(node, Err(NoReply::NotSent(why.to_owned())));
             }
@@ -162,210 +84,224 @@ impl Round {
         round
     }
 
+    /// Votes, and settles the token of a won vote. A round that is not won is to be undone.
+    pub(crate) async fn run(&mut self, stop: &CancellationToken) -> RoundResult {
+        tokio::select! {
+            biased;
+            result = self.vote() => result,
+            () = stop.cancelled() => RoundResult::Stopped,
+        }
+    }
+
+    async fn vote(&mut self) -> RoundResult {
+        if self.decide().await != Verdict::Granted {
+            let nodes: Vec<VoteState<'_>> = (0..self.quorum.len()).map(|node| self.state(node)).collect();
+            return RoundResult::Lost(vote_lost(self.attempt.claim.kind, &nodes));
+        }
+        self.settle().await.map_or_else(RoundResult::Lost, RoundResult::Won)
+    }
+
     /// Waits for as many answers as the decision takes, and not for more.
-    ///
-    /// # Cancel safety
-    /// May be dropped and called again.
-    pub(crate) async fn decide(&mut self) -> Verdict {
+    async fn decide(&mut self) -> Verdict {
         loop {
             match self.votes.verdict() {
                 Verdict::Undecided => {}
                 decided => return decided,
             }
             match self.next().await {
-                Some((node, answer)) => self.record(node, answer),
+                Some((node, reply)) => self.record(node, reply),
                 None => {
                     for node in self.replies.open() {
-                        self.votes.record(node, votes::Vote::Unknown);
+                        self.votes.record(node, Vote::Unknown);
                     }
                 }
             }
         }
     }
 
-    /// The next answer; `None` when no more is to be waited for.
+    /// The next reply; `None` when no more is to be waited for.
     async fn next(&mut self) -> Option<(usize, Reply<Ballot>)> {
-        // Nodes that fail at once have not voted: a vote that hangs on all the others waits for them.
+        // Nodes that fail at once have not voted: a vote that hangs on all other nodes waits for them.
         let answered = self.ballots.iter().filter(|ballot| matches!(ballot, Some(Ok(_)))).count();
         if answered < self.quorum.majority() {
-            return self.replies.next(&self.quorum).await;
+            return self.replies.next().await;
         }
-        // The vote is split, and a node that is slower than a majority is to turn the scale. To lose it is always safe.
-        self.replies.next_soon(&self.quorum).await
+        // The vote is split, and a node that is slower than a majority is to decide it. To lose a vote is always safe.
+        self.replies.next_soon().await
     }
 
-    fn record(&mut self, node: usize, answer: Reply<Ballot>) {
-        if let Ok(Ballot::Stranger(stamp)) = &answer {
+    fn record(&mut self, node: usize, reply: Reply<Ballot>) {
+        if let Ok(Ballot::Stranger(stamp)) = &reply {
             self.quorum.members.set_unknown(node, stranger(stamp));
             self.quorum.identify();
         }
-        let vote = match &answer {
-            Ok(Ballot::Granted(_)) => votes::Vote::Granted,
-            Ok(_) => votes::Vote::Refused,
-            Err(_) => votes::Vote::Unknown,
+        let vote = match &reply {
+            Ok(Ballot::Granted(_)) => Vote::Granted,
+            Ok(_) => Vote::Refused,
+            Err(_) => Vote::Unknown,
         };
         self.votes.record(node, vote);
-        self.ballots[node] = Some(answer);
+        self.ballots[node] = Some(reply);
     }
 
-    /// Settles the token of a won vote, by further rounds where the nodes did not agree, and checks that enough of the
-    /// lease is left. `None` when it is no grant after all.
-    ///
-    /// # Cancel safety
-    /// May be dropped; the round is to be undone then.
-    pub(crate) async fn settle(&mut self) -> Option<Won> {
-        let answers: Vec<NodeNumber> = self.granted().map(|(node, number)| NodeNumber { node, number }).collect();
-        let settled = settle::settle_token(&self.quorum, &self.attempt, answers).await?;
+    /// Settles the token of a won vote, by further rounds where the nodes did not agree, and checks that enough of the lease
+    /// is left.
+    async fn settle(&mut self) -> Result<Grant, VoteLost> {
+        let numbers: Vec<NodeNumber> = self.granted().collect();
+        let settled = settle::settle_token(&self.quorum, &self.attempt.claim, numbers).await;
+        let (token, numbers) = settled.ok_or(VoteLost::Contested)?;
         let mut lease = QuorumLease::new(self.roster.members());
-        for NodeNumber { node, number } in settled.numbers {
-            let sent_at = self.replies.sent(node)?.at;
-            lease.grant(node, number, deadline(sent_at, self.attempt.ttl));
+        let ttl = self.attempt.claim.ttl;
+        for NodeNumber { node, number } in numbers {
+            let sent = self.replies.sent(node).ok_or(VoteLost::Contested)?;
+            lease.grant(node, number, deadline(sent.at, ttl));
         }
-        for node in 0..self.quorum.len() {
-            if !self.known(node).may_be_on() {
-                lease.refuse(node);
-            }
+        for node in (0..self.quorum.len()).filter(|node| !self.state(*node).may_be_on()) {
+            lease.refuse(node);
         }
-        let until = lease.valid_until()?;
-        // All rounds took their time. What is left must do for the holder to renew it.
-        let remaining = until.saturating_since(self.quorum.clock().now());
-        self.late = remaining < minimum_remainder(self.attempt.ttl);
-        (!self.late).then_some(Won { token: settled.token, until, lease })
+        let until = lease.valid_until().ok_or(VoteLost::Contested)?;
+        // The rounds took their time. What is left must do for the holder to renew the lease.
+        if until.saturating_since(self.quorum.clock().now()) < minimum_remainder(ttl) {
+            return Err(VoteLost::Late);
+        }
+        Ok(Grant { token, until, lease })
     }
 
-    fn granted(&self) -> impl Iterator<Item = (usize, u64)> {
+    fn granted(&self) -> impl Iterator<Item = NodeNumber> {
         self.ballots.iter().enumerate().filter_map(|(node, ballot)| match ballot {
-            Some(Ok(Ballot::Granted(number))) => Some((node, *number)),
+            Some(Ok(Ballot::Granted(number))) => Some(NodeNumber { node, number: *number }),
             _ => None,
         })
     }
 
-    fn known(&self, node: usize) -> VoteState<'_> {
+    fn state(&self, node: usize) -> VoteState<'_> {
         match &self.ballots[node] {
             Some(Ok(ballot)) => VoteState::Answered(ballot),
             Some(Err(no_reply)) if no_reply.is_unknown() => VoteState::Unknown,
             Some(Err(_)) => VoteState::NotSent,
-            None if self.votes.as_slice()[node] == votes::Vote::Unknown => VoteState::GivenUp,
+            None if self.votes.as_slice()[node] == Vote::Unknown => VoteState::GivenUp,
             None => VoteState::Open,
         }
     }
 
-    /// Gives back whatever this round has or may yet get on any node, and leaves the line. The requests are on their way
-    /// when this returns; the rest goes on in the background, and what fails there is the cleanup's.
+    /// The error of an acquisition that ends with a vote without a majority, or with a late one.
+    pub(crate) fn unavailable(&self, is_late: bool) -> Error {
+        if is_late {
+            let least = minimum_remainder(self.attempt.claim.ttl);
+            return self.quorum.unavailable(&format!("answers in time to leave {least:?} of the ttl"), []);
+        }
+        let silent = (0..self.quorum.len()).filter(|node| self.state(*node).is_silent());
+        self.quorum.unavailable("votes", silent.map(|node| (node, self.reason(node))))
+    }
+
+    /// Why `node` votes neither way.
+    fn reason(&self, node: usize) -> String {
+        match &self.ballots[node] {
+            Some(Err(no_reply)) => no_reply.reason(),
+            Some(Ok(Ballot::Quarantined(left))) => {
+                format!(
+                    "in quarantine for {left:?}: it was restarted or marked in that time and may have forgotten votes"
+                )
+            }
+            Some(Ok(Ballot::Stranger(stamp))) => stranger(stamp),
+            Some(Ok(_)) | None => "it has not answered of late".to_owned(),
+        }
+    }
+
+    /// Gives back whatever this round has or may yet get on any node, and leaves the queue. The requests are on their way
+    /// when this returns; what fails in the background is left to the cleanup.
     #[must_use]
     pub(crate) fn undo(self) -> Undo {
         self.replies.cancel_unsent();
         let call = |node: usize| {
-            let undoing = self.known(node).undoing(self.attempt.may_be_enrolled(node));
-            self.attempt.undo_as(node, false, undoing)
+            let undoing = self.state(node).undoing(self.attempt.may_be_enrolled(node));
+            self.attempt.undo(node, undoing, false)
         };
         let calls = (0..self.quorum.len()).map(call).collect();
         Undo::send(self, calls, true)
     }
 
-    /// Gives back what this round has, so that it does not stand in the way of others while it pauses, and stays in
-    /// line. A node that has not answered yet is waited for in the background: most often there will be nothing to undo.
+    /// Gives back what this round has, so that it does not stand in the way of other attempts during a pause, and stays in
+    /// the queue. A node that has not answered yet is waited for in the background: most often there is nothing to undo.
     pub(crate) fn yield_votes(self) {
-        // The next round asks anew. This one's vote would come behind whatever is sent meanwhile, also behind the undo of
+        // The next round asks anew. A vote of this round would arrive behind whatever is sent meanwhile, also behind the undo of
         // the whole attempt.
         self.replies.cancel_unsent();
-        let call = |node: usize| self.attempt.undo_as(node, true, self.known(node).undoing_to_yield());
+        let call = |node: usize| self.attempt.undo(node, self.state(node).undoing_to_yield(), true);
         let calls: Vec<_> = (0..self.quorum.len()).map(call).collect();
         if self.replies.open().next().is_none() && calls.iter().all(Option::is_none) {
             return;
         }
         let quorum = Arc::clone(&self.quorum);
-        let undo = Undo::send(self, calls, false);
-        quorum.cleanup().spawn(undo.finish());
+        quorum.cleanup().spawn(Undo::send(self, calls, false).finish());
     }
 
-    /// Leaves it to the cleanup to undo this round on `node`. One that goes on waiting keeps its entry in line: it may have
-    /// been granted since.
+    /// Leaves the undo of this round on `node` to the cleanup. A waiter that goes on keeps its entry in the queue: a later
+    /// round may have been granted since.
     fn undo_later(&self, node: usize, leaves: bool) {
+        let Attempt { claim, .. } = &self.attempt;
         let call = match leaves {
-            true => self.attempt.undo(node, false, true),
-            false => undo(&self.attempt.keys, &self.attempt.value, true, QueueChange::None),
+            true => self.attempt.undo(node, UndoKind::WithTombstone, false),
+            false => Some(claim.undo(true, QueueChange::None)),
         };
-        let until = self.quorum.clock().now().saturating_add(self.attempt.ttl);
-        self.quorum.undo_later(node, PendingUndo { what: "undo", call, until });
+        if let Some(call) = call {
+            self.quorum.undo_later(node, "undo", call, claim.ttl);
+        }
     }
 
-    /// Goes on after a grant, in the background: nodes that grant late join the lease, and all forget that this one waits.
+    /// Whether nothing is left to be done after a grant: all nodes have granted, and no request may enroll the waiter again.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.granted().count() == self.quorum.len()
+            && !(0..self.quorum.len()).any(|node| self.attempt.has_pending(node))
+    }
+
+    /// Goes on after a grant: nodes that grant late join the lease, and the waiter leaves all queues.
     pub(crate) async fn finish(mut self, shared: Arc<SharedLease>) {
         let members: Vec<u32> = self.roster.members().collect();
-        while let Some((node, answer)) = self.replies.next_of_any().await {
-            match &answer {
-                // Not of a server that was replaced meanwhile.
+        while let Some((node, reply)) = self.replies.next_of_any().await {
+            match &reply {
+                // The answer of a server that was replaced meanwhile does not count.
                 _ if !shared.quorum_lease(|lease| lease.is(node, members[node])) => {}
                 Ok(Ballot::Granted(number)) => {
                     if let Some(sent) = self.replies.sent(node) {
-                        let until = deadline(sent.at, self.attempt.ttl);
-                        join(&shared, node, members[node], *number, until).await;
+                        let until = deadline(sent.at, shared.ttl());
+                        join(&shared, NodeNumber { node, number: *number }, members[node], until).await;
                     }
                 }
                 Err(no_reply) if no_reply.is_unknown() => {}
                 _ => shared.quorum_lease(|lease| lease.refuse(node)),
             }
-            self.ballots[node] = Some(answer);
+            self.ballots[node] = Some(reply);
         }
-        // A grant takes the entry away, but what comes after it would bring it back.
-        let stands = |node: usize| match &self.ballots[node] {
+        // A grant removes the waiter's entry, but a request that arrives after it would bring the entry back.
+        let is_enrolled = |node: usize| match &self.ballots[node] {
             Some(Ok(Ballot::Granted(_))) => self.attempt.has_pending(node),
             _ => self.attempt.may_be_enrolled(node),
         };
-        let leave = |node| if stands(node) { Some(self.attempt.leave(node)?.into()) } else { None };
+        let leave = |node| if is_enrolled(node) { self.attempt.leave_queue(node) } else { None };
         let left = self.quorum.ask(leave, held);
-        leave_line(&self.quorum, &self.attempt, Vec::new(), left).await;
-    }
-
-    /// Whether a vote was won and came too late.
-    pub(crate) const fn is_late(&self) -> bool {
-        self.late
-    }
-
-    /// Whether nothing is left to be done after a grant: all nodes have given it, and none may yet put it in line.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.granted().count() == self.quorum.len()
-            && !(0..self.quorum.len()).any(|node| self.attempt.has_pending(node))
+        self.attempt.finish_leaving(&self.quorum, Vec::new(), left).await;
     }
 }
 
-/// Waits until the line was left on all nodes, and leaves the rest to the cleanup, also where it is known already that it was
-/// not left.
-pub(crate) async fn leave_line(
-    quorum: &Arc<Quorum>,
-    attempt: &Attempt,
-    mut answers: Vec<(usize, Reply<bool>)>,
-    mut left: Replies<Reply<bool>>,
-) {
-    loop {
-        for (node, answer) in answers.drain(..) {
-            if let (Err(_), Some(call)) = (answer, attempt.leave(node)) {
-                let until = quorum.clock().now().saturating_add(attempt.ttl);
-                quorum.undo_later(node, PendingUndo { what: "leaving the line", call, until });
-            }
-        }
-        let Some(answer) = left.next_of_any().await else { return };
-        answers.push(answer);
-    }
-}
-
-/// A node that granted late, by this number, joins the lease; if possible with the token as its number, so that whoever
-/// looks sees the same on a majority of the nodes, whichever of them are there.
-async fn join(shared: &SharedLease, node: usize, member: u32, number: u64, until: BootInstant) {
-    let SharedLease { quorum, attempt, token, .. } = shared;
-    let joined = match straggler(number, *token) {
+/// Joins a node that granted late to the lease, if possible with the token as its number, so that whoever inspects the lock
+/// sees the same token on a majority of the nodes, whichever of them answer.
+async fn join(shared: &SharedLease, granted: NodeNumber, member: u32, until: BootInstant) {
+    let NodeNumber { node, number } = granted;
+    let quorum = &shared.quorum;
+    let joined = match straggler(number, shared.token) {
         Straggler::Joins => number,
         Straggler::PassedBy => return shared.quorum_lease(|lease| lease.skip(node)),
         Straggler::JoinsAs(token) => {
-            let call = |stamp: &str| attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, stamp);
             let roster = quorum.members.roster();
-            let ask = |other| Some(call(roster.stamp(other).ok().filter(|_| other == node)?).into());
-            let mut replies = quorum.ask(ask, renumbered);
-            match replies.next_of_any().await {
+            let call = |other| {
+                let stamp = roster.stamp(other).ok().filter(|_| other == node)?;
+                Some(shared.claim.renumber(number, token, stamp))
+            };
+            match quorum.ask(call, renumbered).next_of_any().await {
                 Some((_, Ok(Renumbered::Done))) => token,
                 Some((_, Ok(Renumbered::Passed(_)))) => number,
-                // By which number it has the lease, if it does, the next renewal finds out.
+                // The next renewal finds out by which number the node has the lease, if it does.
                 Some((_, Ok(Renumbered::Gone) | Err(_))) | None => return,
             }
         }

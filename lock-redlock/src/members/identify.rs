@@ -1,76 +1,28 @@
-//! Which server is which member of the deployment: found out when a client connects, and whenever a server says that it is
-//! not the member that it was asked as.
-//!
-//! A server without data on its disk forgets its votes and its stamp when it restarts. It becomes the member that it was
-//! again only when a majority of the members still has the record: by that the client knows that its own idea of the
-//! deployment is the present one. Where a majority has lost its data, nobody can know which locks were held and who the
-//! members were, so an operator has to say it again, by `init`.
+//! Finding out which server is which member: when a client connects, and whenever a server says that it is not the member
+//! that it was asked as.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lock_core::Error;
 use lock_redis::node::ScriptCall;
 
 use crate::{
     config::read_address,
-    members::init::mark,
+    members::servers::{
+        INIT_HINT, Statuses, ask, ask_all, mark, no_deployment, not_a_member, refuse_same_server, stranger,
+    },
     nodes::{
-        quorum::{Quorum, unavailable},
-        scripts::{advance, mark_member, read_status, status},
+        quorum::Quorum,
+        scripts::{advance, mark_member},
     },
     protocol::deployment::{Deployment, ServerStatus, common},
 };
 
-/// For how long after one look nobody looks again which server is which.
+/// The least time between two looks at which server is which.
 const IDENTIFIED: Duration = Duration::from_millis(100);
 
-/// What an operator does about servers that are no members.
-pub(crate) const MARK: &str = "mark them with `lock redlock init`";
-
-/// What a server with this stamp is called in messages.
-pub(crate) fn stranger(stamp: &str) -> String {
-    match stamp {
-        "" => "it was never marked as a member, or has lost its data".to_owned(),
-        stamp => format!("it is marked as another member, {stamp:?}"),
-    }
-}
-
-/// What the nodes say of themselves, of those that answer; and why the others do not.
-pub(crate) async fn ask_all(quorum: &Arc<Quorum>) -> (BTreeMap<usize, ServerStatus>, Vec<(usize, String)>) {
-    ask(quorum, |_| true).await
-}
-
-async fn ask(
-    quorum: &Arc<Quorum>,
-    of: impl Fn(usize) -> bool,
-) -> (BTreeMap<usize, ServerStatus>, Vec<(usize, String)>) {
-    let mut replies = quorum.ask(|node| of(node).then(|| status().into()), read_status);
-    let (mut statuses, mut failed) = (BTreeMap::new(), Vec::new());
-    while let Some((node, answer)) = replies.next_of_any().await {
-        match answer {
-            Ok(status) => {
-                statuses.insert(node, status);
-            }
-            Err(no_reply) => failed.push((node, no_reply.reason())),
-        }
-    }
-    (statuses, failed)
-}
-
-/// Refuses two addresses that lead to one server.
-pub(crate) fn refuse_same_server(quorum: &Quorum, statuses: &BTreeMap<usize, ServerStatus>) -> Result<(), Error> {
-    let mut met: BTreeMap<&str, usize> = BTreeMap::new();
-    for (node, status) in statuses {
-        if let Some(other) = met.insert(&status.run_id, *node) {
-            let twice = format!("{},{}", quorum.address(other.min(*node)), quorum.address(other.max(*node)));
-            return Err(Error::config("host", twice, "different servers: these two are one and the same"));
-        }
-    }
-    Ok(())
-}
-
-/// Connects to all nodes, as far as they answer, and finds out which deployment they are and whether this client takes part
-/// in it. A majority is enough, but the others are given their time, so that what is wrong with one of them is found out.
+/// Connects to the nodes, and finds out which deployment they are and whether this client takes part in it. A majority is
+/// enough, but the other nodes are given their time, so that a fault of a single node is found, too.
 ///
 /// # Errors
 /// [`Error::Config`] with what differs; [`Error::Unavailable`] when no majority answers, or none knows the deployment.
@@ -80,16 +32,9 @@ pub(crate) async fn connect(quorum: &Arc<Quorum>) -> Result<Deployment, Error> {
     let named = statuses.iter().map(|(node, status)| (quorum.address(*node), status));
     let deployment = common(named)?;
     if statuses.len() < quorum.majority() {
-        return Err(unavailable(quorum, "answers", failed));
+        return Err(quorum.unavailable("answers", failed));
     }
-    let Some(deployment) = deployment else {
-        let addresses = quorum.config.addresses();
-        return Err(Error::config(
-            "host",
-            addresses,
-            format!("servers of a deployment; these are of none yet, {MARK}"),
-        ));
-    };
+    let Some(deployment) = deployment else { return Err(no_deployment(quorum.config.addresses())) };
     deployment.admit(&quorum.config)?;
     let replaced = |node: usize, status: Option<&ServerStatus>| {
         status.is_some_and(|status| deployment.was_replaced(&status.stamp))
@@ -107,20 +52,20 @@ pub(crate) async fn connect(quorum: &Arc<Quorum>) -> Result<Deployment, Error> {
     if !deployment.is_known_to_a_majority(statuses.values()) {
         let unmarked = statuses.iter().filter(|(_, status)| status.is_unmarked());
         let reasons = unmarked.map(|(node, _)| (*node, stranger(""))).chain(failed);
-        return Err(unavailable(quorum, &format!("knows the deployment any more; {MARK}"), reasons));
+        return Err(quorum.unavailable(&format!("knows the deployment any more; {INIT_HINT}"), reasons));
     }
     readmit(quorum, &deployment, &statuses).await;
     Ok(deployment)
 }
 
-/// Refuses an unmarked server that is no member by its address, where addresses tell: the members are reached by those that
-/// an operator gave them. Elsewhere, behind a translation of addresses, such a server may be a member without its data; it is
-/// not counted, and the client goes on without it.
+/// Refuses an unmarked server whose address belongs to no member, where addresses tell: every marked server is reached by
+/// the address that the operator gave it. Behind a translation of addresses, such a server may be a member without its
+/// data; it is not counted, and the client goes on without it.
 fn refuse_another_server(
     quorum: &Quorum,
     deployment: &Deployment,
     node: usize,
-    statuses: &BTreeMap<usize, ServerStatus>,
+    statuses: &Statuses,
 ) -> Result<(), Error> {
     let address = quorum.address(node);
     let tells = |(node, status): (&usize, &ServerStatus)| {
@@ -132,15 +77,8 @@ fn refuse_another_server(
     Ok(())
 }
 
-/// That the server at this address is none of the deployment's.
-pub(crate) fn not_a_member(deployment: &Deployment, address: String) -> Error {
-    let members = format!("the members of the deployment {}: {}", deployment.id, deployment.list());
-    Error::config("host", address, members)
-}
-
 impl Quorum {
-    /// Finds out in the background which members the servers are that are not known as any, unless somebody is at it or
-    /// has just been.
+    /// Finds out in the background which members the unknown servers are, unless a task is doing so or has just done so.
     pub(crate) fn identify(self: &Arc<Self>) {
         if self.members.unknown().is_empty() {
             return;
@@ -155,8 +93,8 @@ impl Quorum {
     }
 }
 
-/// Asks the servers that are not known as members what they are, goes on with another generation or deployment if that is
-/// what they are now, and makes those that have lost their data members again.
+/// Asks the unknown servers what they are, goes on with another generation or deployment if the servers have one now, and
+/// makes servers that have lost their data members again.
 async fn identify(quorum: &Arc<Quorum>) {
     let Some(deployment) = quorum.deployment() else { return };
     let unknown = quorum.members.unknown();
@@ -169,7 +107,7 @@ async fn identify(quorum: &Arc<Quorum>) {
     }
 }
 
-fn record_members(quorum: &Quorum, deployment: &Deployment, statuses: &BTreeMap<usize, ServerStatus>) {
+fn record_members(quorum: &Quorum, deployment: &Deployment, statuses: &Statuses) {
     for (node, status) in statuses {
         match deployment.member(&status.stamp) {
             Some(member) => quorum.members.set_member(*node, deployment, member),
@@ -178,15 +116,11 @@ fn record_members(quorum: &Quorum, deployment: &Deployment, statuses: &BTreeMap<
     }
 }
 
-/// What the servers are now: an operator may have replaced a member, or made another deployment of them after all had lost
-/// their data. A client that could connect to it goes on with it. What it holds counts for as long as a majority of the
-/// members says that they keep it, by value and number, whatever they were when they granted it; what a member has kept that
-/// was replaced since counts for as long as had been promised before.
-async fn follow(
-    quorum: &Arc<Quorum>,
-    known: Arc<Deployment>,
-    statuses: BTreeMap<usize, ServerStatus>,
-) -> (Arc<Deployment>, BTreeMap<usize, ServerStatus>) {
+/// Goes on with the deployment that the servers are now, if this client could connect to it: an operator may have replaced a
+/// member, or made another deployment of the servers after all had lost their data. A held lock counts for as long as a
+/// majority of the members confirms it by value and number, whatever the members were when they granted it; the promise of
+/// a member that was replaced since counts until its old deadline.
+async fn follow(quorum: &Arc<Quorum>, known: Arc<Deployment>, statuses: Statuses) -> (Arc<Deployment>, Statuses) {
     if known.is_known_to_a_majority(statuses.values()) {
         return (known, statuses);
     }
@@ -210,13 +144,13 @@ async fn follow(
     (other, statuses)
 }
 
-/// Gives the places of servers that are no members any more to the members that have none, and asks these what they are.
+/// Puts the members that have no place at the vacant places, and asks them what they are.
 async fn fill_vacant_places(
     quorum: &Arc<Quorum>,
     deployment: &Deployment,
     vacant: Vec<usize>,
-    mut statuses: BTreeMap<usize, ServerStatus>,
-) -> BTreeMap<usize, ServerStatus> {
+    mut statuses: Statuses,
+) -> Statuses {
     let seated: Vec<u32> = quorum.members.roster().members().collect();
     let addresses: Vec<String> = (0..quorum.len()).map(|node| quorum.address(node)).collect();
     let has_none = |(member, name): &(&u32, &String)| !seated.contains(member) && !addresses.contains(name);
@@ -236,17 +170,17 @@ async fn fill_vacant_places(
     statuses
 }
 
-/// Makes those servers members again that have lost their data, and tells those of this generation that do not know of it, if
-/// a majority has the record. What it says then is what the deployment is now.
-async fn readmit(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &BTreeMap<usize, ServerStatus>) {
+/// Makes servers that have lost their data members again, and tells the other servers of this generation, if a majority has
+/// the record: then the record is the present one.
+async fn readmit(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &Statuses) {
     let is_to_be_marked =
         |status: &ServerStatus| status.is_unmarked() || deployment.earlier_member(&status.stamp).is_some();
     if !quorum.members.unknown().iter().filter_map(|node| statuses.get(node)).any(is_to_be_marked) {
         return;
     }
-    // The answers are of different moments: one that has answered may have lost its data before another one did. So they are
-    // asked twice: what they say both times they had all at once in between.
-    let is_known = |statuses: &BTreeMap<usize, ServerStatus>| deployment.is_known_to_a_majority(statuses.values());
+    // The answers are of different moments: a server that has answered may have lost its data before another one answered.
+    // So the servers are asked twice: what they say both times, all of them had at one moment in between.
+    let is_known = |statuses: &Statuses| deployment.is_known_to_a_majority(statuses.values());
     if !is_known(statuses) {
         return;
     }
@@ -264,8 +198,8 @@ async fn readmit(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &BTree
     }
 }
 
-/// Makes the unmarked server at `node` the member that it was. It gives no vote until every lease has ended of which it
-/// may have known.
+/// Makes the unmarked server at `node` the member that it was. The server gives no vote until every lease has ended that it
+/// may have known of.
 async fn mark_again(quorum: &Arc<Quorum>, deployment: &Deployment, node: usize) {
     let Some(member) = quorum.members.candidate(node, deployment, &quorum.address(node)) else {
         let why = format!("{}, and is none of the members {}", stranger(""), deployment.list());

@@ -1,17 +1,13 @@
 //! Making servers a deployment, once in its life: the record and the stamps.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lock_core::{Context, Error};
-use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
     Config,
-    members::identify::{ask_all, not_a_member, refuse_same_server},
-    nodes::{
-        quorum::{Quorum, unavailable},
-        scripts::mark_member,
-    },
+    members::servers::{Statuses, ask_all, mark, not_a_member, refuse_same_server},
+    nodes::{quorum::Quorum, scripts::mark_member},
     protocol::deployment::{Deployment, ServerStatus, common},
 };
 
@@ -88,7 +84,7 @@ pub async fn init_in(config: &Config, options: InitOptions, context: Context) ->
 async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration, Error> {
     let (statuses, failed) = ask_all(quorum).await;
     if !failed.is_empty() {
-        return Err(unavailable(quorum, "answers as a whole, and marking takes all of them", failed));
+        return Err(quorum.unavailable("answers as a whole, and marking takes all of them", failed));
     }
     refuse_same_server(quorum, &statuses)?;
     if options.reset {
@@ -106,18 +102,14 @@ async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration
     }
 }
 
-/// Makes members again of those that have lost their data.
-async fn complete(
-    quorum: &Arc<Quorum>,
-    deployment: &Deployment,
-    statuses: &BTreeMap<usize, ServerStatus>,
-) -> Result<Duration, Error> {
+/// Makes servers that have lost their data members again.
+async fn complete(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &Statuses) -> Result<Duration, Error> {
     deployment.admit(&quorum.config)?;
-    // A list from before a server was replaced.
+    // The list of the configuration is from before a server was replaced.
     if let Some((node, _)) = statuses.iter().find(|(_, status)| deployment.was_replaced(&status.stamp)) {
         return Err(not_a_member(deployment, quorum.address(*node)));
     }
-    let unmarked: BTreeMap<usize, ServerStatus> =
+    let unmarked: Statuses =
         statuses.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
     for node in unmarked.keys() {
         let address = quorum.address(*node);
@@ -126,19 +118,15 @@ async fn complete(
         }
     }
     mark_all(quorum, deployment, &unmarked, deployment.rejoin_quarantine()).await?;
-    // The others vote, so the deployment does as soon as a majority of it are others.
+    // The other servers vote, so the deployment does at once if they are a majority.
     let others = quorum.len() - unmarked.len();
     Ok(if others >= quorum.majority() { Duration::ZERO } else { deployment.rejoin_quarantine() })
 }
 
-/// Makes a new deployment of whatever the servers were.
-async fn reset(
-    quorum: &Arc<Quorum>,
-    statuses: &BTreeMap<usize, ServerStatus>,
-    options: InitOptions,
-) -> Result<Duration, Error> {
+/// Makes a new deployment of the servers, whatever they were.
+async fn reset(quorum: &Arc<Quorum>, statuses: &Statuses, options: InitOptions) -> Result<Duration, Error> {
     let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
-    // Leases of what they were before, and of what they may have been before they lost it.
+    // The old deployment may have leases, and so may one that the servers have lost.
     let before = statuses.values().filter_map(|status| Some(status.deployment.as_ref()?.max_ttl)).max();
     let is_new = statuses.values().all(ServerStatus::is_unmarked);
     let absence = match options.no_holders && is_new {
@@ -152,7 +140,7 @@ async fn reset(
 async fn mark_all(
     quorum: &Arc<Quorum>,
     deployment: &Deployment,
-    seen: &BTreeMap<usize, ServerStatus>,
+    seen: &Statuses,
     absence: Duration,
 ) -> Result<(), Error> {
     let call = |node: usize| {
@@ -161,28 +149,11 @@ async fn mark_all(
         Some(mark_member(deployment, member, &status.stamp, absence))
     };
     let (_, failed) = mark(quorum, call).await;
-    if failed.is_empty() { Ok(()) } else { Err(unavailable(quorum, "could be marked as a whole", failed)) }
-}
-
-/// Marks each node by its call, if it has one. Returns those that were, and why the others were not.
-pub(crate) async fn mark(
-    quorum: &Arc<Quorum>,
-    call: impl Fn(usize) -> Option<ScriptCall>,
-) -> (Vec<usize>, Vec<(usize, String)>) {
-    let mut replies = quorum.ask(|node| Some(call(node)?.into()), held);
-    let (mut marked, mut failed) = (Vec::new(), Vec::new());
-    while let Some((node, answer)) = replies.next_of_any().await {
-        match answer {
-            Ok(true) => marked.push(node),
-            Ok(false) => failed.push((node, "somebody else has marked it in this moment".to_owned())),
-            Err(no_reply) => failed.push((node, no_reply.reason())),
-        }
-    }
-    (marked, failed)
+    if failed.is_empty() { Ok(()) } else { Err(quorum.unavailable("could be marked as a whole", failed)) }
 }
 
 fn new_id(context: &Context) -> String {
-    // Half of it is unique enough, and is sent with each vote.
+    // Half of an id is unique enough, and it is sent with each vote.
     let mut id = context.unique_id();
     id.truncate(16);
     id

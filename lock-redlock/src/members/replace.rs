@@ -6,7 +6,7 @@
 //! grant takes a majority of the members that stayed, which is one of the old list and of the new one. docs/protocols.md
 //! has the argument.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lock_core::{Context, Error};
 use lock_redis::node::{NodeConfig, ScriptCall};
@@ -14,10 +14,7 @@ use lock_redis::node::{NodeConfig, ScriptCall};
 use crate::{
     Config,
     config::address,
-    members::{
-        identify::{MARK, ask_all, not_a_member, refuse_same_server},
-        init::mark,
-    },
+    members::servers::{Statuses, ask_all, mark, no_deployment, not_a_member, refuse_same_server},
     nodes::{
         quorum::Quorum,
         scripts::{advance, mark_member},
@@ -28,14 +25,14 @@ use crate::{
     },
 };
 
-/// What came of a change of members.
+/// The outcome of replacing a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replaced {
-    /// For how long the new server gives no vote: until then no other member may fail that could have failed before.
+    /// For how long the new server gives no vote. Until then one member less may fail.
     pub no_vote_for: Duration,
-    /// Whether the old server knows that it is none any more. One that does not must not come back with its data: together
-    /// with another one that comes back with data from before the change it would make up the majority of before.
+    /// Whether the old server knows that it is no member any more. A server that does not know must not come back with its
+    /// data: together with another server that comes back with data from before the change, it would be the old majority.
     pub old_was_told: bool,
 }
 
@@ -83,8 +80,8 @@ pub async fn replace_in(
         address
     });
     let quorum = Arc::new(Quorum::new(all, context));
-    let change = Change { quorum: &quorum, old, new };
-    let result = change.make(config).await;
+    let replacement = Replacement { quorum: &quorum, old, new };
+    let result = replacement.run(config).await;
     quorum.close();
     result
 }
@@ -95,14 +92,14 @@ fn add(nodes: &mut Vec<NodeConfig>, node: NodeConfig) {
     }
 }
 
-struct Change<'a> {
+struct Replacement<'a> {
     quorum: &'a Arc<Quorum>,
     old: String,
     new: String,
 }
 
-impl Change<'_> {
-    async fn make(&self, config: &Config) -> Result<Replaced, Error> {
+impl Replacement<'_> {
+    async fn run(&self, config: &Config) -> Result<Replaced, Error> {
         if self.old == self.new {
             return Err(Error::config("new", &self.new, "another server than the one that it replaces"));
         }
@@ -111,10 +108,7 @@ impl Change<'_> {
         let newcomer = self.newcomer(&statuses, &failed)?;
         let members = statuses.iter().filter(|(node, _)| self.quorum.address(**node) != self.new);
         let members = members.map(|(node, status)| (self.quorum.address(*node), status));
-        let Some(known) = common(members)? else {
-            let allowed = format!("servers of a deployment; these are of none yet, {MARK}");
-            return Err(Error::config("host", config.addresses(), allowed));
-        };
+        let Some(known) = common(members)? else { return Err(no_deployment(config.addresses())) };
         known.admit(config)?;
         self.refuse_foreign(&known, newcomer)?;
         let next = self.next(&known, &statuses, &failed)?;
@@ -124,11 +118,7 @@ impl Change<'_> {
     }
 
     /// What the new server says of itself.
-    fn newcomer<'a>(
-        &self,
-        statuses: &'a BTreeMap<usize, ServerStatus>,
-        failed: &[(usize, String)],
-    ) -> Result<&'a ServerStatus, Error> {
+    fn newcomer<'a>(&self, statuses: &'a Statuses, failed: &[(usize, String)]) -> Result<&'a ServerStatus, Error> {
         let at = |node: usize| self.quorum.address(node) == self.new;
         let answered = statuses.iter().find(|(node, _)| at(**node));
         answered.map(|(_, status)| status).ok_or_else(|| {
@@ -147,12 +137,7 @@ impl Change<'_> {
     }
 
     /// The generation in which the new server has the place of the old one: one that was begun before, or another.
-    fn next(
-        &self,
-        known: &Deployment,
-        statuses: &BTreeMap<usize, ServerStatus>,
-        failed: &[(usize, String)],
-    ) -> Result<Deployment, Error> {
+    fn next(&self, known: &Deployment, statuses: &Statuses, failed: &[(usize, String)]) -> Result<Deployment, Error> {
         if self.is_made_in(known) {
             return Ok(known.clone());
         }
@@ -186,7 +171,7 @@ impl Change<'_> {
         &self,
         known: &Deployment,
         leaving: u32,
-        statuses: &BTreeMap<usize, ServerStatus>,
+        statuses: &Statuses,
         failed: &[(usize, String)],
     ) -> Result<(), Error> {
         let mut reasons = failed.to_vec();
@@ -202,14 +187,14 @@ impl Change<'_> {
         if voting >= majority(known.members.len()) {
             return Ok(());
         }
-        Err(self.no_majority("votes without the one that is replaced", reasons))
+        Err(self.quorum.no_majority("members votes without the one that is replaced", reasons))
     }
 
     /// Has the members know of the generation, those that stay and the one that goes. Returns whether the latter does.
     async fn advance(
         &self,
         next: &Deployment,
-        statuses: &BTreeMap<usize, ServerStatus>,
+        statuses: &Statuses,
         mut failed: Vec<(usize, String)>,
     ) -> Result<bool, Error> {
         let call = |node: usize| -> Option<ScriptCall> {
@@ -227,7 +212,9 @@ impl Change<'_> {
         // Before they are a majority others may still be granted something by the members of before, and the new server
         // must not begin to count the time that it gives no vote.
         if staying.count() < majority(next.members.len()) {
-            return Err(self.no_majority("could be told of the change; call it again to complete it", failed));
+            return Err(self
+                .quorum
+                .no_majority("members could be told of the change; call it again to complete it", failed));
         }
         let knows = |(node, status): (&usize, &ServerStatus)| {
             self.quorum.address(*node) == self.old && next.was_replaced(&status.stamp)
@@ -249,14 +236,7 @@ impl Change<'_> {
         if failed.is_empty() {
             Ok(next.rejoin_quarantine())
         } else {
-            Err(self.no_majority("could be completed; call it again", failed))
+            Err(self.quorum.no_majority("members could be completed; call it again", failed))
         }
-    }
-
-    fn no_majority(&self, what: &str, reasons: Vec<(usize, String)>) -> Error {
-        let reason = |(node, reason): (usize, String)| format!("{}: {reason}", self.quorum.address(node));
-        let reasons: Vec<String> = reasons.into_iter().map(reason).collect();
-        let what = format!("no majority of the members {what} ({})", reasons.join("; "));
-        Error::no_answer(self.quorum.config.url(), what)
     }
 }

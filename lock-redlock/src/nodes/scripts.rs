@@ -2,7 +2,7 @@
 
 mod answers;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use lock_core::LockName;
 use lock_redis::{
@@ -17,10 +17,10 @@ use crate::protocol::{
     kind::LockKind,
 };
 
-/// A script out of files in `scripts/`, one after the other, behind what those of lock-redis begin with.
+/// A script out of files in `scripts/`, one after the other, behind the prologue of lock-redis.
 macro_rules! script {
     ($($part:literal),+) => {
-        lock_redis::node::Script::with_prologue(
+        Script::with_prologue(
             lock_redis::scripts::PROLOGUE,
             concat!($(include_str!(concat!("scripts/", $part))),+),
         )
@@ -28,84 +28,86 @@ macro_rules! script {
 }
 
 static ACQUIRE: Script = script!("head.lua", "member.lua", "vote.lua", "acquire.lua");
-static WRITE_BACK: Script = script!("head.lua", "member.lua", "write_back.lua");
-static RENEW: Script = script!("head.lua", "member.lua", "renew.lua");
-static REJOIN: Script = script!("head.lua", "member.lua", "rejoin.lua");
 static ACQUIRE_READ: Script = script!("head.lua", "member.lua", "vote.lua", "acquire_read.lua");
+static WRITE_BACK: Script = script!("head.lua", "member.lua", "write_back.lua");
 static RENUMBER: Script = script!("head.lua", "member.lua", "renumber.lua");
+static RENEW: Script = script!("head.lua", "member.lua", "renew.lua");
 static RENEW_READ: Script = script!("head.lua", "member.lua", "renew_read.lua");
+static REJOIN: Script = script!("head.lua", "member.lua", "rejoin.lua");
 static REJOIN_READ: Script = script!("head.lua", "member.lua", "rejoin_read.lua");
-static UNDO: Script = script!("head.lua", "turn.lua", "undo.lua");
 static DOWNGRADE: Script = script!("head.lua", "member.lua", "turn.lua", "downgrade.lua");
+static UNDO: Script = script!("head.lua", "turn.lua", "undo.lua");
 static STATUS: Script = Script::new(include_str!("scripts/status.lua"));
 static MARK_MEMBER: Script = Script::new(include_str!("scripts/mark.lua"));
 
-// What a server has once, whatever the prefix of the locks: no lock key is like it, because those begin with a brace.
+// A server has each of these keys once, whatever the prefix of the locks. Lock keys begin with a brace, so none collides.
 
 /// The deployment, its generation, and which of its members this server is.
 const STAMP: &str = "redlock:member";
 /// The run id of the process that the deployment knows as this member; `any` where servers forget nothing.
 const RUN: &str = "redlock:run";
-/// There while the server gives no vote.
+/// Exists while the server gives no vote.
 const QUARANTINE: &str = "redlock:quarantine";
 /// The record of the deployment: a hash.
 const DEPLOYMENT: &str = "redlock:deployment";
 
-/// For how long after a release a lock is kept for those who were woken: a few round trips, so that newcomers do not
-/// split the vote with them, and short, should they not come.
+/// For how long after a release a node keeps the lock for the waiters that it woke: a few round trips, so that newcomers
+/// do not split the vote with them, and short, should they not come.
 const RESERVATION: Duration = Duration::from_millis(10);
-/// For how long after the last of them lined up a node remembers who waits, and no longer than their ttl. A waiter looks
-/// more than twice in that time, and each look that is refused lines it up anew.
+/// For how long after the last enrollment a node remembers its waiters, and no longer than their ttl. A waiter looks more
+/// than twice in that time, and each refused look enrolls it anew.
 const WAITERS_KEPT: Duration = Duration::from_secs(10);
-/// For how long after its last look a writer that waits keeps later readers out, and no longer than its ttl. Each look notes it anew, so that there is
-/// nothing else to be renewed; one that died stands in the readers' way for no longer than this.
+/// For how long after its last look a waiting writer keeps later readers out, and no longer than its ttl. Each look renews
+/// the intent, so a writer that died stands in the readers' way for no longer than this.
 const INTENT_KEPT: Duration = Duration::from_secs(5);
 
-/// What the keys of a lock name are beside those that it has on any Redis.
+/// The keys of a lock name: those that it has on any Redis, and those of Redlock's waiters.
 #[derive(Debug, Clone)]
 pub struct LockKeys(Keys);
 
-/// A waiter, as the nodes know it.
+/// What an attempt claims on each node, and under which value.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub kind: LockKind,
+    pub keys: LockKeys,
+    /// Tells the attempt from all others, its own earlier rounds included.
+    pub value: String,
+    pub ttl: Duration,
+    pub payload: Arc<[u8]>,
+}
+
+/// A waiter, as a node's queue has it.
 #[derive(Debug, Clone)]
 pub struct WaiterEntry {
-    /// Which waiter: `<channel>@<visit>`, a name that no other waiter ever gets.
+    /// The name `<channel>@<visit>`, which no other waiter ever gets.
     pub waiter: String,
-    /// For how long it has waited, when this is sent: by this and the node's own clock a entry in line is told.
+    /// For how long it has waited when the request is sent: each node orders its queue by this and its own clock.
     pub waited: Duration,
-    /// Its ttl: a node that hears nothing more from it forgets it no later than it would forget its lease.
+    /// A node that hears nothing more from a waiter forgets it no later than it would forget a lease with this ttl.
     pub ttl: Duration,
 }
 
-/// The name of the waiter of that visit, which is told that it is its turn on that channel.
+/// What an undo does with the waiter's entry in the queue.
+#[derive(Debug, Clone, Copy)]
+pub enum QueueChange<'a> {
+    /// The attempt does not wait, or its entry is left alone.
+    None,
+    /// The waiter goes on waiting.
+    Stay(&'a WaiterEntry),
+    /// The waiter leaves, and no earlier request of it may still arrive.
+    Leave(&'a WaiterEntry),
+    /// The waiter leaves, and an earlier request that still arrives does not enroll it again.
+    LeaveForGood(&'a WaiterEntry),
+}
+
+/// The name of a waiter: the channel on which it is woken, and the number of its visit.
 pub(crate) fn waiter_name(channel: &str, visit: u64) -> String {
     format!("{channel}@{visit}")
 }
 
-/// A vote that is asked of a node.
-#[derive(Debug, Clone, Copy)]
-pub struct Vote<'a> {
-    pub kind: LockKind,
-    pub keys: &'a LockKeys,
-    /// What tells the attempt from all others.
-    pub value: &'a str,
-    pub ttl: Duration,
-    pub proposal: u64,
-    pub payload: &'a [u8],
-    /// `None` for one that does not wait.
-    pub entry: Option<&'a WaiterEntry>,
-}
-
-/// What an undo does with the waiter's entry in line.
-#[derive(Debug, Clone, Copy)]
-pub enum QueueChange<'a> {
-    /// It has none.
-    None,
-    /// It goes on waiting.
-    Stay(LockKind, &'a WaiterEntry),
-    /// It leaves, and nothing that it has sent before may come yet.
-    Leave(LockKind, &'a WaiterEntry),
-    /// It leaves, and what it has sent before and may come yet does not line it up again.
-    LeaveForGood(LockKind, &'a WaiterEntry),
+/// For how long after its last look a waiting writer with this ttl keeps later readers out.
+pub(crate) fn intent_kept(ttl: Duration) -> Duration {
+    INTENT_KEPT.min(ttl)
 }
 
 impl LockKeys {
@@ -113,18 +115,18 @@ impl LockKeys {
         Self(Keys::new(prefix, name))
     }
 
-    /// As on any Redis.
+    /// The keys that the lock has on any Redis.
     pub const fn common(&self) -> &Keys {
         &self.0
     }
 
-    /// The channel on which a waiter that listens there is told that it is its turn.
+    /// The pub/sub channel that wakes the waiters whose names begin with `channel`.
     pub fn channel(&self, channel: &str) -> String {
         format!("{}{channel}", self.channels())
     }
 
     /// A call of a script that begins with `head.lua`, about the attempt with this value.
-    pub fn call(&self, script: &'static Script, value: &str) -> ScriptCall {
+    fn call(&self, script: &'static Script, value: &str) -> ScriptCall {
         ScriptCall::new(script)
             .key(self.0.lock())
             .key(self.0.token())
@@ -143,7 +145,7 @@ impl LockKeys {
         self.call(script, value).arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
     }
 
-    /// The note that a waiter is gone.
+    /// The key whose existence says that this waiter is gone.
     fn gone(&self, entry: &WaiterEntry) -> String {
         self.0.tombstone(&entry.waiter)
     }
@@ -157,158 +159,129 @@ impl LockKeys {
     }
 }
 
-impl LockKind {
-    /// A node's vote; see [`Vote`](Vote) for its arguments.
-    pub const fn acquire(self) -> &'static Script {
-        match self {
-            Self::Writer => &ACQUIRE,
-            Self::Reader => &ACQUIRE_READ,
-        }
-    }
-
-    /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to it. To a
-    /// reader a node gives it only if it has given it to nobody else.
-    pub fn renumber(self, keys: &LockKeys, value: &str, number: u64, token: u64, stamp: &str) -> ScriptCall {
-        let script = match self {
-            Self::Writer => &WRITE_BACK,
-            Self::Reader => &RENUMBER,
-        };
-        let call = keys.call(script, value).arg(value).number(number).number(token).arg(keys.common().changes());
-        as_member(call, stamp)
-    }
-
-    /// Extends the holding to which a node gave `number`: that one and no other of the same value.
-    pub fn extend(self, keys: &LockKeys, value: &str, ttl: Duration, number: u64, stamp: &str) -> ScriptCall {
-        let script = match self {
-            Self::Writer => &RENEW,
-            Self::Reader => &RENEW_READ,
-        };
-        as_member(keys.call(script, value).arg(value).number(ttl.as_millis()).number(number), stamp)
-    }
-
-    /// Joins a node to the lease whose token is `token`.
-    pub fn rejoin(
-        self,
-        keys: &LockKeys,
-        value: &str,
-        ttl: Duration,
-        token: u64,
-        payload: &[u8],
-        stamp: &str,
-    ) -> ScriptCall {
-        let script = match self {
-            Self::Writer => &REJOIN,
-            Self::Reader => &REJOIN_READ,
-        };
-        as_member(keys.call(script, value).arg(value).number(ttl.as_millis()).number(token).arg(payload), stamp)
-    }
-}
-
-impl Vote<'_> {
-    /// Asks the server that has this stamp.
-    pub fn call(&self, stamp: &str) -> ScriptCall {
+impl Claim {
+    /// Asks the server with this stamp for its vote; `entry` is `None` for an attempt that does not wait.
+    pub fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>, stamp: &str) -> ScriptCall {
         let call = self
             .keys
-            .call(self.kind.acquire(), self.value)
-            // One that does not wait has nothing but its own tombstone to look for.
-            .key(self.entry.map_or_else(|| self.keys.0.tombstone(self.value), |entry| self.keys.gone(entry)))
+            .call(self.pick(&ACQUIRE, &ACQUIRE_READ), &self.value)
+            // An attempt that does not wait has only its own tombstone to look for.
+            .key(entry.map_or_else(|| self.keys.0.tombstone(&self.value), |entry| self.keys.gone(entry)))
             .key(RUN)
             .key(QUARANTINE)
             .key(DEPLOYMENT)
-            .arg(self.value)
+            .arg(self.value.as_str())
             .number(self.ttl.as_millis())
-            .number(self.proposal)
-            .arg(self.payload)
+            .number(proposal)
+            .arg(&*self.payload)
             .arg(self.keys.0.changes());
-        let call = match self.entry {
+        let call = match entry {
             None => call.arg("").number(0_u8).number(0_u8).number(0_u8),
-            Some(entry) => call
-                .arg(entry.waiter.as_str())
-                .number(entry.waited.as_millis())
-                .number(WAITERS_KEPT.min(entry.ttl).as_millis())
-                .number(intent_kept(entry.ttl).as_millis()),
+            Some(entry) => enroll(call.arg(entry.waiter.as_str()), entry),
         };
         as_member(call, stamp)
     }
-}
 
-/// Has a call say as which member it counts the server. To be called last: the stamp is the last argument, its key the last
-/// key.
-pub(crate) fn as_member(call: ScriptCall, stamp: &str) -> ScriptCall {
-    call.key(STAMP).arg(stamp)
-}
+    /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to `token`. A node
+    /// refuses a reader the number if another one may have it.
+    pub fn renumber(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
+        let call = self.call(&WRITE_BACK, &RENUMBER).number(number).number(token);
+        as_member(call.arg(self.keys.0.changes()), stamp)
+    }
 
-/// For how long after its last look a writer with this ttl keeps later readers out.
-pub(crate) fn intent_kept(ttl: Duration) -> Duration {
-    INTENT_KEPT.min(ttl)
-}
+    /// Extends the holding to which a node gave `number`, and no other holding of the same value.
+    pub fn extend(&self, number: u64, stamp: &str) -> ScriptCall {
+        as_member(self.call(&RENEW, &RENEW_READ).number(self.ttl.as_millis()).number(number), stamp)
+    }
 
-/// Gives back what the attempt with this value has on a node, however it shares the lock. May be sent again.
-pub fn undo(keys: &LockKeys, value: &str, tombstone: bool, line: QueueChange<'_>) -> ScriptCall {
-    let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
-    let gone = match line {
-        QueueChange::None => keys.0.tombstone(value),
-        QueueChange::Stay(_, entry) | QueueChange::Leave(_, entry) | QueueChange::LeaveForGood(_, entry) => {
-            keys.gone(entry)
+    /// Joins a node to the lease whose token is `token`.
+    pub fn rejoin(&self, token: u64, stamp: &str) -> ScriptCall {
+        let call = self.call(&REJOIN, &REJOIN_READ).number(self.ttl.as_millis()).number(token);
+        as_member(call.arg(&*self.payload), stamp)
+    }
+
+    /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
+    pub fn downgrade(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
+        let call = self.keys.turn(&DOWNGRADE, &self.value).number(self.ttl.as_millis()).number(number).number(token);
+        as_member(call.arg(&*self.payload), stamp)
+    }
+
+    /// Gives back what the attempt has on a node, as a writer or as a reader. May be sent again.
+    pub fn undo(&self, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
+        self.undo_value(&self.value, tombstone, change)
+    }
+
+    /// Changes the queue and gives nothing back.
+    pub fn change_queue(&self, change: QueueChange<'_>) -> ScriptCall {
+        // No attempt has the empty value.
+        self.undo_value("", false, change)
+    }
+
+    fn undo_value(&self, value: &str, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
+        let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
+        let gone = match change {
+            QueueChange::None => self.keys.0.tombstone(value),
+            QueueChange::Stay(entry) | QueueChange::Leave(entry) | QueueChange::LeaveForGood(entry) => {
+                self.keys.gone(entry)
+            }
+        };
+        let call = self.keys.turn(&UNDO, value).key(gone).number(tombstone.as_millis());
+        let call = call.number(u8::from(self.kind == LockKind::Reader));
+        match change {
+            QueueChange::None => call.arg(""),
+            QueueChange::Stay(entry) => enroll(call.arg(entry.waiter.as_str()).number(1_u8), entry),
+            QueueChange::Leave(entry) => call.arg(entry.waiter.as_str()).arg("").number(0_u8),
+            QueueChange::LeaveForGood(entry) => call.arg(entry.waiter.as_str()).arg("").number(TOMBSTONE.as_millis()),
         }
-    };
-    let call = keys.turn(&UNDO, value).key(gone).number(tombstone.as_millis());
-    match line {
-        QueueChange::None => call.number(0_u8).arg(""),
-        QueueChange::Stay(kind, entry) => call
-            .number(u8::from(kind == LockKind::Reader))
-            .arg(entry.waiter.as_str())
-            .number(1_u8)
-            .number(entry.waited.as_millis())
-            .number(WAITERS_KEPT.min(entry.ttl).as_millis())
-            .number(intent_kept(entry.ttl).as_millis()),
-        QueueChange::Leave(kind, entry) => leaves(call, kind, entry, Duration::ZERO),
-        QueueChange::LeaveForGood(kind, entry) => leaves(call, kind, entry, TOMBSTONE),
+    }
+
+    fn call(&self, writer: &'static Script, reader: &'static Script) -> ScriptCall {
+        self.keys.call(self.pick(writer, reader), &self.value).arg(self.value.as_str())
+    }
+
+    const fn pick(&self, writer: &'static Script, reader: &'static Script) -> &'static Script {
+        match self.kind {
+            LockKind::Writer => writer,
+            LockKind::Reader => reader,
+        }
     }
 }
 
-fn leaves(call: ScriptCall, kind: LockKind, entry: &WaiterEntry, noted: Duration) -> ScriptCall {
-    let call = call.number(u8::from(kind == LockKind::Reader)).arg(entry.waiter.as_str()).arg("");
-    call.number(noted.as_millis())
+/// Appends for how long a waiter has waited, and for how long a node keeps its waiters and a writer's intent.
+fn enroll(call: ScriptCall, entry: &WaiterEntry) -> ScriptCall {
+    call.number(entry.waited.as_millis())
+        .number(WAITERS_KEPT.min(entry.ttl).as_millis())
+        .number(intent_kept(entry.ttl).as_millis())
 }
 
-/// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
-pub fn downgrade(
-    keys: &LockKeys,
-    value: &str,
-    ttl: Duration,
-    number: u64,
-    token: u64,
-    payload: &[u8],
-    stamp: &str,
-) -> ScriptCall {
-    let call = keys.turn(&DOWNGRADE, value).number(ttl.as_millis()).number(number).number(token).arg(payload);
-    as_member(call, stamp)
+/// Appends as which member the client counts the server. The scripts read the stamp from the last argument and the last key.
+fn as_member(call: ScriptCall, stamp: &str) -> ScriptCall {
+    call.key(STAMP).arg(stamp)
 }
 
 /// A call of a script about the server itself.
-fn of_the_server(script: &'static Script) -> ScriptCall {
+fn server_call(script: &'static Script) -> ScriptCall {
     ScriptCall::new(script).key(STAMP).key(RUN).key(QUARANTINE).key(DEPLOYMENT)
 }
 
 /// Asks what a server says of itself.
 pub fn status() -> ScriptCall {
-    of_the_server(&STATUS)
+    server_call(&STATUS)
 }
 
-/// Makes a server a member of a deployment whose stamp is still `seen`; it gives no vote for `quarantine`.
+/// Makes a server a member of a deployment if its stamp is still `seen`; the server gives no vote for `quarantine`.
 pub fn mark_member(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
     mark(deployment, member, seen).number(quarantine.as_millis())
 }
 
-/// Has a server know this generation of its deployment, in which it is this member, or was in the one before. What it keeps,
-/// it keeps.
+/// Tells a server of this generation of its deployment, in which it is this member or was one before. The server keeps its
+/// locks.
 pub fn advance(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
     mark(deployment, member, seen).arg("")
 }
 
 fn mark(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
-    of_the_server(&MARK_MEMBER)
+    server_call(&MARK_MEMBER)
         .arg(deployment.stamp(member))
         .arg(seen)
         .arg(deployment.id.as_str())

@@ -1,155 +1,110 @@
-//! What is still to be given back on each node.
+//! What is still to be given back on one node.
 
 use std::{
     mem,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::{Mutex, PoisonError},
 };
 
-use lock_core::{Backoff, BootInstant};
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_core::BootInstant;
+use lock_redis::node::ScriptCall;
 
-use crate::nodes::quorum::Quorum;
-
-/// How many calls go to a node in one burst. After one that failed a single call finds out whether the node works again.
-const BURST: usize = 256;
-/// The first pause after a burst that failed is below this.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// And no later one is above this: what joins a node's list waits no longer for its first try.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-
-/// Something that is to be given back on a node.
+/// A call that gives something back on a node.
 #[derive(Debug)]
 pub(crate) struct PendingUndo {
+    /// Names the call in the log.
     pub(crate) what: &'static str,
     pub(crate) call: ScriptCall,
-    /// When it has ended by its ttl.
+    /// When the thing has ended by its ttl.
     pub(crate) until: BootInstant,
 }
 
-/// The list of one node. One task works it off, however long it is: a node that stands still leaves thousands of releases
-/// unanswered before that is noticed, and a task for each of them, trying again and again, would take the time of those
-/// who acquire on the other nodes.
+/// The pending undos of one node. One task works a queue off, however long it is: a node that stands still leaves
+/// thousands of releases unanswered before that is noticed, and a task for each of them would take the time of those who
+/// acquire on the other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct UndoQueue(Mutex<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    rest: Vec<PendingUndo>,
+    undos: Vec<PendingUndo>,
+    /// Whether a task works the queue off.
     is_running: bool,
 }
 
 impl UndoQueue {
-    /// Adds to the list. Returns whether somebody has to begin to work it off.
-    fn add(&self, rest: PendingUndo) -> bool {
-        self.list(|list| {
-            list.rest.push(rest);
-            !mem::replace(&mut list.is_running, true)
+    /// Adds to the queue. Returns whether a task has to be started.
+    pub(crate) fn add(&self, undo: PendingUndo) -> bool {
+        self.queue(|queue| {
+            queue.undos.push(undo);
+            !mem::replace(&mut queue.is_running, true)
         })
     }
 
-    /// What is to be sent next, no more than `most`; with nothing the work is done.
-    fn take(&self, most: usize) -> Vec<PendingUndo> {
-        self.list(|list| {
-            let burst = list.rest.len().min(most);
-            list.is_running = burst > 0;
-            list.rest.drain(..burst).collect()
+    /// What is to be sent next, at most `most` calls. When nothing is left, the task has ended.
+    pub(crate) fn take(&self, most: usize) -> Vec<PendingUndo> {
+        self.queue(|queue| {
+            let burst = queue.undos.len().min(most);
+            queue.is_running = burst > 0;
+            queue.undos.drain(..burst).collect()
         })
     }
 
-    /// Adds what failed to the end of the list, and leaves out what has ended by now. Returns what that is.
-    fn put_back(&self, failed: Vec<PendingUndo>, now: BootInstant) -> Vec<PendingUndo> {
-        self.list(|list| {
-            list.rest.extend(failed);
-            list.rest.extract_if(.., |rest| rest.until <= now).collect()
+    /// Puts failed calls at the end of the queue, then removes and returns those whose time is over.
+    pub(crate) fn put_back(&self, failed: Vec<PendingUndo>, now: BootInstant) -> Vec<PendingUndo> {
+        self.queue(|queue| {
+            queue.undos.extend(failed);
+            queue.undos.extract_if(.., |undo| undo.until <= now).collect()
         })
     }
 
-    fn list<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+    fn queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Quorum {
-    /// Sends again what was to be given back on `node`, until it is confirmed or has ended by its ttl.
-    pub(crate) fn undo_later(self: &Arc<Self>, node: usize, rest: PendingUndo) {
-        if self.undo_queues[node].add(rest) {
-            self.cleanup().spawn(run(Arc::clone(self), node));
-        }
-    }
-}
-
-async fn run(quorum: Arc<Quorum>, node: usize) {
-    let list = &quorum.undo_queues[node];
-    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut most = BURST;
-    loop {
-        let burst = list.take(most);
-        if burst.is_empty() {
-            return;
-        }
-        let calls: Vec<ScriptCall> = burst.iter().map(|rest| rest.call.clone()).collect();
-        let answers = quorum.node(node).run(&calls).await;
-        let mut failed = Vec::new();
-        for (rest, answer) in burst.into_iter().zip(answers) {
-            if let Err(error) = answer.and_then(|answer| held(&answer)) {
-                tracing::debug!(what = rest.what, node = %quorum.address(node), %error, "not cleaned yet");
-                failed.push(rest);
-            }
-        }
-        if failed.is_empty() {
-            backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-            most = BURST;
-            continue;
-        }
-        for rest in list.put_back(failed, quorum.clock().now()) {
-            tracing::debug!(what = rest.what, node = %quorum.address(node), "left to its ttl");
-        }
-        most = 1;
-        quorum.clock().sleep(backoff.pause()).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use lock_redis::node::Script;
+
+    use super::*;
 
     static NOTHING: Script = Script::new("return 1");
 
-    fn rest() -> PendingUndo {
+    fn queue_of(undos: usize) -> UndoQueue {
+        let queue = UndoQueue::default();
+        for _ in 0..undos {
+            queue.add(undo());
+        }
+        queue
+    }
+
+    fn undo() -> PendingUndo {
         PendingUndo { what: "a test", call: ScriptCall::new(&NOTHING), until: BootInstant::from_nanos(1) }
     }
 
     #[test]
-    fn one_task_works_a_list_off_and_the_next_begins_when_it_was_empty() {
-        let list = UndoQueue::default();
-        assert!(list.add(rest()) && !list.add(rest()));
-        let burst = list.take(BURST);
+    fn one_task_works_a_queue_off_and_the_next_begins_when_it_was_empty() {
+        let queue = UndoQueue::default();
+        assert!(queue.add(undo()) && !queue.add(undo()));
+        let burst = queue.take(9);
         assert_eq!(burst.len(), 2);
-        assert!(list.put_back(burst, BootInstant::from_nanos(0)).is_empty());
-        assert!(!list.add(rest()), "it still is at work");
-        assert_eq!(list.take(BURST).len(), 3);
-        assert!(list.take(BURST).is_empty() && list.add(rest()));
+        assert!(queue.put_back(burst, BootInstant::from_nanos(0)).is_empty());
+        assert!(!queue.add(undo()), "the task is still at work");
+        assert_eq!(queue.take(9).len(), 3);
+        assert!(queue.take(9).is_empty() && queue.add(undo()));
     }
 
     #[test]
-    fn a_long_list_goes_in_several_bursts() {
-        let list = UndoQueue::default();
-        for _ in 0..BURST + 1 {
-            list.add(rest());
-        }
-        assert_eq!((list.take(BURST).len(), list.take(BURST).len()), (BURST, 1));
+    fn a_long_queue_goes_in_several_bursts() {
+        let queue = queue_of(10);
+        assert_eq!((queue.take(9).len(), queue.take(9).len()), (9, 1));
     }
 
     #[test]
     fn what_has_ended_is_left_out_once_the_node_was_tried() {
-        let list = UndoQueue::default();
-        for _ in 0..3 {
-            list.add(rest());
-        }
-        let probe = list.take(1);
-        assert_eq!(list.put_back(probe, BootInstant::from_nanos(1)).len(), 3);
-        assert!(list.take(BURST).is_empty());
+        let queue = queue_of(3);
+        let probe = queue.take(1);
+        assert_eq!(queue.put_back(probe, BootInstant::from_nanos(1)).len(), 3);
+        assert!(queue.take(9).is_empty());
     }
 }

@@ -67,6 +67,8 @@ pub enum VoteLost {
     Contested,
     /// So few nodes vote at all that nobody can have a majority.
     Outage,
+    /// The vote was won, but the answers took so long that too little of the ttl is left.
+    Late,
 }
 
 impl VoteState<'_> {

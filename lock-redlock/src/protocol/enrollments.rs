@@ -1,8 +1,6 @@
-//! On which nodes a waiter stands in line, or may yet be put there by what was sent before.
+//! On which nodes a waiter is in the queue, or may yet be put there by a request that was sent before.
 
 use std::sync::{Arc, Mutex, PoisonError};
-
-use crate::{nodes::replies::NoReply, waiters::Waiter};
 
 /// The enrollments of one waiter, by node.
 #[derive(Debug, Default)]
@@ -10,19 +8,19 @@ pub(crate) struct Enrollments(Mutex<Vec<Enrollment>>);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Enrollment {
-    /// A request that lines it up was answered: it may stand there.
-    answered: bool,
-    /// How many more were made, and may come yet: not answered, or never to be.
+    /// A request that enrolls the waiter was sent and is settled, so the waiter may be in the queue.
+    sent: bool,
+    /// How many more requests may still arrive: they are not settled, or never will be.
     pending: usize,
 }
 
 impl Enrollments {
-    /// Whether it stands there, or may yet.
+    /// Whether the waiter is in the queue of `node`, or may come there yet.
     pub(crate) fn may_be_enrolled(&self, node: usize) -> bool {
-        self.at(node, |enrollment| enrollment.answered || enrollment.pending > 0)
+        self.at(node, |enrollment| enrollment.sent || enrollment.pending > 0)
     }
 
-    /// Whether something that lines it up may come there yet.
+    /// Whether a request that enrolls the waiter may still arrive at `node`.
     pub(crate) fn has_pending(&self, node: usize) -> bool {
         self.at(node, |enrollment| enrollment.pending > 0)
     }
@@ -36,65 +34,49 @@ impl Enrollments {
     }
 }
 
-/// A request that puts a waiter in line on a node. It counts as pending until it is known what became of it: when this is
-/// only dropped, for good.
+/// A request that enrolls a waiter on a node. Dropped without being settled, the request counts as pending for good.
 #[derive(Debug)]
 pub(crate) struct PendingEnrollment {
-    waiter: Arc<Waiter>,
+    enrollments: Arc<Enrollments>,
     node: usize,
 }
 
 impl PendingEnrollment {
-    pub(crate) fn new(waiter: &Arc<Waiter>, node: usize) -> Self {
-        waiter.enrollments.at(node, |enrollment| enrollment.pending += 1);
-        Self { waiter: Arc::clone(waiter), node }
+    pub(crate) fn new(enrollments: &Arc<Enrollments>, node: usize) -> Self {
+        enrollments.at(node, |enrollment| enrollment.pending += 1);
+        Self { enrollments: Arc::clone(enrollments), node }
     }
 
-    /// It was answered, or not.
-    pub(crate) fn answered(self, no_reply: Option<&NoReply>) {
-        let was_sent = !matches!(no_reply, Some(NoReply::NotSent(_)));
-        let is_known = !no_reply.is_some_and(NoReply::is_unknown);
-        self.waiter.enrollments.at(self.node, |enrollment| {
-            enrollment.answered |= was_sent;
-            enrollment.pending -= usize::from(is_known);
+    /// The request was sent or not, and may still arrive or not.
+    pub(crate) fn settle(self, was_sent: bool, may_arrive: bool) {
+        self.enrollments.at(self.node, |enrollment| {
+            enrollment.sent |= was_sent;
+            enrollment.pending -= usize::from(!may_arrive);
         });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use lock_core::Clock;
-    use lock_redis::node::{NodeError, Value};
-
     use super::*;
-    use crate::waiters::Waiters;
 
-    fn waiter() -> Arc<Waiter> {
-        Arc::new(Waiters::new("c".to_owned(), Clock::boot()).enter("a").0)
+    #[test]
+    fn an_answered_request_is_not_pending_any_more_and_an_unsent_one_has_enrolled_nobody() {
+        let waiter = Arc::new(Enrollments::default());
+        let [answered, unsent] = [0, 1].map(|node| PendingEnrollment::new(&waiter, node));
+        assert!([0, 1].iter().all(|node| waiter.has_pending(*node)) && !waiter.may_be_enrolled(2));
+        answered.settle(true, false);
+        unsent.settle(false, false);
+        assert!(waiter.may_be_enrolled(0) && !waiter.may_be_enrolled(1));
+        assert!(!waiter.has_pending(0) && !waiter.has_pending(1));
     }
 
     #[test]
-    fn what_was_answered_does_not_come_any_more_and_what_was_not_sent_has_lined_nobody_up() {
-        let waiter = waiter();
-        let pending = [0, 1].map(|node| PendingEnrollment::new(&waiter, node));
-        assert!(
-            [0, 1].iter().all(|node| waiter.enrollments.has_pending(*node)) && !waiter.enrollments.may_be_enrolled(2)
-        );
-        let [answered, unsent] = pending;
-        answered.answered(None);
-        unsent.answered(Some(&NoReply::NotSent(String::new())));
-        assert!(waiter.enrollments.may_be_enrolled(0) && !waiter.enrollments.may_be_enrolled(1));
-        assert!(!waiter.enrollments.has_pending(0) && !waiter.enrollments.has_pending(1));
-    }
-
-    #[test]
-    fn what_nobody_knows_of_may_come_for_ever() {
-        let waiter = waiter();
-        let unknown = NodeError::nonsense(&Value::Nil);
-        assert!(unknown.is_unknown());
-        PendingEnrollment::new(&waiter, 0).answered(Some(&NoReply::Failed(unknown)));
+    fn a_request_with_an_unknown_outcome_is_pending_for_ever() {
+        let waiter = Arc::new(Enrollments::default());
+        PendingEnrollment::new(&waiter, 0).settle(true, true);
         drop(PendingEnrollment::new(&waiter, 1));
-        PendingEnrollment::new(&waiter, 0).answered(None);
-        assert!([0, 1].iter().all(|node| waiter.enrollments.has_pending(*node)));
+        PendingEnrollment::new(&waiter, 0).settle(true, false);
+        assert!([0, 1].iter().all(|node| waiter.has_pending(*node)));
     }
 }

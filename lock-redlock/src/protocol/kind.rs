@@ -12,7 +12,7 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// How `mode` is held; `None` where a quorum has nothing for it.
+    /// How `mode` is held; `None` for a mode that cannot be decided by majority.
     pub const fn of(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Exclusive => Some(Self::Writer),

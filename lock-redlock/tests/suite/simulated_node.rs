@@ -12,7 +12,7 @@ use lock_redis::{
 };
 use lock_redlock::{
     Config,
-    nodes::scripts::{self, LockKeys, ballot, renumbered},
+    nodes::scripts::{self, Claim, LockKeys, QueueChange, ballot, renumbered},
     protocol::{ballots::Ballot, deployment::Deployment, kind::LockKind},
 };
 use lock_sim::{
@@ -282,44 +282,33 @@ impl Pair {
     }
 
     fn script(&self, call: &Call) -> ScriptCall {
-        let keys = &self.keys;
         let kind = |reads: bool| if reads { LockKind::Reader } else { LockKind::Writer };
-        let ttl = Duration::from_millis(TTL);
+        let claim = |reads, value: u32| Claim {
+            kind: kind(reads),
+            keys: self.keys.clone(),
+            value: value.to_string(),
+            ttl: Duration::from_millis(TTL),
+            payload: b"who".as_slice().into(),
+        };
         let stamp = &self.deployment.stamp(1);
         match *call {
             Call::Vote(Vote { reads, value, proposal, place, .. }) => {
-                let place = place.map(real_place);
-                let value = value.to_string();
-                let (kind, place) = (kind(reads), place.as_ref());
-                scripts::Vote { kind, keys, value: &value, ttl, proposal, payload: b"who", entry: place }.call(stamp)
+                claim(reads, value).vote(proposal, place.map(real_place).as_ref(), stamp)
             }
-            Call::Renumber { reads, value, number, token } => {
-                kind(reads).renumber(keys, &value.to_string(), number, token, stamp)
-            }
-            Call::Extend { reads, value, number, .. } => {
-                kind(reads).extend(keys, &value.to_string(), ttl, number, stamp)
-            }
-            Call::Rejoin { reads, value, token, .. } => {
-                kind(reads).rejoin(keys, &value.to_string(), ttl, token, b"who", stamp)
-            }
-            Call::Downgrade { value, number, token, .. } => {
-                scripts::downgrade(keys, &value.to_string(), ttl, number, token, b"who", stamp)
-            }
-            Call::Undo { value, tombstone, line } => {
-                let place = match line {
-                    Line::None => {
-                        return scripts::undo(keys, &value.to_string(), tombstone, scripts::QueueChange::None);
-                    }
-                    Line::Stay { place, .. } => real_place(place),
-                    Line::Leave { waiter, .. } => real_place(Self::place(waiter)),
-                };
-                let line = match line {
-                    Line::Leave { reads, .. } => scripts::QueueChange::Leave(kind(reads), &place),
-                    Line::Stay { reads, .. } => scripts::QueueChange::Stay(kind(reads), &place),
-                    Line::None => scripts::QueueChange::None,
-                };
-                scripts::undo(keys, &value.to_string(), tombstone, line)
-            }
+            Call::Renumber { reads, value, number, token } => claim(reads, value).renumber(number, token, stamp),
+            Call::Extend { reads, value, number, .. } => claim(reads, value).extend(number, stamp),
+            Call::Rejoin { reads, value, token, .. } => claim(reads, value).rejoin(token, stamp),
+            Call::Downgrade { value, number, token, .. } => claim(false, value).downgrade(number, token, stamp),
+            Call::Undo { value, tombstone, line } => match line {
+                Line::None => claim(false, value).undo(tombstone, QueueChange::None),
+                Line::Stay { reads, place } => {
+                    claim(reads, value).undo(tombstone, QueueChange::Stay(&real_place(place)))
+                }
+                Line::Leave { reads, waiter } => {
+                    let entry = real_place(Self::place(waiter));
+                    claim(reads, value).undo(tombstone, QueueChange::Leave(&entry))
+                }
+            },
         }
     }
 

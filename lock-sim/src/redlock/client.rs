@@ -284,7 +284,7 @@ impl World<'_> {
                 limit + self.chance.below(20 * MS)
             }
             Defeat::Contested => backoff,
-            Defeat::Outage => backoff + 20 * MS,
+            Defeat::Outage | Defeat::Late => backoff + 20 * MS,
         };
         self.clients[client].sleeps = true;
         let pause = if self.clients[client].has_news { self.chance.below(2 * MS) } else { pause };

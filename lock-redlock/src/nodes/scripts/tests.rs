@@ -46,13 +46,20 @@ impl Server {
         Duration::from_micros(seconds * 1_000_000 + micros)
     }
 
+    fn claim(&self, kind: LockKind, value: &str) -> Claim {
+        Claim { kind, keys: self.keys.clone(), value: value.to_owned(), ttl: TTL, payload: b"who".as_slice().into() }
+    }
+
+    async fn ballot(&self, call: ScriptCall) -> Ballot {
+        ballot(&self.node.call(call).await.unwrap()).unwrap()
+    }
+
     async fn vote(&self, value: &str, proposal: u64, entry: Option<&WaiterEntry>) -> Ballot {
         self.vote_for(LockKind::Writer, value, proposal, entry).await
     }
 
     async fn vote_for(&self, kind: LockKind, value: &str, proposal: u64, entry: Option<&WaiterEntry>) -> Ballot {
-        let vote = Vote { kind, keys: &self.keys, value, ttl: TTL, proposal, payload: b"who", entry };
-        ballot(&self.node.call(vote.call(STAMP)).await.unwrap()).unwrap()
+        self.ballot(self.claim(kind, value).vote(proposal, entry, STAMP)).await
     }
 
     async fn reads(&self, value: &str) -> u64 {
@@ -63,11 +70,11 @@ impl Server {
     }
 
     async fn rejoin(&self, kind: LockKind, value: &str, token: u64) -> Ballot {
-        ballot(&self.node.call(kind.rejoin(&self.keys, value, TTL, token, b"", STAMP)).await.unwrap()).unwrap()
+        self.ballot(self.claim(kind, value).rejoin(token, STAMP)).await
     }
 
     async fn renumber(&self, value: &str, number: u64, token: u64) -> Renumbered {
-        renumbered(&self.node.call(LockKind::Reader.renumber(&self.keys, value, number, token, STAMP)).await.unwrap())
+        renumbered(&self.node.call(self.claim(LockKind::Reader, value).renumber(number, token, STAMP)).await.unwrap())
             .unwrap()
     }
 
@@ -82,8 +89,12 @@ impl Server {
         held(&self.node.call(call).await.unwrap()).unwrap()
     }
 
-    async fn undo(&self, value: &str, line: QueueChange<'_>) -> bool {
-        self.holds(undo(&self.keys, value, true, line)).await
+    async fn undo(&self, value: &str, change: QueueChange<'_>) -> bool {
+        self.undo_as(LockKind::Writer, value, change).await
+    }
+
+    async fn undo_as(&self, kind: LockKind, value: &str, change: QueueChange<'_>) -> bool {
+        self.holds(self.claim(kind, value).undo(true, change)).await
     }
 
     /// The keys of those who wait.
@@ -144,30 +155,21 @@ async fn a_server_that_is_another_member_or_none_has_no_vote_and_keeps_no_lease_
     let number = server.granted("x:1", wall_micros()).await;
     let reader = "r:1";
     for other in ["test 1 2", "test 2 1", "other 1 1"] {
-        let vote = |kind| Vote {
-            kind,
-            keys: &server.keys,
-            value: "y:1",
-            ttl: TTL,
-            proposal: number,
-            payload: b"",
-            entry: None,
-        };
         for kind in [LockKind::Writer, LockKind::Reader] {
             let stranger = Ballot::Stranger(STAMP.to_owned());
-            assert_eq!(ballot(&server.node.call(vote(kind).call(other)).await.unwrap()).unwrap(), stranger);
-            let rejoin = kind.rejoin(&server.keys, "x:1", TTL, number, b"", other);
-            assert_eq!(ballot(&server.node.call(rejoin).await.unwrap()).unwrap(), stranger);
-            let extend = kind.extend(&server.keys, "x:1", TTL, number, other);
+            assert_eq!(server.ballot(server.claim(kind, "y:1").vote(number, None, other)).await, stranger);
+            let rejoin = server.claim(kind, "x:1").rejoin(number, other);
+            assert_eq!(server.ballot(rejoin).await, stranger);
+            let extend = server.claim(kind, "x:1").extend(number, other);
             assert_eq!(server.node.call(extend).await.unwrap(), Value::Int(-1));
         }
-        assert!(!server.holds(LockKind::Writer.renumber(&server.keys, "x:1", number, number + 9, other)).await);
-        let call = downgrade(&server.keys, "x:1", TTL, number, number, b"", other);
+        assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(number, number + 9, other)).await);
+        let call = server.claim(LockKind::Writer, "x:1").downgrade(number, number, other);
         assert_eq!(server.node.call(call).await.unwrap(), Value::Int(-1));
     }
     assert!(server.undo("x:1", QueueChange::None).await);
     let number = server.reads(reader).await;
-    let renumber = LockKind::Reader.renumber(&server.keys, reader, number, number + 9, "test 1 2");
+    let renumber = server.claim(LockKind::Reader, reader).renumber(number, number + 9, "test 1 2");
     assert_eq!(renumbered(&server.node.call(renumber).await.unwrap()).unwrap(), Renumbered::Gone);
 }
 
@@ -182,16 +184,8 @@ async fn a_script_that_meets_a_foreign_type_takes_nothing() {
             let mut connection = server.redis.connection().await.unwrap();
             let () = redis::cmd("LPUSH").arg(&foreign).arg("x").query_async(&mut connection).await.unwrap();
             let entry = entry("w", 1);
-            let vote = Vote {
-                kind,
-                keys: &server.keys,
-                value: "x:1",
-                ttl: TTL,
-                proposal: 1,
-                payload: b"",
-                entry: Some(&entry),
-            };
-            let calls = [vote.call(STAMP), kind.rejoin(&server.keys, "x:1", TTL, 1, b"", STAMP)];
+            let claim = server.claim(kind, "x:1");
+            let calls = [claim.vote(1, Some(&entry), STAMP), claim.rejoin(1, STAMP)];
             for call in calls {
                 let refused = server.node.call(call).await.is_err();
                 let keys: Vec<String> = redis::cmd("KEYS").arg("{*").query_async(&mut connection).await.unwrap();
@@ -242,15 +236,13 @@ async fn an_acquisition_that_comes_after_its_undo_lines_nobody_up() {
     let [writer, reader] = [("writer", 1), ("reader", 2)].map(|(name, since)| entry(name, since));
     server.granted("x:1", wall_micros()).await;
     // The round alone, as one that goes on waiting takes it back, and the whole attempt with a round before that one.
-    for (value, line) in [
-        ("y:1", QueueChange::None),
-        ("y:2", QueueChange::LeaveForGood(LockKind::Writer, &writer)),
-        ("z:1", QueueChange::None),
-    ] {
+    for (value, line) in
+        [("y:1", QueueChange::None), ("y:2", QueueChange::LeaveForGood(&writer)), ("z:1", QueueChange::None)]
+    {
         server.undo(value, line).await;
         assert_eq!(server.vote(value, wall_micros(), Some(&writer)).await, Ballot::Undone);
     }
-    server.undo("r:2", QueueChange::LeaveForGood(LockKind::Reader, &reader)).await;
+    server.undo_as(LockKind::Reader, "r:2", QueueChange::LeaveForGood(&reader)).await;
     assert_eq!(server.vote("y:0", wall_micros(), Some(&writer)).await, Ballot::Undone);
     assert_eq!(server.vote_for(LockKind::Reader, "r:1", wall_micros(), Some(&reader)).await, Ballot::Undone);
     assert_eq!(server.lines().await, Vec::<String>::new());
@@ -265,11 +257,11 @@ async fn a_round_that_is_passed_late_does_not_line_up_a_waiter_that_has_left() {
         let server = Server::start().await;
         let gone = entry(name, 1);
         server.granted("x:1", wall_micros()).await;
-        server.undo("y:2", QueueChange::LeaveForGood(kind, &gone)).await;
-        server.undo("y:1", QueueChange::Stay(kind, &gone)).await;
+        server.undo_as(kind, "y:2", QueueChange::LeaveForGood(&gone)).await;
+        server.undo_as(kind, "y:1", QueueChange::Stay(&gone)).await;
         assert_eq!(server.lines().await, Vec::<String>::new());
         // One that has not left stays.
-        server.undo("y:1", QueueChange::Stay(kind, &entry("later", 2))).await;
+        server.undo_as(kind, "y:1", QueueChange::Stay(&entry("later", 2))).await;
         assert!(!server.lines().await.is_empty());
     }
 }
@@ -287,11 +279,11 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let server = Server::start().await;
     let first = server.granted("x:1", wall_micros()).await;
     let ahead = first + 5_000_000;
-    assert!(server.holds(LockKind::Writer.renumber(&server.keys, "x:1", first, ahead, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead, STAMP)).await);
     assert_eq!(server.counter().await, ahead);
     // Once more, and it is not lowered.
-    assert!(server.holds(LockKind::Writer.renumber(&server.keys, "x:1", first, ahead, STAMP)).await);
-    assert!(!server.holds(LockKind::Writer.renumber(&server.keys, "x:1", first, first, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, first, STAMP)).await);
     assert_eq!(server.counter().await, ahead);
 
     // The first holding ends, somebody else is granted, and then a resent acquisition makes a second holding of the
@@ -303,10 +295,10 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let () = redis::cmd("DEL").arg(server.keys.0.tombstone("x:1")).query_async(&mut connection).await.unwrap();
     let second = server.granted("x:1", wall_micros()).await;
     assert!(first < other && other < second);
-    assert!(!server.holds(LockKind::Writer.renumber(&server.keys, "x:1", first, ahead + 1_000_000, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead + 1_000_000, STAMP)).await);
     assert_eq!(server.counter().await, second);
-    assert!(!server.holds(LockKind::Writer.extend(&server.keys, "x:1", TTL, first, STAMP)).await);
-    assert!(server.holds(LockKind::Writer.extend(&server.keys, "x:1", TTL, second, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").extend(first, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Writer, "x:1").extend(second, STAMP)).await);
 }
 
 #[tokio::test]
@@ -331,8 +323,8 @@ async fn a_lock_of_another_type_is_held_by_somebody_else() {
     let foreign = Ballot::Held { remaining: None, holder: Vec::new() };
     assert_eq!(server.vote("x:1", wall_micros(), None).await, foreign);
     assert!(!server.undo("x:1", QueueChange::None).await);
-    assert!(!server.holds(LockKind::Writer.extend(&server.keys, "x:1", TTL, 1, STAMP)).await);
-    assert!(!server.holds(LockKind::Writer.renumber(&server.keys, "x:1", 1, 2, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").extend(1, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(1, 2, STAMP)).await);
 }
 
 #[tokio::test]
@@ -368,7 +360,7 @@ async fn a_waiter_that_leaves_in_its_turn_passes_it_on() {
     let heard: Vec<u64> = ears.iter().map(lock_redis::node::Subscription::changes).collect();
     server.undo("x:1", QueueChange::None).await;
     ears[0].changed_since(heard[0]).await;
-    server.undo("first", QueueChange::Leave(LockKind::Writer, &first)).await;
+    server.undo("first", QueueChange::Leave(&first)).await;
     // Its turn may have ended by itself on a busy machine; then nobody's is left to be passed on.
     let vote = server.vote("second:2", wall_micros(), Some(&second)).await;
     assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
@@ -406,18 +398,13 @@ async fn a_reader_is_refused_while_a_writer_holds_the_lock() {
 async fn each_reader_ends_by_its_own_time_whoever_else_is_renewed() {
     let server = Server::start().await;
     let short = Duration::from_millis(50);
-    let vote = |value, ttl| {
-        let kind = LockKind::Reader;
-        let keys = &server.keys;
-        let proposal = wall_micros();
-        Vote { kind, keys, value, ttl, proposal, payload: b"", entry: None }.call(STAMP)
-    };
-    let dies = ballot(&server.node.call(vote("dies:1", short)).await.unwrap()).unwrap();
+    let vote = |value, ttl| Claim { ttl, ..server.claim(LockKind::Reader, value) }.vote(wall_micros(), None, STAMP);
+    let dies = server.ballot(vote("dies:1", short)).await;
     let Ballot::Granted(dies) = dies else { panic!("{dies:?}") };
     let lives = server.reads("lives:1").await;
     Clock::boot().sleep(short * 2).await;
-    assert!(server.holds(LockKind::Reader.extend(&server.keys, "lives:1", TTL, lives, STAMP)).await);
-    assert!(!server.holds(LockKind::Reader.extend(&server.keys, "dies:1", TTL, dies, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Reader, "lives:1").extend(lives, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Reader, "dies:1").extend(dies, STAMP)).await);
     assert!(server.undo("lives:1", QueueChange::None).await);
     server.granted("x:1", wall_micros()).await;
 }
@@ -433,8 +420,8 @@ async fn a_node_gives_a_number_to_one_reader_only() {
     assert_eq!(server.renumber("s:1", two, ahead).await, Renumbered::Passed(ahead));
     assert_eq!(server.renumber("s:1", two, ahead - 1).await, Renumbered::Passed(ahead));
     // The holding that is renewed is the one of the new number, and no other.
-    assert!(!server.holds(LockKind::Reader.extend(&server.keys, "r:1", TTL, one, STAMP)).await);
-    assert!(server.holds(LockKind::Reader.extend(&server.keys, "r:1", TTL, ahead, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Reader, "r:1").extend(one, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Reader, "r:1").extend(ahead, STAMP)).await);
     server.undo("s:1", QueueChange::None).await;
     assert_eq!(server.renumber("s:1", two, ahead + 1).await, Renumbered::Gone);
 }
@@ -452,7 +439,7 @@ async fn a_reader_that_comes_after_a_waiting_writer_waits_for_it_and_one_that_ca
     let vote = server.vote_for(LockKind::Reader, "early:1", wall_micros(), Some(&early)).await;
     assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
     // It does not wait any more.
-    server.undo("x:1", QueueChange::Leave(LockKind::Writer, &writer)).await;
+    server.undo("x:1", QueueChange::Leave(&writer)).await;
     let vote = server.vote_for(LockKind::Reader, "late:2", wall_micros(), Some(&late)).await;
     assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
 }
@@ -496,17 +483,17 @@ async fn a_downgrade_is_one_step_for_the_very_holding_and_keeps_the_next_writer_
     let server = Server::start().await;
     let number = server.granted("x:1", wall_micros()).await;
     let token = number + 5_000_000;
-    let call = |number| downgrade(&server.keys, "x:1", TTL, number, token, b"who", STAMP);
+    let call = |number| server.claim(LockKind::Writer, "x:1").downgrade(number, token, STAMP);
     assert!(!server.holds(call(number - 1)).await, "another holding of the same value");
     assert!(server.holds(call(number)).await);
     // Sent twice; and what was sent to the writer and comes late takes nothing.
     assert!(server.holds(call(number)).await);
-    assert!(!server.holds(LockKind::Writer.extend(&server.keys, "x:1", TTL, number, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").extend(number, STAMP)).await);
     assert!(matches!(server.rejoin(LockKind::Writer, "x:1", token).await, Ballot::Read(_)));
     assert_eq!(server.counter().await, token);
     assert!(matches!(server.vote("y:1", wall_micros(), None).await, Ballot::Read(_)));
     assert!(server.reads("r:1").await > token);
-    assert!(server.holds(LockKind::Reader.extend(&server.keys, "x:1", TTL, token, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Reader, "x:1").extend(token, STAMP)).await);
     assert!(server.undo("x:1", QueueChange::None).await);
     assert!(server.undo("r:1", QueueChange::None).await);
     server.granted("y:1", wall_micros()).await;
@@ -531,8 +518,8 @@ async fn nothing_is_left_of_readers_and_waiters_that_are_gone() {
     let [writer, reader] = [("writer", 1), ("reader", 200)].map(|(name, since)| entry(name, since));
     server.vote("x:1", wall_micros(), Some(&writer)).await;
     server.vote_for(LockKind::Reader, "s:1", wall_micros(), Some(&reader)).await;
-    server.undo("x:1", QueueChange::Leave(LockKind::Writer, &writer)).await;
-    server.undo("s:1", QueueChange::Leave(LockKind::Reader, &reader)).await;
+    server.undo("x:1", QueueChange::Leave(&writer)).await;
+    server.undo_as(LockKind::Reader, "s:1", QueueChange::Leave(&reader)).await;
     server.undo("r:1", QueueChange::None).await;
     let mut connection = server.redis.connection().await.unwrap();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();

@@ -1,5 +1,5 @@
-//! Which member of the deployment is at each place of a client. A place is for the life of the client; the server at it is
-//! another one once an operator has replaced a member.
+//! Which member of the deployment is at each place of a client. A client keeps its places for life; the server at a place
+//! changes when an operator replaces a member.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,12 +8,12 @@ use crate::protocol::deployment::Deployment;
 /// What is known of the server at one place.
 #[derive(Debug, Clone)]
 enum NodeIdentity {
-    /// It is this member, and answers to this stamp.
+    /// The server is this member, and answers to this stamp.
     Member { member: u32, stamp: Arc<str> },
-    /// It is not counted.
+    /// The server is not counted.
     Unknown {
         why: String,
-        /// The member that it was, or is to be: a server that lost its data becomes that again, whatever it is called.
+        /// The member that the server was or is to be. A server that lost its data becomes it again, whatever its address.
         was: Option<u32>,
     },
 }
@@ -35,20 +35,20 @@ impl NodeIdentity {
     }
 }
 
-/// What is known of the servers at all places of a client.
+/// Which member is at each place, as far as this client knows.
 #[derive(Debug)]
 pub(crate) struct Members(Mutex<Arc<Vec<NodeIdentity>>>);
 
-/// The same at one moment. What is decided by a majority is asked by one of these, so that all that is counted for it are
-/// answers of one generation.
+/// The members at one moment. A question that a majority decides is asked by one roster, so that all counted answers are of
+/// one generation.
 #[derive(Debug, Clone)]
 pub(crate) struct Roster(Arc<Vec<NodeIdentity>>);
 
 impl Roster {
-    /// The stamp of the server there.
+    /// The stamp of the server at `node`.
     ///
     /// # Errors
-    /// Why it is not counted.
+    /// Why the server is not counted.
     pub(crate) fn stamp(&self, node: usize) -> Result<&str, &str> {
         match &self.0[node] {
             NodeIdentity::Member { stamp, .. } => Ok(stamp),
@@ -56,7 +56,7 @@ impl Roster {
         }
     }
 
-    /// Which member is at each place; 0 where none has been known.
+    /// Which member is at each place; 0 where no member is known.
     pub(crate) fn members(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|node| node.member().unwrap_or(0))
     }
@@ -67,17 +67,23 @@ impl Members {
         Self(Mutex::new(Arc::new(vec![NodeIdentity::unknown(None); nodes])))
     }
 
-    /// What is known now.
+    /// The members as known now.
     pub(crate) fn roster(&self) -> Roster {
         Roster(Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Whether the server there is known as a member.
+    /// Whether the server at `node` is known as a member.
     pub(crate) fn is_member(&self, node: usize) -> bool {
         self.roster().stamp(node).is_ok()
     }
 
-    /// The servers are of this generation, or of another deployment: each has to say anew which member it is.
+    /// The nodes that are not known as members.
+    pub(crate) fn unknown(&self) -> Vec<usize> {
+        let roster = self.roster();
+        (0..roster.0.len()).filter(|node| roster.stamp(*node).is_err()).collect()
+    }
+
+    /// Forgets what the servers have said: from now on they are of the deployment or generation `now`.
     pub(crate) fn reset_for(&self, known: &Deployment, now: &Deployment) {
         self.change(|nodes| {
             for node in nodes {
@@ -87,18 +93,12 @@ impl Members {
         });
     }
 
-    /// Another server has come to this place: the one that is this member.
+    /// Another server was put at `node`: the one that is this member.
     pub(crate) fn expect(&self, node: usize, member: u32) {
         self.change(|nodes| nodes[node] = NodeIdentity::unknown(Some(member)));
     }
 
-    /// The nodes that are not known as members.
-    pub(crate) fn unknown(&self) -> Vec<usize> {
-        let roster = self.roster();
-        (0..roster.0.len()).filter(|node| roster.stamp(*node).is_err()).collect()
-    }
-
-    /// The server at `node` is that member, unless another address leads to that one: a member has one vote.
+    /// The server at `node` is this member, unless another address leads to it: a member has one vote.
     pub(crate) fn set_member(&self, node: usize, deployment: &Deployment, member: u32) {
         self.change(|nodes| {
             let other = nodes.iter().position(|node| node.is(member));
@@ -112,13 +112,13 @@ impl Members {
         });
     }
 
-    /// The server at `node` is not (any more) the member that it was taken for.
+    /// The server at `node` is not, or no longer, the member that it was taken for.
     pub(crate) fn set_unknown(&self, node: usize, why: String) {
         self.change(|nodes| nodes[node] = NodeIdentity::Unknown { why, was: nodes[node].member() });
     }
 
-    /// Which member the unmarked server at `node` is to become: the one that it was, or that is called so, unless another
-    /// address leads to that one.
+    /// The member that the unmarked server at `node` is to become: the one that it was or whose address it has, unless
+    /// another address leads to that member.
     pub(crate) fn candidate(&self, node: usize, deployment: &Deployment, address: &str) -> Option<u32> {
         let roster = self.roster();
         let NodeIdentity::Unknown { was, .. } = roster.0[node] else { return None };
