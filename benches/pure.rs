@@ -5,8 +5,10 @@ use std::{hint::black_box, time::Duration};
 use criterion::{Criterion, criterion_group, criterion_main};
 use lock_core::{Clock, Validity, validity::deadline};
 use lock_redlock::{
-    quorum::{Vote, Votes},
-    token::{Answer, settle},
+    protocol::{
+        token::{NodeNumber, settle},
+        votes::{Vote, Votes},
+    },
 };
 use lock_zk::protocol::queue;
 
@@ -50,7 +52,7 @@ fn quorum(criterion: &mut Criterion) {
                 }
             });
         });
-        let answers: Vec<_> = (0..nodes).map(|node| Answer { node, number: 7 + u64::from(node == 0) }).collect();
+        let answers: Vec<_> = (0..nodes).map(|node| NodeNumber { node, number: 7 + u64::from(node == 0) }).collect();
         group.bench_function(format!("settle the token of {nodes}"), |bencher| {
             bencher.iter(|| black_box(settle(black_box(&answers), nodes)));
         });

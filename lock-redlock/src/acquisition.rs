@@ -1,41 +1,51 @@
-//! An acquisition: rounds of voting until one is won, with a wait for one's turn between them.
+//! An acquisition: rounds of voting until one is won, with a pause between two rounds.
 
-use std::{sync::Arc, time::Duration};
+mod attempt;
+mod round;
+
+use std::{
+    future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use lock_core::{Backoff, BootInstant, Error, LockName, Request, Validity, Wait};
 use lock_redis::scripts::held;
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    attempt::Attempt,
+    round::{Grant, Round, RoundResult},
+};
 use crate::{
-    backend::Redlock,
-    ballots::minimum_remainder,
-    kind::Kind,
-    lease::{Held, RedlockLease},
-    panel::unavailable,
-    quorum::Verdict,
-    round::{Attempt, Lost, Round, Won, leave_line},
-    scripts::{LockKeys, intent_kept},
-    waiting::Listener,
+    client::Redlock,
+    lease::{RedlockLease, shared::SharedLease},
+    nodes::scripts::{Claim, LockKeys, intent_kept},
+    protocol::{
+        ballots::{UndoKind, VoteLost},
+        kind::LockKind,
+    },
+    waiters::Listener,
 };
 
-/// How often one that does not wait tries again when nobody has a majority: then nobody holds the lock.
+/// How often an attempt that does not wait tries again when nobody has a majority: then nobody holds the lock.
 const TRIES: u32 = 4;
-/// The first pause after a vote that nobody won is below this: about a round trip.
+/// The upper limit of the first pause after a vote that nobody won: about a round trip.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
-/// And no later one is above this.
+/// The upper limit of all pauses after such votes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
-/// A waiter looks again after this at the latest, should it not be told: a waiter before it that stopped in its turn, or
-/// a holder that is no client of this library, tells nobody.
+/// A waiter looks again after this at the latest: a waiter before it that stopped in its turn, or a holder that is no client
+/// of this library, wakes nobody.
 const LONGEST_SLEEP: Duration = Duration::from_secs(2);
-/// Waiters that see the same lease end do not all come in the same moment.
+/// Spreads the waiters that see the same lease end.
 const SCATTER: Duration = Duration::from_millis(20);
 
 pub(crate) struct Acquisition {
     redlock: Arc<Redlock>,
     name: LockName,
-    /// What is tried; each round has a value of its own, so that the undo of one never meets another.
+    /// The present attempt. Each round has a value of its own, so that the undo of one round never meets another.
     attempt: Attempt,
-    /// `None` for one that does not wait.
+    /// `None` for an acquisition that does not wait.
     listener: Option<Listener>,
     id: String,
     rounds: u32,
@@ -45,31 +55,19 @@ pub(crate) struct Acquisition {
     stop: CancellationToken,
 }
 
-/// How a round ended.
-enum Ended {
-    Won(Box<Round>, Won),
-    Lost(Box<Round>, Lost),
-    Stopped(Box<Round>),
-}
-
 impl Acquisition {
-    pub(crate) fn new(redlock: Arc<Redlock>, kind: Kind, request: Request, stop: CancellationToken) -> Self {
-        let keys = LockKeys::new(&redlock.panel.config.prefix, &request.name);
+    pub(crate) fn new(redlock: Arc<Redlock>, kind: LockKind, request: Request, stop: CancellationToken) -> Self {
+        let quorum = &redlock.quorum;
+        let keys = LockKeys::new(&quorum.config.prefix, &request.name);
         let entered = (request.wait != Wait::No).then(|| redlock.waiters.enter(keys.common().lock()));
         let (waiter, listener) = entered.map(|(waiter, listener)| (Arc::new(waiter), listener)).unzip();
-        let attempt = Attempt {
-            kind,
-            keys,
-            value: String::new(),
-            ttl: request.ttl.unwrap_or_else(|| redlock.panel.ttl()),
-            payload: request.payload,
-            waiter,
-        };
+        let ttl = request.ttl.unwrap_or_else(|| quorum.ttl());
+        let claim = Claim { kind, keys, value: String::new(), ttl, payload: request.payload };
         Self {
             name: request.name,
-            attempt,
+            attempt: Attempt { claim, waiter },
             listener,
-            id: redlock.panel.context.unique_id(),
+            id: quorum.context.unique_id(),
             rounds: 0,
             backoff: new_backoff(),
             outage: None,
@@ -84,143 +82,111 @@ impl Acquisition {
                 self.leave().await;
                 return Err(Error::Cancelled);
             }
-            let lost = match self.round().await {
-                Ended::Won(round, won) => return Ok(self.hold(*round, won)),
-                Ended::Stopped(round) => {
+            let mut round = self.begin_round();
+            let lost = match round.run(&self.stop).await {
+                RoundResult::Won(grant) => return Ok(self.hold(round, grant)),
+                RoundResult::Lost(lost) => lost,
+                RoundResult::Stopped => {
                     round.undo().wait().await;
                     return Err(Error::Cancelled);
                 }
-                Ended::Lost(round, lost) => match self.gives_up(lost) {
-                    Ok(lost) => {
-                        round.pass();
-                        lost
-                    }
-                    Err(error) => {
-                        round.undo().wait().await;
-                        return Err(error);
-                    }
-                },
             };
+            if let Some(error) = self.give_up(&round, lost) {
+                round.undo().wait().await;
+                return Err(error);
+            }
+            round.yield_votes();
             self.pause(lost).await;
         }
     }
 
-    async fn round(&mut self) -> Ended {
+    fn begin_round(&mut self) -> Box<Round> {
         self.rounds += 1;
-        self.attempt.value = format!("{}:{}", self.id, self.rounds);
+        self.attempt.claim.value = format!("{}:{}", self.id, self.rounds);
         if let Some(listener) = &mut self.listener {
-            listener.look();
+            listener.mark_unchanged();
         }
-        let panel = &self.redlock.panel;
-        let proposal = self.redlock.proposals.next();
-        let mut round = Box::new(Round::begin(panel, self.attempt.clone(), proposal));
-        let verdict = tokio::select! {
-            biased;
-            verdict = round.decide() => verdict,
-            () = self.stop.cancelled() => return Ended::Stopped(round),
-        };
-        if verdict != Verdict::Granted {
-            let lost = round.lost();
-            return Ended::Lost(round, lost);
-        }
-        let won = tokio::select! {
-            biased;
-            won = round.settle() => won,
-            () = self.stop.cancelled() => return Ended::Stopped(round),
-        };
-        match won {
-            Some(won) => Ended::Won(round, won),
-            None if round.is_late() => {
-                let least = minimum_remainder(self.attempt.ttl);
-                let what = format!("answers in time to leave {least:?} of the ttl");
-                let late = unavailable(panel, &what, []);
-                Ended::Lost(round, Lost::Late(late))
-            }
-            None => Ended::Lost(round, Lost::Contested),
-        }
+        Box::new(Round::begin(&self.redlock.quorum, self.attempt.clone(), self.redlock.proposals.next()))
     }
 
-    /// Whether that was the last round, and with what.
-    fn gives_up(&mut self, lost: Lost) -> Result<Lost, Error> {
-        let now = self.redlock.panel.clock().now();
-        let is_late = matches!(lost, Lost::Late(_));
+    /// The error of the acquisition; `None` when another round is made.
+    fn give_up(&mut self, round: &Round, lost: VoteLost) -> Option<Error> {
+        let waits = self.attempt.waiter.is_some();
         match lost {
-            Lost::Outage(error) | Lost::Late(error) => {
-                // An outage that comes during a wait is bridged. One that is met at once is reported at once.
+            VoteLost::Outage | VoteLost::Late => {
+                // An outage that begins during a wait is bridged. An outage at the first round is reported at once.
+                let now = self.redlock.quorum.clock().now();
                 let since = *self.outage.get_or_insert(now);
-                let bridged = now.saturating_since(since) < self.redlock.panel.config.connect_timeout;
-                if self.attempt.waiter.is_some() && bridged && (self.rounds > 1 || is_late) {
-                    Ok(Lost::Outage(error))
-                } else {
-                    Err(error)
-                }
+                let is_bridged = now.saturating_since(since) < self.redlock.quorum.config.connect_timeout;
+                let is_late = lost == VoteLost::Late;
+                let goes_on = waits && is_bridged && (self.rounds > 1 || is_late);
+                (!goes_on).then(|| round.unavailable(is_late))
             }
-            other => {
+            VoteLost::Behind(_) | VoteLost::Contested => {
                 self.outage = None;
-                let again = matches!(other, Lost::Contested) && self.rounds < TRIES;
-                if self.attempt.waiter.is_some() || again {
-                    Ok(other)
-                } else {
-                    Err(Error::NotAcquired { name: self.name.clone() })
-                }
+                let goes_on = waits || (lost == VoteLost::Contested && self.rounds < TRIES);
+                (!goes_on).then(|| Error::NotAcquired { name: self.name.clone() })
             }
         }
     }
 
     /// Waits until another round is worth it.
-    async fn pause(&mut self, lost: Lost) {
-        let panel = Arc::clone(&self.redlock.panel);
+    async fn pause(&mut self, lost: VoteLost) {
+        let quorum = &self.redlock.quorum;
         let limit = match lost {
-            Lost::Behind(limit) => {
+            VoteLost::Behind(limit) => {
                 self.backoff = new_backoff();
-                limit.min(longest_sleep(self.attempt.ttl)) + SCATTER.mul_f64(fastrand::f64())
+                limit.min(longest_sleep(self.attempt.claim.ttl)) + SCATTER.mul_f64(fastrand::f64())
             }
-            Lost::Contested | Lost::Outage(_) | Lost::Late(_) => self.backoff.pause(),
+            VoteLost::Contested | VoteLost::Outage | VoteLost::Late => self.backoff.pause(),
         };
-        let news = async {
+        let changed = async {
             match &mut self.listener {
-                Some(listener) => listener.news(&panel, &self.attempt.keys).await,
-                None => std::future::pending().await,
+                Some(listener) => listener.changed(quorum, &self.attempt.claim.keys).await,
+                None => future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = news => {}
-            () = panel.clock().sleep(limit) => {}
+            () = changed => {}
+            () = quorum.clock().sleep(limit) => {}
             () = self.stop.cancelled() => {}
         }
     }
 
-    /// Leaves the line between two rounds.
+    /// Leaves the queue between two rounds.
     async fn leave(&self) {
         if self.rounds == 0 || self.attempt.waiter.is_none() {
             return;
         }
-        let panel = Arc::clone(&self.redlock.panel);
-        let leave = |node| self.attempt.may_stand(node).then(|| self.attempt.undo(node, false, false).into());
-        let mut left = panel.ask(leave, held);
-        let answers = left.settle_down(&panel, panel.majority()).await;
+        let quorum = Arc::clone(&self.redlock.quorum);
         let attempt = self.attempt.clone();
-        panel.cleanup().clone().spawn(async move { leave_line(&panel, &attempt, answers, left).await });
+        let leave =
+            |node| if attempt.may_be_enrolled(node) { attempt.undo(node, UndoKind::Plain, false) } else { None };
+        let mut left = quorum.ask(leave, held);
+        let replies = left.collect(quorum.majority()).await;
+        quorum.cleanup().clone().spawn(async move { attempt.finish_leaving(&quorum, replies, left).await });
     }
 
-    fn hold(self, round: Round, won: Won) -> RedlockLease {
+    fn hold(self, round: Box<Round>, grant: Grant) -> RedlockLease {
         let redlock = self.redlock;
-        redlock.proposals.seen(won.token);
-        let validity = Validity::new(redlock.panel.clock(), won.until);
-        let is_complete = round.is_complete();
-        let attempt = Attempt { waiter: None, ..self.attempt.clone() };
-        let lock = Held::new(Arc::clone(&redlock.panel), self.name, attempt, won.token, validity.clone(), won.holdings);
-        let lock = Arc::new(lock);
-        if !is_complete {
-            redlock.panel.cleanup().spawn(round.finish(Arc::clone(&lock)));
+        redlock.proposals.seen(grant.token);
+        let shared = Arc::new(SharedLease {
+            quorum: Arc::clone(&redlock.quorum),
+            name: self.name,
+            claim: self.attempt.claim,
+            token: grant.token,
+            validity: Validity::new(redlock.quorum.clock(), grant.until),
+            lease: Mutex::new(grant.lease),
+        });
+        if !round.is_complete() {
+            redlock.quorum.cleanup().spawn(round.finish(Arc::clone(&shared)));
         }
-        let kept = redlock.renewer.keep(Arc::clone(&lock), validity, lock.ttl() / 3);
-        RedlockLease::new(lock, kept, redlock)
+        RedlockLease::new(shared, Arc::clone(&redlock.renewer))
     }
 }
 
-/// Before the nodes forget that it waits.
+/// Shorter than the time after which the nodes forget the waiter.
 fn longest_sleep(ttl: Duration) -> Duration {
     LONGEST_SLEEP.min(intent_kept(ttl) * 2 / 5)
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, Redlock, backend::BACKEND, config};
+use crate::{Config, Redlock, config};
+
+/// The name of this backend.
+pub(crate) const BACKEND: &str = "redlock";
 
 /// Connects to a deployment of independent Redis servers.
 #[derive(Debug, Clone, Copy)]

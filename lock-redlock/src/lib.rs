@@ -47,40 +47,25 @@
 
 mod acquisition;
 mod backend;
-#[doc(hidden)]
-pub mod ballots;
-mod cleaning;
+mod cleanup;
+mod client;
 mod config;
-#[doc(hidden)]
-pub mod deployment;
-mod downgrade;
 mod driver;
-#[doc(hidden)]
-pub mod holdings;
-mod init;
-#[doc(hidden)]
-pub mod kind;
+mod inspect;
 mod lease;
-mod look;
-mod member;
-mod panel;
-mod places;
-pub mod quorum;
-mod renewal;
-mod replace;
-mod replies;
-mod round;
+mod members;
 #[doc(hidden)]
-pub mod scripts;
-mod slots;
-pub mod token;
-mod waiting;
+pub mod nodes;
+pub mod protocol;
+mod waiters;
 mod watch;
 
 pub use crate::{
-    backend::Redlock,
+    client::Redlock,
     config::Config,
     driver::RedlockDriver,
-    init::{InitOptions, init, init_in},
-    replace::{Replaced, replace, replace_in},
+    members::{
+        init::{InitOptions, init, init_in},
+        replace::{Replaced, replace, replace_in},
+    },
 };

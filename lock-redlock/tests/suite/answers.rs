@@ -5,7 +5,10 @@ mod fixtures;
 
 use self::fixtures::answer;
 use lock_redis::node::Value;
-use lock_redlock::scripts::{Ballot, Renumbered, ballot, read_standing, renumbered};
+use lock_redlock::{
+    nodes::scripts::{ballot, read_status, renumbered},
+    protocol::{ballots::Ballot, token::Renumbered},
+};
 use proptest::prelude::*;
 
 const WORDS: &[&str] = &["granted", "held", "read", "behind", "reserved", "quarantined", "undone"];
@@ -27,6 +30,6 @@ proptest! {
         if let Ok(Renumbered::Done) = renumbered(&answer) {
             prop_assert_eq!(&answer, &Value::Int(1));
         }
-        let _ = read_standing(&answer);
+        let _ = read_status(&answer);
     }
 }

@@ -12,9 +12,8 @@ use lock_redis::{
 };
 use lock_redlock::{
     Config,
-    deployment::Deployment,
-    kind::Kind,
-    scripts::{self, Ballot, LockKeys, ballot, renumbered},
+    nodes::scripts::{self, Claim, LockKeys, QueueChange, ballot, renumbered},
+    protocol::{ballots::Ballot, deployment::Deployment, kind::LockKind},
 };
 use lock_sim::{
     Chance,
@@ -113,7 +112,7 @@ impl Pair {
     async fn begin(&mut self, seed: u64) {
         self.run(&["FLUSHALL"]).await;
         self.until = Clock::boot().now().saturating_add(TIME);
-        self.enlist(Duration::ZERO).await;
+        self.mark_member(Duration::ZERO).await;
         self.model = node::Node::marked(RUN, TTL);
         self.model.listeners = (1 << LISTENERS) - 1;
         self.chance = Chance::new(seed);
@@ -121,8 +120,8 @@ impl Pair {
         self.log = format!("sequence {seed}\n");
     }
 
-    async fn enlist(&self, absence: Duration) {
-        let call = scripts::enlist(&self.deployment, 1, "", absence);
+    async fn mark_member(&self, absence: Duration) {
+        let call = scripts::mark_member(&self.deployment, 1, "", absence);
         assert!(held(&self.real.call(call).await.unwrap()).unwrap());
     }
 
@@ -283,42 +282,33 @@ impl Pair {
     }
 
     fn script(&self, call: &Call) -> ScriptCall {
-        let keys = &self.keys;
-        let kind = |reads: bool| if reads { Kind::Reader } else { Kind::Writer };
-        let ttl = Duration::from_millis(TTL);
+        let kind = |reads: bool| if reads { LockKind::Reader } else { LockKind::Writer };
+        let claim = |reads, value: u32| Claim {
+            kind: kind(reads),
+            keys: self.keys.clone(),
+            value: value.to_string(),
+            ttl: Duration::from_millis(TTL),
+            payload: b"who".as_slice().into(),
+        };
         let stamp = &self.deployment.stamp(1);
         match *call {
             Call::Vote(Vote { reads, value, proposal, place, .. }) => {
-                let place = place.map(real_place);
-                let value = value.to_string();
-                let (kind, place) = (kind(reads), place.as_ref());
-                scripts::Vote { kind, keys, value: &value, ttl, proposal, payload: b"who", place }.call(stamp)
+                claim(reads, value).vote(proposal, place.map(real_place).as_ref(), stamp)
             }
-            Call::Renumber { reads, value, number, token } => {
-                kind(reads).renumber(keys, &value.to_string(), number, token, stamp)
-            }
-            Call::Extend { reads, value, number, .. } => {
-                kind(reads).extend(keys, &value.to_string(), ttl, number, stamp)
-            }
-            Call::Rejoin { reads, value, token, .. } => {
-                kind(reads).rejoin(keys, &value.to_string(), ttl, token, b"who", stamp)
-            }
-            Call::Downgrade { value, number, token, .. } => {
-                scripts::downgrade(keys, &value.to_string(), ttl, number, token, b"who", stamp)
-            }
-            Call::Undo { value, tombstone, line } => {
-                let place = match line {
-                    Line::None => return scripts::undo(keys, &value.to_string(), tombstone, scripts::Line::None),
-                    Line::Stay { place, .. } => real_place(place),
-                    Line::Leave { waiter, .. } => real_place(Self::place(waiter)),
-                };
-                let line = match line {
-                    Line::Leave { reads, .. } => scripts::Line::Leave(kind(reads), &place),
-                    Line::Stay { reads, .. } => scripts::Line::Stay(kind(reads), &place),
-                    Line::None => scripts::Line::None,
-                };
-                scripts::undo(keys, &value.to_string(), tombstone, line)
-            }
+            Call::Renumber { reads, value, number, token } => claim(reads, value).renumber(number, token, stamp),
+            Call::Extend { reads, value, number, .. } => claim(reads, value).extend(number, stamp),
+            Call::Rejoin { reads, value, token, .. } => claim(reads, value).rejoin(token, stamp),
+            Call::Downgrade { value, number, token, .. } => claim(false, value).downgrade(number, token, stamp),
+            Call::Undo { value, tombstone, line } => match line {
+                Line::None => claim(false, value).undo(tombstone, QueueChange::None),
+                Line::Stay { reads, place } => {
+                    claim(reads, value).undo(tombstone, QueueChange::Stay(&real_place(place)))
+                }
+                Line::Leave { reads, waiter } => {
+                    let entry = real_place(Self::place(waiter));
+                    claim(reads, value).undo(tombstone, QueueChange::Leave(&entry))
+                }
+            },
         }
     }
 
@@ -334,7 +324,7 @@ impl Pair {
                 }
             }
             Step::Enlist => {
-                self.enlist(Duration::from_millis(TTL)).await;
+                self.mark_member(Duration::from_millis(TTL)).await;
                 self.model.enlist(self.began, RUN, TTL, node::ALL);
             }
             Step::EndWriter => {
@@ -440,9 +430,9 @@ fn waiter(name: &str) -> Option<Waiter> {
     name.split_once('@')?.1.parse().ok()
 }
 
-fn real_place(place: Place) -> scripts::Place {
+fn real_place(place: Place) -> scripts::WaiterEntry {
     let Place { waiter, waited } = place;
-    scripts::Place {
+    scripts::WaiterEntry {
         waiter: format!("{}@{waiter}", channel(waiter)),
         waited: Duration::from_millis(waited),
         ttl: Duration::from_millis(TTL),

@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use fastrand::Rng;
-use lock_redlock::{
-    quorum::{Verdict, Vote, Votes, majority},
-    token::{Answer, Numbering, Settlement, settle},
+use lock_redlock::protocol::{
+    token::{NodeNumber, Numbering, Settlement, settle},
+    votes::{Verdict, Vote, Votes, majority},
 };
 
 /// The safeguards, each of which can be taken away.
@@ -81,7 +81,7 @@ struct Message {
 struct Attempt {
     began: usize,
     votes: Votes,
-    answers: Vec<Answer>,
+    answers: Vec<NodeNumber>,
     settlement: Option<Settlement>,
     confirmations: Votes,
     over: bool,
@@ -243,7 +243,7 @@ impl World {
                 let news = attempt.votes.as_slice()[message.node] == Vote::Pending;
                 attempt.votes.record(message.node, vote);
                 if let (true, Said::Granted(number)) = (news, said) {
-                    attempt.answers.push(Answer { node: message.node, number });
+                    attempt.answers.push(NodeNumber { node: message.node, number });
                 }
                 self.count(message.attempt, rng);
             }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lock_redis::token::proposal;
 use lock_redlock::{
-    ballots::{Defeat, Known, defeat},
-    kind::Kind as Mode,
-    quorum::{Verdict, Vote as Voice, Votes, majority},
-    scripts::Ballot,
+    protocol::ballots::Ballot,
+    protocol::ballots::{VoteLost as Defeat, VoteState as Known, vote_lost as defeat},
+    protocol::kind::LockKind as Mode,
+    protocol::votes::{Verdict, Vote as Voice, Votes, majority},
 };
 
 use super::{
@@ -284,7 +284,7 @@ impl World<'_> {
                 limit + self.chance.below(20 * MS)
             }
             Defeat::Contested => backoff,
-            Defeat::Outage => backoff + 20 * MS,
+            Defeat::Outage | Defeat::Late => backoff + 20 * MS,
         };
         self.clients[client].sleeps = true;
         let pause = if self.clients[client].has_news { self.chance.below(2 * MS) } else { pause };
@@ -325,7 +325,7 @@ impl World<'_> {
             Some(place) => Line::Stay { reads, place },
             None => Line::None,
         };
-        let undoing: [_; 5] = std::array::from_fn(|node| round.known(node).passing());
+        let undoing: [_; 5] = std::array::from_fn(|node| round.known(node).undoing_to_yield());
         self.undo_as(index, &undoing, line);
     }
 

@@ -2,11 +2,14 @@
 
 use lock_core::{BootInstant, Loss};
 use lock_redlock::{
-    ballots::Undoing,
-    holdings::{Downgraded, Holdings, Renewal, Renewed, Standing},
-    quorum::{Verdict, Vote as Voice, Votes, majority},
-    scripts::Ballot,
-    token::{Straggler, straggler},
+    protocol::ballots::Ballot,
+    protocol::ballots::UndoKind as Undoing,
+    protocol::quorum_lease::{
+        DowngradeConfirmed as Downgraded, LeaseState as Standing, QuorumLease as Holdings, RenewAnswer as Renewed,
+        RenewRequest as Renewal,
+    },
+    protocol::token::{Straggler, straggler},
+    protocol::votes::{Verdict, Vote as Voice, Votes, majority},
 };
 
 use super::{
@@ -194,7 +197,7 @@ impl World<'_> {
             Straggler::PassedBy if self.rules.straggler => {
                 self.counts.add(fact::PASSED_BY);
                 if let Some(lease) = &mut self.rounds[index].lease {
-                    lease.holdings.pass_by(node);
+                    lease.holdings.skip(node);
                 }
                 return;
             }
@@ -328,7 +331,7 @@ impl World<'_> {
         let holdings = &lease.holdings;
         let undoing: [Undoing; 5] = std::array::from_fn(|node| match node {
             node if node >= self.weather.nodes || !holdings.may_be_on(node) => Undoing::Nothing,
-            node if holdings.may_come_to(node) => Undoing::WithTombstone,
+            node if holdings.may_arrive_at(node) => Undoing::WithTombstone,
             _ => Undoing::Plain,
         });
         // Before the request is sent: a successor may hold the lock before the answer is here.

@@ -4,7 +4,7 @@
 //! The stamp of a server is the generation that it was told of; the server itself is the member. A number that is given to
 //! one server only is the server's own plus one.
 
-use lock_redlock::quorum::majority;
+use lock_redlock::protocol::votes::majority;
 
 use super::{
     faults::Loses,

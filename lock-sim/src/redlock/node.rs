@@ -1,5 +1,5 @@
 //! One node: what the scripts of lock-redlock do on a Redis server, step by step, in the words of the scripts. The scripts
-//! themselves are tested on real servers, in `lock-redlock/src/scripts/tests.rs`; that the two are the same,
+//! themselves are tested on real servers, in `lock-redlock/src/nodes/scripts/tests.rs`; that the two are the same,
 //! `lock-redlock/tests/simulated_node.rs` tries out.
 
 mod call;
@@ -8,7 +8,7 @@ mod turn;
 
 use std::time::Duration;
 
-use lock_redlock::scripts::{Ballot, Renumbered};
+use lock_redlock::protocol::{ballots::Ballot, token::Renumbered};
 
 use self::call::Ms;
 pub use self::call::{

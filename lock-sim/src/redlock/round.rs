@@ -2,11 +2,12 @@
 
 use lock_core::{BootInstant, Validity, validity::Observed};
 use lock_redlock::{
-    ballots::{Known, Undoing},
-    holdings::{Downgraded, Holdings, Renewal},
-    quorum::Votes,
-    scripts::{Ballot, Renumbered},
-    token::{Answer, Numbering},
+    protocol::ballots::Ballot,
+    protocol::ballots::{UndoKind as Undoing, VoteState as Known},
+    protocol::quorum_lease::{DowngradeConfirmed as Downgraded, QuorumLease as Holdings, RenewRequest as Renewal},
+    protocol::token::Renumbered,
+    protocol::token::{NodeNumber as Answer, Numbering},
+    protocol::votes::Votes,
 };
 
 use super::{

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use lock_core::{BootInstant, Clock, Validity, validity};
 use lock_redlock::{
-    ballots::{Defeat, minimum_remainder},
-    holdings::Holdings,
-    quorum::{Verdict, Vote as Voice, largest, majority},
-    scripts::{Ballot, Renumbered},
-    token::{Answer, Numbering, settle},
+    protocol::ballots::Ballot,
+    protocol::ballots::{VoteLost as Defeat, minimum_remainder},
+    protocol::quorum_lease::QuorumLease as Holdings,
+    protocol::token::Renumbered,
+    protocol::token::{NodeNumber as Answer, Numbering, settle},
+    protocol::votes::{Verdict, Vote as Voice, largest, majority},
 };
 
 use super::{

@@ -1,7 +1,7 @@
 //! The world of a schedule: nodes, clients, what is on its way between them, and what goes wrong.
 
 use lock_core::{BootInstant, Clock};
-use lock_redlock::scripts::Ballot;
+use lock_redlock::protocol::ballots::Ballot;
 
 use super::{
     client::Client,

@@ -1,6 +1,6 @@
 //! What a node is asked, and what it says; and which of its checks are in place.
 
-use lock_redlock::scripts::{Ballot, Renumbered};
+use lock_redlock::protocol::{ballots::Ballot, token::Renumbered};
 
 /// What tells an attempt from all others.
 pub type Value = u32;

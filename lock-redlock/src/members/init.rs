@@ -1,0 +1,160 @@
+//! Making servers a deployment, once in its life: the record and the stamps.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{Context, Error};
+
+use crate::{
+    Config,
+    members::servers::{Statuses, ask_all, mark, not_a_member, refuse_same_server},
+    nodes::{quorum::Quorum, scripts::mark_member},
+    protocol::deployment::{Deployment, ServerStatus, common},
+};
+
+/// How [`init`] goes about it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InitOptions {
+    no_holders: bool,
+    reset: bool,
+}
+
+impl InitOptions {
+    /// As [`InitOptions::default`].
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { no_holders: false, reset: false }
+    }
+
+    /// Says that nobody holds a lock on these servers, because no client has ever used them: so they vote at once. A
+    /// deployment that lost the data of all servers looks the same as a new one, and may have holders; this is for new
+    /// ones. It is of no account where some server is a member already.
+    #[must_use]
+    pub const fn with_no_holders(mut self) -> Self {
+        self.no_holders = true;
+        self
+    }
+
+    /// Makes the servers a new deployment whatever they were, with the members and limits of the configuration. Clients
+    /// whose settings allow it go on with it; the others lose their locks. Nothing is granted until every lease of the old one
+    /// could have ended.
+    #[must_use]
+    pub const fn with_reset(mut self) -> Self {
+        self.reset = true;
+        self
+    }
+}
+
+/// Makes the servers of `config` a deployment: writes on each of them an id, the members, `max_ttl`, and whether a
+/// restarted server gives no vote for so long. To be called once, before any client connects. Called again with the same
+/// settings it makes members again of those servers that have lost their data, and changes nothing else.
+///
+/// Returns for how long the servers give no vote: nothing for a deployment that is there already, and with
+/// [`InitOptions::with_no_holders`]. Otherwise it is `max_ttl`, because servers that have lost all their data cannot be told
+/// from new ones, and somebody may still hold a lock by their old votes.
+///
+/// # Errors
+/// [`Error::Config`] when some servers are members of a deployment with other members or limits, with what differs, or two
+/// addresses lead to one server; [`Error::Unavailable`] when a server does not answer: this takes all of them.
+///
+/// # Panics
+/// Outside of a tokio runtime.
+///
+/// # Cancel safety
+/// When the future is dropped, some servers may be members and others not. Calling it again completes it.
+pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
+    init_in(config, options, Context::current()).await
+}
+
+/// As [`init`], in a world of one's own.
+///
+/// # Errors
+/// Those of [`init`].
+///
+/// # Cancel safety
+/// As that of [`init`].
+pub async fn init_in(config: &Config, options: InitOptions, context: Context) -> Result<Duration, Error> {
+    config.check()?;
+    let quorum = Arc::new(Quorum::new(config.clone(), context));
+    let result = init_all(&quorum, options).await;
+    quorum.close();
+    result
+}
+
+async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration, Error> {
+    let (statuses, failed) = ask_all(quorum).await;
+    if !failed.is_empty() {
+        return Err(quorum.unavailable("answers as a whole, and marking takes all of them", failed));
+    }
+    refuse_same_server(quorum, &statuses)?;
+    if options.reset {
+        return reset(quorum, &statuses, options).await;
+    }
+    let named = (0..quorum.len()).map(|node| (quorum.address(node), &statuses[&node]));
+    match common(named)? {
+        None => {
+            let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
+            let absence = if options.no_holders { Duration::ZERO } else { deployment.rejoin_quarantine() };
+            mark_all(quorum, &deployment, &statuses, absence).await?;
+            Ok(absence)
+        }
+        Some(deployment) => complete(quorum, &deployment, &statuses).await,
+    }
+}
+
+/// Makes servers that have lost their data members again.
+async fn complete(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &Statuses) -> Result<Duration, Error> {
+    deployment.admit(&quorum.config)?;
+    // The list of the configuration is from before a server was replaced.
+    if let Some((node, _)) = statuses.iter().find(|(_, status)| deployment.was_replaced(&status.stamp)) {
+        return Err(not_a_member(deployment, quorum.address(*node)));
+    }
+    let unmarked: Statuses =
+        statuses.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
+    for node in unmarked.keys() {
+        let address = quorum.address(*node);
+        if deployment.named(&address).is_none() {
+            return Err(not_a_member(deployment, address));
+        }
+    }
+    mark_all(quorum, deployment, &unmarked, deployment.rejoin_quarantine()).await?;
+    // The other servers vote, so the deployment does at once if they are a majority.
+    let others = quorum.len() - unmarked.len();
+    Ok(if others >= quorum.majority() { Duration::ZERO } else { deployment.rejoin_quarantine() })
+}
+
+/// Makes a new deployment of the servers, whatever they were.
+async fn reset(quorum: &Arc<Quorum>, statuses: &Statuses, options: InitOptions) -> Result<Duration, Error> {
+    let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
+    // The old deployment may have leases, and so may one that the servers have lost.
+    let before = statuses.values().filter_map(|status| Some(status.deployment.as_ref()?.max_ttl)).max();
+    let is_new = statuses.values().all(ServerStatus::is_unmarked);
+    let absence = match options.no_holders && is_new {
+        true => Duration::ZERO,
+        false => before.unwrap_or_default().max(deployment.max_ttl),
+    };
+    mark_all(quorum, &deployment, statuses, absence).await?;
+    Ok(absence)
+}
+
+async fn mark_all(
+    quorum: &Arc<Quorum>,
+    deployment: &Deployment,
+    seen: &Statuses,
+    absence: Duration,
+) -> Result<(), Error> {
+    let call = |node: usize| {
+        let status = seen.get(&node)?;
+        let member = deployment.named(&quorum.address(node))?;
+        Some(mark_member(deployment, member, &status.stamp, absence))
+    };
+    let (_, failed) = mark(quorum, call).await;
+    if failed.is_empty() { Ok(()) } else { Err(quorum.unavailable("could be marked as a whole", failed)) }
+}
+
+fn new_id(context: &Context) -> String {
+    // Half of an id is unique enough, and it is sent with each vote.
+    let mut id = context.unique_id();
+    id.truncate(16);
+    id
+}

@@ -1,0 +1,297 @@
+//! The scripts of one node, as calls with typed answers.
+
+mod answers;
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::LockName;
+use lock_redis::{
+    keys::Keys,
+    node::{Script, ScriptCall},
+    scripts::TOMBSTONE,
+};
+
+pub use self::answers::{ballot, read_status, renumbered};
+use crate::protocol::{
+    deployment::{Deployment, members_text, on_or_off},
+    kind::LockKind,
+};
+
+/// A script out of files in `scripts/`, one after the other, behind the prologue of lock-redis.
+macro_rules! script {
+    ($($part:literal),+) => {
+        Script::with_prologue(
+            lock_redis::scripts::PROLOGUE,
+            concat!($(include_str!(concat!("scripts/", $part))),+),
+        )
+    };
+}
+
+static ACQUIRE: Script = script!("head.lua", "member.lua", "vote.lua", "acquire.lua");
+static ACQUIRE_READ: Script = script!("head.lua", "member.lua", "vote.lua", "acquire_read.lua");
+static WRITE_BACK: Script = script!("head.lua", "member.lua", "write_back.lua");
+static RENUMBER: Script = script!("head.lua", "member.lua", "renumber.lua");
+static RENEW: Script = script!("head.lua", "member.lua", "renew.lua");
+static RENEW_READ: Script = script!("head.lua", "member.lua", "renew_read.lua");
+static REJOIN: Script = script!("head.lua", "member.lua", "rejoin.lua");
+static REJOIN_READ: Script = script!("head.lua", "member.lua", "rejoin_read.lua");
+static DOWNGRADE: Script = script!("head.lua", "member.lua", "turn.lua", "downgrade.lua");
+static UNDO: Script = script!("head.lua", "turn.lua", "undo.lua");
+static STATUS: Script = Script::new(include_str!("scripts/status.lua"));
+static MARK_MEMBER: Script = Script::new(include_str!("scripts/mark.lua"));
+
+// A server has each of these keys once, whatever the prefix of the locks. Lock keys begin with a brace, so none collides.
+
+/// The deployment, its generation, and which of its members this server is.
+const STAMP: &str = "redlock:member";
+/// The run id of the process that the deployment knows as this member; `any` where servers forget nothing.
+const RUN: &str = "redlock:run";
+/// Exists while the server gives no vote.
+const QUARANTINE: &str = "redlock:quarantine";
+/// The record of the deployment: a hash.
+const DEPLOYMENT: &str = "redlock:deployment";
+
+/// For how long after a release a node keeps the lock for the waiters that it woke: a few round trips, so that newcomers
+/// do not split the vote with them, and short, should they not come.
+const RESERVATION: Duration = Duration::from_millis(10);
+/// For how long after the last enrollment a node remembers its waiters, and no longer than their ttl. A waiter looks more
+/// than twice in that time, and each refused look enrolls it anew.
+const WAITERS_KEPT: Duration = Duration::from_secs(10);
+/// For how long after its last look a waiting writer keeps later readers out, and no longer than its ttl. Each look renews
+/// the intent, so a writer that died stands in the readers' way for no longer than this.
+const INTENT_KEPT: Duration = Duration::from_secs(5);
+
+/// The keys of a lock name: those that it has on any Redis, and those of Redlock's waiters.
+#[derive(Debug, Clone)]
+pub struct LockKeys(Keys);
+
+/// What an attempt claims on each node, and under which value.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    pub kind: LockKind,
+    pub keys: LockKeys,
+    /// Tells the attempt from all others, its own earlier rounds included.
+    pub value: String,
+    pub ttl: Duration,
+    pub payload: Arc<[u8]>,
+}
+
+/// A waiter, as a node's queue has it.
+#[derive(Debug, Clone)]
+pub struct WaiterEntry {
+    /// The name `<channel>@<visit>`, which no other waiter ever gets.
+    pub waiter: String,
+    /// For how long it has waited when the request is sent: each node orders its queue by this and its own clock.
+    pub waited: Duration,
+    /// A node that hears nothing more from a waiter forgets it no later than it would forget a lease with this ttl.
+    pub ttl: Duration,
+}
+
+/// What an undo does with the waiter's entry in the queue.
+#[derive(Debug, Clone, Copy)]
+pub enum QueueChange<'a> {
+    /// The attempt does not wait, or its entry is left alone.
+    None,
+    /// The waiter goes on waiting.
+    Stay(&'a WaiterEntry),
+    /// The waiter leaves, and no earlier request of it may still arrive.
+    Leave(&'a WaiterEntry),
+    /// The waiter leaves, and an earlier request that still arrives does not enroll it again.
+    LeaveForGood(&'a WaiterEntry),
+}
+
+/// The name of a waiter: the channel on which it is woken, and the number of its visit.
+pub(crate) fn waiter_name(channel: &str, visit: u64) -> String {
+    format!("{channel}@{visit}")
+}
+
+/// For how long after its last look a waiting writer with this ttl keeps later readers out.
+pub(crate) fn intent_kept(ttl: Duration) -> Duration {
+    INTENT_KEPT.min(ttl)
+}
+
+impl LockKeys {
+    pub fn new(prefix: &str, name: &LockName) -> Self {
+        Self(Keys::new(prefix, name))
+    }
+
+    /// The keys that the lock has on any Redis.
+    pub const fn common(&self) -> &Keys {
+        &self.0
+    }
+
+    /// The pub/sub channel that wakes the waiters whose names begin with `channel`.
+    pub fn channel(&self, channel: &str) -> String {
+        format!("{}{channel}", self.channels())
+    }
+
+    /// A call of a script that begins with `head.lua`, about the attempt with this value.
+    fn call(&self, script: &'static Script, value: &str) -> ScriptCall {
+        ScriptCall::new(script)
+            .key(self.0.lock())
+            .key(self.0.token())
+            .key(self.0.tombstone(value))
+            .key(self.0.readers())
+            .key(self.0.reading())
+            .key(self.0.writers())
+            .key(self.0.writing())
+            .key(self.part("waiters"))
+            .key(self.part("waiting"))
+            .key(self.part("reserved"))
+    }
+
+    /// A call of a script that begins with `turn.lua`.
+    fn turn(&self, script: &'static Script, value: &str) -> ScriptCall {
+        self.call(script, value).arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
+    }
+
+    /// The key whose existence says that this waiter is gone.
+    fn gone(&self, entry: &WaiterEntry) -> String {
+        self.0.tombstone(&entry.waiter)
+    }
+
+    fn channels(&self) -> String {
+        format!("{}:", self.0.channel())
+    }
+
+    fn part(&self, part: &str) -> String {
+        format!("{}:{part}", self.0.lock())
+    }
+}
+
+impl Claim {
+    /// Asks the server with this stamp for its vote; `entry` is `None` for an attempt that does not wait.
+    pub fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>, stamp: &str) -> ScriptCall {
+        let call = self
+            .keys
+            .call(self.pick(&ACQUIRE, &ACQUIRE_READ), &self.value)
+            // An attempt that does not wait has only its own tombstone to look for.
+            .key(entry.map_or_else(|| self.keys.0.tombstone(&self.value), |entry| self.keys.gone(entry)))
+            .key(RUN)
+            .key(QUARANTINE)
+            .key(DEPLOYMENT)
+            .arg(self.value.as_str())
+            .number(self.ttl.as_millis())
+            .number(proposal)
+            .arg(&*self.payload)
+            .arg(self.keys.0.changes());
+        let call = match entry {
+            None => call.arg("").number(0_u8).number(0_u8).number(0_u8),
+            Some(entry) => enroll(call.arg(entry.waiter.as_str()), entry),
+        };
+        as_member(call, stamp)
+    }
+
+    /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to `token`. A node
+    /// refuses a reader the number if another one may have it.
+    pub fn renumber(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
+        let call = self.call(&WRITE_BACK, &RENUMBER).number(number).number(token);
+        as_member(call.arg(self.keys.0.changes()), stamp)
+    }
+
+    /// Extends the holding to which a node gave `number`, and no other holding of the same value.
+    pub fn extend(&self, number: u64, stamp: &str) -> ScriptCall {
+        as_member(self.call(&RENEW, &RENEW_READ).number(self.ttl.as_millis()).number(number), stamp)
+    }
+
+    /// Joins a node to the lease whose token is `token`.
+    pub fn rejoin(&self, token: u64, stamp: &str) -> ScriptCall {
+        let call = self.call(&REJOIN, &REJOIN_READ).number(self.ttl.as_millis()).number(token);
+        as_member(call.arg(&*self.payload), stamp)
+    }
+
+    /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
+    pub fn downgrade(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
+        let call = self.keys.turn(&DOWNGRADE, &self.value).number(self.ttl.as_millis()).number(number).number(token);
+        as_member(call.arg(&*self.payload), stamp)
+    }
+
+    /// Gives back what the attempt has on a node, as a writer or as a reader. May be sent again.
+    pub fn undo(&self, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
+        self.undo_value(&self.value, tombstone, change)
+    }
+
+    /// Changes the queue and gives nothing back.
+    pub fn change_queue(&self, change: QueueChange<'_>) -> ScriptCall {
+        // No attempt has the empty value.
+        self.undo_value("", false, change)
+    }
+
+    fn undo_value(&self, value: &str, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
+        let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
+        let gone = match change {
+            QueueChange::None => self.keys.0.tombstone(value),
+            QueueChange::Stay(entry) | QueueChange::Leave(entry) | QueueChange::LeaveForGood(entry) => {
+                self.keys.gone(entry)
+            }
+        };
+        let call = self.keys.turn(&UNDO, value).key(gone).number(tombstone.as_millis());
+        let call = call.number(u8::from(self.kind == LockKind::Reader));
+        match change {
+            QueueChange::None => call.arg(""),
+            QueueChange::Stay(entry) => enroll(call.arg(entry.waiter.as_str()).number(1_u8), entry),
+            QueueChange::Leave(entry) => call.arg(entry.waiter.as_str()).arg("").number(0_u8),
+            QueueChange::LeaveForGood(entry) => call.arg(entry.waiter.as_str()).arg("").number(TOMBSTONE.as_millis()),
+        }
+    }
+
+    fn call(&self, writer: &'static Script, reader: &'static Script) -> ScriptCall {
+        self.keys.call(self.pick(writer, reader), &self.value).arg(self.value.as_str())
+    }
+
+    const fn pick(&self, writer: &'static Script, reader: &'static Script) -> &'static Script {
+        match self.kind {
+            LockKind::Writer => writer,
+            LockKind::Reader => reader,
+        }
+    }
+}
+
+/// Appends for how long a waiter has waited, and for how long a node keeps its waiters and a writer's intent.
+fn enroll(call: ScriptCall, entry: &WaiterEntry) -> ScriptCall {
+    call.number(entry.waited.as_millis())
+        .number(WAITERS_KEPT.min(entry.ttl).as_millis())
+        .number(intent_kept(entry.ttl).as_millis())
+}
+
+/// Appends as which member the client counts the server. The scripts read the stamp from the last argument and the last key.
+fn as_member(call: ScriptCall, stamp: &str) -> ScriptCall {
+    call.key(STAMP).arg(stamp)
+}
+
+/// A call of a script about the server itself.
+fn server_call(script: &'static Script) -> ScriptCall {
+    ScriptCall::new(script).key(STAMP).key(RUN).key(QUARANTINE).key(DEPLOYMENT)
+}
+
+/// Asks what a server says of itself.
+pub fn status() -> ScriptCall {
+    server_call(&STATUS)
+}
+
+/// Makes a server a member of a deployment if its stamp is still `seen`; the server gives no vote for `quarantine`.
+pub fn mark_member(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
+    mark(deployment, member, seen).number(quarantine.as_millis())
+}
+
+/// Tells a server of this generation of its deployment, in which it is this member or was one before. The server keeps its
+/// locks.
+pub fn advance(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
+    mark(deployment, member, seen).arg("")
+}
+
+fn mark(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
+    server_call(&MARK_MEMBER)
+        .arg(deployment.stamp(member))
+        .arg(seen)
+        .arg(deployment.id.as_str())
+        .number(deployment.generation)
+        .number(deployment.previous)
+        .arg(members_text(&deployment.members))
+        .arg(members_text(&deployment.replaced))
+        .number(deployment.max_ttl.as_millis())
+        .arg(on_or_off(deployment.quarantine))
+}
+
+#[cfg(test)]
+mod tests;

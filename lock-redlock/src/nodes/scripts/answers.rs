@@ -1,0 +1,100 @@
+//! What the scripts answer.
+
+use std::time::Duration;
+
+use lock_redis::node::{NodeError, Value};
+
+use crate::protocol::{
+    ballots::Ballot,
+    deployment::{Deployment, ServerStatus, read_members},
+    token::Renumbered,
+};
+
+/// Reads the answer to an acquisition or a rejoin.
+pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
+    let nonsense = || NodeError::nonsense(answer);
+    let Value::Array(parts) = answer else { return Err(nonsense()) };
+    let Some((kind, rest)) = parts.split_first().and_then(|(kind, rest)| Some((text(kind)?, rest))) else {
+        return Err(nonsense());
+    };
+    match (kind, rest) {
+        ("granted", [number]) => parsed(number).map(Ballot::Granted).ok_or_else(nonsense),
+        ("held", [Value::Int(left), Value::BulkString(holder)]) => {
+            Ok(Ballot::Held { remaining: millis(*left), holder: holder.clone() })
+        }
+        ("read", [Value::Int(left)]) => Ok(Ballot::Read(millis(*left).unwrap_or_default())),
+        ("behind", [Value::Int(left)]) => Ok(Ballot::Behind(millis(*left).unwrap_or_default())),
+        ("reserved", [Value::Int(left)]) => Ok(Ballot::Reserved(millis(*left).unwrap_or_default())),
+        ("quarantined", [Value::Int(left)]) => Ok(Ballot::Quarantined(millis(*left).unwrap_or_default())),
+        ("undone", []) => Ok(Ballot::Undone),
+        ("stranger", [stamp]) => text(stamp).map(|stamp| Ballot::Stranger(stamp.to_owned())).ok_or_else(nonsense),
+        _ => Err(nonsense()),
+    }
+}
+
+/// Reads the answer to [`LockKind::renumber`](crate::protocol::kind::LockKind::renumber).
+pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
+    let nonsense = || NodeError::nonsense(answer);
+    match answer {
+        Value::Int(1) => Ok(Renumbered::Done),
+        Value::Int(0) => Ok(Renumbered::Gone),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(counter)] => u64::try_from(*counter).map(Renumbered::Passed).map_err(|_| nonsense()),
+            [counter] => parsed(counter).map(Renumbered::Passed).ok_or_else(nonsense),
+            _ => Err(nonsense()),
+        },
+        _ => Err(nonsense()),
+    }
+}
+
+/// Reads the answer to [`status`](super::status).
+pub fn read_status(answer: &Value) -> Result<ServerStatus, NodeError> {
+    if let Value::Array(parts) = answer
+        && let [run_id, stamp, Value::Int(left), record @ ..] = parts.as_slice()
+        && let (Some(run_id), Some(stamp)) = (text(run_id), text(stamp))
+    {
+        return Ok(ServerStatus {
+            run_id: run_id.to_owned(),
+            stamp: stamp.to_owned(),
+            quarantine: millis(*left),
+            deployment: read_deployment(record),
+        });
+    }
+    Err(NodeError::nonsense(answer))
+}
+
+fn read_deployment(record: &[Value]) -> Option<Deployment> {
+    let [id, generation, previous, members, replaced, max_ttl, quarantine] = record else { return None };
+    let quarantine = match text(quarantine)? {
+        "on" => true,
+        "off" => false,
+        _ => return None,
+    };
+    Some(Deployment {
+        id: text(id)?.to_owned(),
+        generation: parsed(generation)?,
+        // A record that was written before members could be replaced has neither.
+        previous: parsed(previous).unwrap_or(0),
+        members: read_members(text(members)?)?,
+        replaced: read_members(text(replaced)?)?,
+        max_ttl: Duration::from_millis(parsed(max_ttl)?),
+        quarantine,
+    })
+}
+
+fn parsed(value: &Value) -> Option<u64> {
+    text(value)?.parse().ok()
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// What `PTTL` says: negative without an expiry, or without the key.
+fn millis(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
+}

@@ -1,0 +1,550 @@
+//! The scripts on one real server.
+
+use lock_core::{Clock, Context, clock::wall_micros};
+use lock_lab::servers::Redis;
+use lock_redis::{
+    node::{Node, NodeConfig, Value},
+    scripts::held,
+};
+
+use super::*;
+use crate::protocol::{ballots::Ballot, token::Renumbered};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// What the member has as its stamp.
+const STAMP: &str = "test 1 1";
+
+fn deployment() -> Deployment {
+    let nodes = [1, 2, 3].map(|port| NodeConfig::new("h", port)).into();
+    let deployment = Deployment::new("test".to_owned(), &crate::Config::new(nodes).unwrap());
+    assert_eq!(deployment.stamp(1), STAMP);
+    deployment
+}
+
+/// A server, and one lock on it.
+struct Server {
+    redis: Redis,
+    node: Node,
+    keys: LockKeys,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let redis = Redis::start().await.unwrap();
+        let mut config = NodeConfig::new("127.0.0.1", redis.port());
+        // However busy the machine is: what the scripts do is looked at here, and not how soon.
+        (config.connect_timeout, config.response_timeout) = (TTL, TTL);
+        let node = Node::new(config, Context::current());
+        assert!(held(&node.call(mark_member(&deployment(), 1, "", Duration::ZERO)).await.unwrap()).unwrap());
+        Self { redis, node, keys: LockKeys::new("lock", &LockName::new("a").unwrap()) }
+    }
+
+    /// The node's clock.
+    async fn time(&self) -> Duration {
+        let (seconds, micros): (u64, u64) = self.redis.ask("TIME", &[]).await.unwrap();
+        Duration::from_micros(seconds * 1_000_000 + micros)
+    }
+
+    fn claim(&self, kind: LockKind, value: &str) -> Claim {
+        Claim { kind, keys: self.keys.clone(), value: value.to_owned(), ttl: TTL, payload: b"who".as_slice().into() }
+    }
+
+    async fn ballot(&self, call: ScriptCall) -> Ballot {
+        ballot(&self.node.call(call).await.unwrap()).unwrap()
+    }
+
+    async fn vote(&self, value: &str, proposal: u64, entry: Option<&WaiterEntry>) -> Ballot {
+        self.vote_for(LockKind::Writer, value, proposal, entry).await
+    }
+
+    async fn vote_for(&self, kind: LockKind, value: &str, proposal: u64, entry: Option<&WaiterEntry>) -> Ballot {
+        self.ballot(self.claim(kind, value).vote(proposal, entry, STAMP)).await
+    }
+
+    async fn reads(&self, value: &str) -> u64 {
+        match self.vote_for(LockKind::Reader, value, wall_micros(), None).await {
+            Ballot::Granted(number) => number,
+            other => panic!("does not read: {other:?}"),
+        }
+    }
+
+    async fn rejoin(&self, kind: LockKind, value: &str, token: u64) -> Ballot {
+        self.ballot(self.claim(kind, value).rejoin(token, STAMP)).await
+    }
+
+    async fn renumber(&self, value: &str, number: u64, token: u64) -> Renumbered {
+        renumbered(&self.node.call(self.claim(LockKind::Reader, value).renumber(number, token, STAMP)).await.unwrap())
+            .unwrap()
+    }
+
+    async fn granted(&self, value: &str, proposal: u64) -> u64 {
+        match self.vote(value, proposal, None).await {
+            Ballot::Granted(number) => number,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    async fn holds(&self, call: ScriptCall) -> bool {
+        held(&self.node.call(call).await.unwrap()).unwrap()
+    }
+
+    async fn undo(&self, value: &str, change: QueueChange<'_>) -> bool {
+        self.undo_as(LockKind::Writer, value, change).await
+    }
+
+    async fn undo_as(&self, kind: LockKind, value: &str, change: QueueChange<'_>) -> bool {
+        self.holds(self.claim(kind, value).undo(true, change)).await
+    }
+
+    /// The keys of those who wait.
+    async fn lines(&self) -> Vec<String> {
+        let mut connection = self.redis.connection().await.unwrap();
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+        let lines = [":waiters", ":waiting", ":writers", ":writing"];
+        keys.into_iter().filter(|key| lines.iter().any(|line| key.ends_with(line))).collect()
+    }
+
+    async fn counter(&self) -> u64 {
+        let mut connection = self.redis.connection().await.unwrap();
+        redis::cmd("HGET").arg(self.keys.0.token()).arg("counter").query_async(&mut connection).await.unwrap()
+    }
+}
+
+/// Of one that came so many tenths of a second after the first, all of them long ago.
+fn entry(waiter: &str, since: u32) -> WaiterEntry {
+    WaiterEntry {
+        waiter: waiter.to_owned(),
+        waited: Duration::from_secs(60) - Duration::from_millis(100) * since,
+        ttl: Duration::from_secs(30),
+    }
+}
+
+#[tokio::test]
+async fn a_proposal_near_the_clock_is_the_first_number_and_others_are_put_right() {
+    let server = Server::start().await;
+    // Half of what a client may be ahead: still near the clock when it arrives, however long that takes.
+    let proposal = wall_micros() + 30_000_000;
+    assert_eq!(server.granted("x:1", proposal).await, proposal);
+    assert!(server.undo("x:1", QueueChange::None).await);
+    assert_eq!(server.granted("x:2", 5).await, proposal + 1);
+    assert!(server.undo("x:2", QueueChange::None).await);
+    // A client whose clock is a day ahead moves the number by a minute at most.
+    let number = server.granted("x:3", proposal + 86_400_000_000).await;
+    assert!(number > proposal && number < proposal + 120_000_000, "{number} for {proposal}");
+
+    let fresh = Server::start().await;
+    let before = wall_micros();
+    assert!(fresh.granted("x:4", 5).await >= before);
+}
+
+#[tokio::test]
+async fn a_number_is_not_below_the_clock_of_a_server_whose_counter_lags_behind() {
+    let server = Server::start().await;
+    // What another server gave out in the meantime, this one does not know.
+    let hour = 3_600_000_000;
+    assert!(matches!(server.rejoin(LockKind::Writer, "x:1", wall_micros() - hour).await, Ballot::Granted(_)));
+    server.undo("x:1", QueueChange::None).await;
+    let before = wall_micros();
+    assert!(server.granted("y:1", before - hour / 2).await >= before);
+}
+
+#[tokio::test]
+async fn a_server_that_is_another_member_or_none_has_no_vote_and_keeps_no_lease_alive() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    let reader = "r:1";
+    for other in ["test 1 2", "test 2 1", "other 1 1"] {
+        for kind in [LockKind::Writer, LockKind::Reader] {
+            let stranger = Ballot::Stranger(STAMP.to_owned());
+            assert_eq!(server.ballot(server.claim(kind, "y:1").vote(number, None, other)).await, stranger);
+            let rejoin = server.claim(kind, "x:1").rejoin(number, other);
+            assert_eq!(server.ballot(rejoin).await, stranger);
+            let extend = server.claim(kind, "x:1").extend(number, other);
+            assert_eq!(server.node.call(extend).await.unwrap(), Value::Int(-1));
+        }
+        assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(number, number + 9, other)).await);
+        let call = server.claim(LockKind::Writer, "x:1").downgrade(number, number, other);
+        assert_eq!(server.node.call(call).await.unwrap(), Value::Int(-1));
+    }
+    assert!(server.undo("x:1", QueueChange::None).await);
+    let number = server.reads(reader).await;
+    let renumber = server.claim(LockKind::Reader, reader).renumber(number, number + 9, "test 1 2");
+    assert_eq!(renumbered(&server.node.call(renumber).await.unwrap()).unwrap(), Renumbered::Gone);
+}
+
+#[tokio::test]
+async fn a_script_that_meets_a_foreign_type_takes_nothing() {
+    let server = Server::start().await;
+    let lock = server.keys.0.lock().to_owned();
+    let parts = [":token", ":readers", ":reading", ":writers", ":writing", ":waiters", ":waiting", ":reserved"];
+    for part in parts {
+        for kind in [LockKind::Writer, LockKind::Reader] {
+            let foreign = format!("{lock}{part}");
+            let mut connection = server.redis.connection().await.unwrap();
+            let () = redis::cmd("LPUSH").arg(&foreign).arg("x").query_async(&mut connection).await.unwrap();
+            let entry = entry("w", 1);
+            let claim = server.claim(kind, "x:1");
+            let calls = [claim.vote(1, Some(&entry), STAMP), claim.rejoin(1, STAMP)];
+            for call in calls {
+                let refused = server.node.call(call).await.is_err();
+                let keys: Vec<String> = redis::cmd("KEYS").arg("{*").query_async(&mut connection).await.unwrap();
+                let left = keys.iter().filter(|key| **key != foreign).count();
+                assert!(!refused || left == 0, "{kind:?} beside {part}: {keys:?}");
+                for key in keys.iter().filter(|key| **key != foreign) {
+                    let () = redis::cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
+                }
+            }
+            let () = redis::cmd("DEL").arg(&foreign).query_async(&mut connection).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_acquisition_that_is_sent_twice_is_granted_once() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    assert_eq!(server.granted("x:1", wall_micros() + 1_000).await, number);
+    let refused = server.vote("y:1", wall_micros(), None).await;
+    assert!(matches!(refused, Ballot::Held { holder, .. } if holder == b"x:1"));
+}
+
+#[tokio::test]
+async fn an_acquisition_that_comes_after_its_undo_takes_nothing() {
+    let server = Server::start().await;
+    assert!(!server.undo("x:1", QueueChange::None).await);
+    assert_eq!(server.vote("x:1", wall_micros(), None).await, Ballot::Undone);
+    assert_eq!(server.rejoin(LockKind::Writer, "x:1", wall_micros()).await, Ballot::Undone);
+    assert_eq!(server.vote_for(LockKind::Reader, "x:1", wall_micros(), None).await, Ballot::Undone);
+    assert_eq!(server.rejoin(LockKind::Reader, "x:1", wall_micros()).await, Ballot::Undone);
+}
+
+#[tokio::test]
+async fn an_acquisition_that_is_sent_twice_takes_nothing_after_the_undo_of_the_first() {
+    let server = Server::start().await;
+    server.granted("x:1", wall_micros()).await;
+    assert!(server.undo("x:1", QueueChange::None).await);
+    assert_eq!(server.vote("x:1", wall_micros(), None).await, Ballot::Undone);
+    server.reads("r:1").await;
+    assert!(server.undo("r:1", QueueChange::None).await);
+    assert_eq!(server.vote_for(LockKind::Reader, "r:1", wall_micros(), None).await, Ballot::Undone);
+}
+
+#[tokio::test]
+async fn an_acquisition_that_comes_after_its_undo_lines_nobody_up() {
+    let server = Server::start().await;
+    let [writer, reader] = [("writer", 1), ("reader", 2)].map(|(name, since)| entry(name, since));
+    server.granted("x:1", wall_micros()).await;
+    // The round alone, as one that goes on waiting takes it back, and the whole attempt with a round before that one.
+    for (value, line) in
+        [("y:1", QueueChange::None), ("y:2", QueueChange::LeaveForGood(&writer)), ("z:1", QueueChange::None)]
+    {
+        server.undo(value, line).await;
+        assert_eq!(server.vote(value, wall_micros(), Some(&writer)).await, Ballot::Undone);
+    }
+    server.undo_as(LockKind::Reader, "r:2", QueueChange::LeaveForGood(&reader)).await;
+    assert_eq!(server.vote("y:0", wall_micros(), Some(&writer)).await, Ballot::Undone);
+    assert_eq!(server.vote_for(LockKind::Reader, "r:1", wall_micros(), Some(&reader)).await, Ballot::Undone);
+    assert_eq!(server.lines().await, Vec::<String>::new());
+    // Another waiter is not kept out.
+    let later = entry("later", 3);
+    assert!(matches!(server.vote("v:1", wall_micros(), Some(&later)).await, Ballot::Held { .. }));
+}
+
+#[tokio::test]
+async fn a_round_that_is_passed_late_does_not_line_up_a_waiter_that_has_left() {
+    for (kind, name) in [(LockKind::Writer, "writer"), (LockKind::Reader, "reader")] {
+        let server = Server::start().await;
+        let gone = entry(name, 1);
+        server.granted("x:1", wall_micros()).await;
+        server.undo_as(kind, "y:2", QueueChange::LeaveForGood(&gone)).await;
+        server.undo_as(kind, "y:1", QueueChange::Stay(&gone)).await;
+        assert_eq!(server.lines().await, Vec::<String>::new());
+        // One that has not left stays.
+        server.undo_as(kind, "y:1", QueueChange::Stay(&entry("later", 2))).await;
+        assert!(!server.lines().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_undo_leaves_the_lock_of_another_alone() {
+    let server = Server::start().await;
+    server.granted("x:1", wall_micros()).await;
+    assert!(!server.undo("y:1", QueueChange::None).await);
+    assert!(matches!(server.vote("z:1", wall_micros(), None).await, Ballot::Held { holder, .. } if holder == b"x:1"));
+}
+
+#[tokio::test]
+async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
+    let server = Server::start().await;
+    let first = server.granted("x:1", wall_micros()).await;
+    let ahead = first + 5_000_000;
+    assert!(server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead, STAMP)).await);
+    assert_eq!(server.counter().await, ahead);
+    // Once more, and it is not lowered.
+    assert!(server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, first, STAMP)).await);
+    assert_eq!(server.counter().await, ahead);
+
+    // The first holding ends, somebody else is granted, and then a resent acquisition makes a second holding of the
+    // same value: a write-back for the first may not pass the other's token from behind.
+    server.undo("x:1", QueueChange::None).await;
+    let other = server.granted("y:1", wall_micros()).await;
+    server.undo("y:1", QueueChange::None).await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let () = redis::cmd("DEL").arg(server.keys.0.tombstone("x:1")).query_async(&mut connection).await.unwrap();
+    let second = server.granted("x:1", wall_micros()).await;
+    assert!(first < other && other < second);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead + 1_000_000, STAMP)).await);
+    assert_eq!(server.counter().await, second);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").extend(first, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Writer, "x:1").extend(second, STAMP)).await);
+}
+
+#[tokio::test]
+async fn a_node_that_joins_learns_the_token_and_keeps_a_higher_one() {
+    let server = Server::start().await;
+    let token = wall_micros() + 5_000_000;
+    assert_eq!(server.rejoin(LockKind::Writer, "x:1", token).await, Ballot::Granted(token));
+    assert_eq!(server.counter().await, token);
+    server.undo("x:1", QueueChange::None).await;
+    let other = server.granted("y:1", token + 9).await;
+    let refused = server.rejoin(LockKind::Writer, "x:1", token).await;
+    assert!(matches!(refused, Ballot::Held { holder, .. } if holder == b"y:1"));
+    assert_eq!(server.counter().await, other);
+}
+
+#[tokio::test]
+async fn a_lock_of_another_type_is_held_by_somebody_else() {
+    let server = Server::start().await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let () =
+        redis::cmd("HSET").arg(server.keys.0.lock()).arg("client").arg(1).query_async(&mut connection).await.unwrap();
+    let foreign = Ballot::Held { remaining: None, holder: Vec::new() };
+    assert_eq!(server.vote("x:1", wall_micros(), None).await, foreign);
+    assert!(!server.undo("x:1", QueueChange::None).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").extend(1, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(1, 2, STAMP)).await);
+}
+
+#[tokio::test]
+async fn a_release_keeps_the_lock_for_the_longest_waiter_that_listens() {
+    let server = Server::start().await;
+    let [gone, first, second] = [("gone", 1), ("first", 2), ("second", 3)].map(|(waiter, since)| entry(waiter, since));
+    let mut ear = server.node.subscribe(&server.keys.channel("first"));
+    let _also = server.node.subscribe(&server.keys.channel("second"));
+    ear.confirmed().await;
+    server.granted("x:1", wall_micros()).await;
+    for entry in [&second, &first, &gone] {
+        assert!(matches!(server.vote(&entry.waiter, wall_micros(), Some(entry)).await, Ballot::Held { .. }));
+    }
+    let heard = ear.changes();
+    server.undo("x:1", QueueChange::None).await;
+    Clock::boot().timeout(TTL, ear.changed_since(heard)).await.expect("it is the turn of the first");
+    let vote = server.vote("first:2", wall_micros(), Some(&first)).await;
+    assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_in_its_turn_passes_it_on() {
+    let server = Server::start().await;
+    let [first, second] = [("first", 1), ("second", 2)].map(|(waiter, since)| entry(waiter, since));
+    let mut ears: Vec<_> = ["first", "second"].map(|waiter| server.node.subscribe(&server.keys.channel(waiter))).into();
+    for ear in &mut ears {
+        ear.confirmed().await;
+    }
+    server.granted("x:1", wall_micros()).await;
+    for entry in [&first, &second] {
+        server.vote(&entry.waiter, wall_micros(), Some(entry)).await;
+    }
+    let heard: Vec<u64> = ears.iter().map(lock_redis::node::Subscription::changes).collect();
+    server.undo("x:1", QueueChange::None).await;
+    ears[0].changed_since(heard[0]).await;
+    server.undo("first", QueueChange::Leave(&first)).await;
+    // Its turn may have ended by itself on a busy machine; then nobody's is left to be passed on.
+    let vote = server.vote("second:2", wall_micros(), Some(&second)).await;
+    assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+}
+
+#[tokio::test]
+async fn readers_share_a_node_and_a_writer_is_refused_until_the_last_of_them_has_gone() {
+    let server = Server::start().await;
+    let (one, two) = (server.reads("r:1").await, server.reads("s:1").await);
+    assert!(one < two);
+    // Sent twice, granted once.
+    assert_eq!(server.reads("r:1").await, one);
+    assert!(matches!(server.vote("x:1", wall_micros(), None).await, Ballot::Read(_)));
+    assert!(matches!(server.rejoin(LockKind::Writer, "x:1", wall_micros()).await, Ballot::Read(_)));
+    assert!(server.undo("r:1", QueueChange::None).await);
+    assert!(!server.undo("r:1", QueueChange::None).await);
+    assert!(matches!(server.vote("x:1", wall_micros(), None).await, Ballot::Read(_)));
+    assert!(server.undo("s:1", QueueChange::None).await);
+    assert!(server.granted("x:1", 1).await > two);
+}
+
+#[tokio::test]
+async fn a_reader_is_refused_while_a_writer_holds_the_lock() {
+    let server = Server::start().await;
+    let writer = server.granted("x:1", wall_micros()).await;
+    let refused = server.vote_for(LockKind::Reader, "r:1", wall_micros(), None).await;
+    assert!(matches!(refused, Ballot::Held { ref holder, .. } if holder == b"x:1"), "{refused:?}");
+    let refused = server.rejoin(LockKind::Reader, "r:1", writer + 9).await;
+    assert!(matches!(refused, Ballot::Held { .. }), "{refused:?}");
+    assert!(server.undo("x:1", QueueChange::None).await);
+    assert!(server.reads("r:1").await > writer);
+}
+
+#[tokio::test]
+async fn each_reader_ends_by_its_own_time_whoever_else_is_renewed() {
+    let server = Server::start().await;
+    let short = Duration::from_millis(50);
+    let vote = |value, ttl| Claim { ttl, ..server.claim(LockKind::Reader, value) }.vote(wall_micros(), None, STAMP);
+    let dies = server.ballot(vote("dies:1", short)).await;
+    let Ballot::Granted(dies) = dies else { panic!("{dies:?}") };
+    let lives = server.reads("lives:1").await;
+    Clock::boot().sleep(short * 2).await;
+    assert!(server.holds(server.claim(LockKind::Reader, "lives:1").extend(lives, STAMP)).await);
+    assert!(!server.holds(server.claim(LockKind::Reader, "dies:1").extend(dies, STAMP)).await);
+    assert!(server.undo("lives:1", QueueChange::None).await);
+    server.granted("x:1", wall_micros()).await;
+}
+
+#[tokio::test]
+async fn a_node_gives_a_number_to_one_reader_only() {
+    let server = Server::start().await;
+    let (one, two) = (server.reads("r:1").await, server.reads("s:1").await);
+    let ahead = two + 5_000_000;
+    assert_eq!(server.renumber("r:1", one, ahead).await, Renumbered::Done);
+    // Sent twice.
+    assert_eq!(server.renumber("r:1", one, ahead).await, Renumbered::Done);
+    assert_eq!(server.renumber("s:1", two, ahead).await, Renumbered::Passed(ahead));
+    assert_eq!(server.renumber("s:1", two, ahead - 1).await, Renumbered::Passed(ahead));
+    // The holding that is renewed is the one of the new number, and no other.
+    assert!(!server.holds(server.claim(LockKind::Reader, "r:1").extend(one, STAMP)).await);
+    assert!(server.holds(server.claim(LockKind::Reader, "r:1").extend(ahead, STAMP)).await);
+    server.undo("s:1", QueueChange::None).await;
+    assert_eq!(server.renumber("s:1", two, ahead + 1).await, Renumbered::Gone);
+}
+
+#[tokio::test]
+async fn a_reader_that_comes_after_a_waiting_writer_waits_for_it_and_one_that_came_before_does_not() {
+    let server = Server::start().await;
+    server.reads("r:1").await;
+    let [early, writer, late] = [("early", 1), ("writer", 200), ("late", 400)].map(|(name, since)| entry(name, since));
+    assert!(matches!(server.vote("x:1", wall_micros(), Some(&writer)).await, Ballot::Read(_)));
+    for entry in [Some(&late), None] {
+        let vote = server.vote_for(LockKind::Reader, "late:1", wall_micros(), entry).await;
+        assert!(matches!(vote, Ballot::Behind(_)), "{vote:?}");
+    }
+    let vote = server.vote_for(LockKind::Reader, "early:1", wall_micros(), Some(&early)).await;
+    assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+    // It does not wait any more.
+    server.undo("x:1", QueueChange::Leave(&writer)).await;
+    let vote = server.vote_for(LockKind::Reader, "late:2", wall_micros(), Some(&late)).await;
+    assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+}
+
+#[tokio::test]
+async fn the_end_of_a_writer_wakes_the_readers_before_the_next_writer_and_the_end_of_readers_that_writer() {
+    let server = Server::start().await;
+    let [one, two, writer, late] =
+        [("one", 1), ("two", 2), ("writer", 200), ("late", 400)].map(|(name, since)| entry(name, since));
+    let mut ears: Vec<_> = Vec::new();
+    for entry in [&one, &two, &writer, &late] {
+        let mut ear = server.node.subscribe(&server.keys.channel(&entry.waiter));
+        ear.confirmed().await;
+        ears.push((ear.changes(), ear));
+    }
+    server.granted("x:1", wall_micros()).await;
+    for entry in [&one, &two, &late] {
+        let vote = server.vote_for(LockKind::Reader, &entry.waiter, wall_micros(), Some(entry)).await;
+        assert!(matches!(vote, Ballot::Held { .. }), "{vote:?}");
+    }
+    server.vote("w:1", wall_micros(), Some(&writer)).await;
+    server.undo("x:1", QueueChange::None).await;
+    for (heard, ear) in &mut ears[..2] {
+        ear.changed_since(*heard).await;
+    }
+    assert!(ears[2..].iter().all(|(heard, ear)| ear.changes() == *heard), "one too many was woken");
+    let (first, second) = (server.vote_for(LockKind::Reader, "one:2", wall_micros(), Some(&one)).await, "two:2");
+    assert!(matches!(first, Ballot::Granted(_)), "{first:?}");
+    let second = server.vote_for(LockKind::Reader, second, wall_micros(), Some(&two)).await;
+    assert!(matches!(second, Ballot::Granted(_)), "{second:?}");
+    server.undo("one:2", QueueChange::None).await;
+    assert_eq!(ears[2].1.changes(), ears[2].0, "woken while others read");
+    server.undo("two:2", QueueChange::None).await;
+    let (heard, ear) = &mut ears[2];
+    ear.changed_since(*heard).await;
+    assert_eq!(ears[3].1.changes(), ears[3].0, "woken before a writer that came before it");
+}
+
+#[tokio::test]
+async fn a_downgrade_is_one_step_for_the_very_holding_and_keeps_the_next_writer_out() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    let token = number + 5_000_000;
+    let call = |number| server.claim(LockKind::Writer, "x:1").downgrade(number, token, STAMP);
+    assert!(!server.holds(call(number - 1)).await, "another holding of the same value");
+    assert!(server.holds(call(number)).await);
+    // Sent twice; and what was sent to the writer and comes late takes nothing.
+    assert!(server.holds(call(number)).await);
+    assert!(!server.holds(server.claim(LockKind::Writer, "x:1").extend(number, STAMP)).await);
+    assert!(matches!(server.rejoin(LockKind::Writer, "x:1", token).await, Ballot::Read(_)));
+    assert_eq!(server.counter().await, token);
+    assert!(matches!(server.vote("y:1", wall_micros(), None).await, Ballot::Read(_)));
+    assert!(server.reads("r:1").await > token);
+    assert!(server.holds(server.claim(LockKind::Reader, "x:1").extend(token, STAMP)).await);
+    assert!(server.undo("x:1", QueueChange::None).await);
+    assert!(server.undo("r:1", QueueChange::None).await);
+    server.granted("y:1", wall_micros()).await;
+}
+
+#[tokio::test]
+async fn a_node_that_missed_the_downgrade_joins_the_reader_and_gives_up_the_writer() {
+    let server = Server::start().await;
+    let number = server.granted("x:1", wall_micros()).await;
+    assert_eq!(server.rejoin(LockKind::Reader, "x:1", number + 7).await, Ballot::Granted(number + 7));
+    let other = server.reads("r:1").await;
+    assert!(other > number + 7);
+    assert!(server.undo("x:1", QueueChange::None).await);
+    assert!(server.undo("r:1", QueueChange::None).await);
+    server.granted("y:1", wall_micros()).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_readers_and_waiters_that_are_gone() {
+    let server = Server::start().await;
+    server.reads("r:1").await;
+    let [writer, reader] = [("writer", 1), ("reader", 200)].map(|(name, since)| entry(name, since));
+    server.vote("x:1", wall_micros(), Some(&writer)).await;
+    server.vote_for(LockKind::Reader, "s:1", wall_micros(), Some(&reader)).await;
+    server.undo("x:1", QueueChange::Leave(&writer)).await;
+    server.undo_as(LockKind::Reader, "s:1", QueueChange::Leave(&reader)).await;
+    server.undo("r:1", QueueChange::None).await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    let of_a_lock = keys.iter().filter(|key| key.starts_with('{'));
+    let left: Vec<_> = of_a_lock.filter(|key| !key.contains(":undone:") && **key != server.keys.0.token()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn the_note_of_a_writer_that_died_goes_when_another_writer_waits() {
+    let server = Server::start().await;
+    server.granted("x:1", wall_micros()).await;
+    let short = Duration::from_millis(20);
+    server.vote("d:1", wall_micros(), Some(&WaiterEntry { ttl: short, ..entry("dead", 1) })).await;
+    let ends = server.time().await + short;
+    let passed = async { while server.time().await <= ends + Duration::from_millis(1) {} };
+    Clock::boot().timeout(TTL, passed).await.expect("the node's clock goes on");
+    server.vote("y:1", wall_micros(), Some(&entry("alive", 2))).await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let lock = server.keys.0.lock();
+    let (noted, notes): (Vec<String>, Vec<String>) = redis::pipe()
+        .zrange(format!("{lock}:writers"), 0, -1)
+        .hkeys(format!("{lock}:writing"))
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!((noted, notes), (vec!["alive".to_owned()], vec!["alive".to_owned()]));
+}

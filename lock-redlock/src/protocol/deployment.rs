@@ -1,0 +1,403 @@
+//! What a deployment is, without any of the asking: its members and its limits, how a server says that it is a member,
+//! and what a client makes of that.
+//!
+//! `init` writes the same record on every server: an id that no other deployment has, the members, the longest ttl, and
+//! whether a restarted server is kept from voting. Beside it each server has a *stamp*: the id, the generation of the
+//! record, and which member this server is. Every request that counts toward a majority carries the stamp that the
+//! client expects, and a server with another stamp answers *stranger*. So votes of two clients are votes of the same
+//! members whatever addresses the two were given, and a server that is reached under two addresses is one member.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use lock_core::Error;
+
+use crate::{Config, config::address, protocol::votes::majority};
+
+/// What the servers of a deployment have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deployment {
+    /// No other deployment has it.
+    pub id: String,
+    /// Rises with each change of the members, by a random step: two operators that change them at a time never make the
+    /// same one.
+    pub generation: u64,
+    /// The generation that this one came after; 0 for the first. A server goes on to this one from that one or an earlier one,
+    /// and so from each generation to one next one only: of two that come after the same, one at most is a majority's.
+    pub previous: u64,
+    /// The members by their numbers, and as an operator called them. A number is never given to another server.
+    pub members: BTreeMap<u32, String>,
+    /// Those whose place another server has now.
+    pub replaced: BTreeMap<u32, String>,
+    /// The longest ttl that a lease may have, and for how long a server that has lost its data gives no vote.
+    pub max_ttl: Duration,
+    /// Whether a restarted server gives no vote for `max_ttl`.
+    pub quarantine: bool,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Which process it is.
+    pub run_id: String,
+    /// Its stamp; empty on a server that was never marked or has lost its data.
+    pub stamp: String,
+    /// For how long it gives no vote.
+    pub quarantine: Option<Duration>,
+    /// The record; `None` where there is none, or none that this version can read.
+    pub deployment: Option<Deployment>,
+}
+
+impl Deployment {
+    /// A new deployment of the servers of `config`.
+    #[must_use]
+    pub fn new(id: String, config: &Config) -> Self {
+        let members = (1..).zip(config.nodes.iter().map(address)).collect();
+        Self {
+            id,
+            generation: 1,
+            previous: 0,
+            members,
+            replaced: BTreeMap::new(),
+            max_ttl: config.max_ttl.unwrap_or(Config::MAX_TTL),
+            quarantine: config.restart_quarantine.unwrap_or(true),
+        }
+    }
+
+    /// The next generation, with the server called `new` in the place of the member `old`.
+    #[must_use]
+    pub fn replacing(&self, old: u32, new: String) -> Self {
+        let mut next = self.clone();
+        next.generation = self.generation + 1 + u64::from(fastrand::u32(..));
+        next.previous = self.generation;
+        next.replaced.retain(|_, name| *name != new);
+        next.replaced.extend(next.members.remove_entry(&old));
+        let last = self.members.keys().chain(self.replaced.keys()).max();
+        next.members.insert(last.map_or(1, |last| last + 1), new);
+        next
+    }
+
+    /// Whether `member` is one here, and none any more in `later`.
+    #[must_use]
+    pub fn replaced_in(&self, later: &Self, member: u32) -> bool {
+        self.id == later.id && self.has(member) && !later.has(member)
+    }
+
+    /// What the server that is this member has as its stamp.
+    #[must_use]
+    pub fn stamp(&self, member: u32) -> String {
+        format!("{} {} {member}", self.id, self.generation)
+    }
+
+    /// Which member has this stamp.
+    #[must_use]
+    pub fn member(&self, stamp: &str) -> Option<u32> {
+        self.members.keys().copied().find(|member| self.stamp(*member) == stamp)
+    }
+
+    /// Which member the server with this stamp is of this deployment, where nobody has told it of this generation yet.
+    #[must_use]
+    pub fn earlier_member(&self, stamp: &str) -> Option<u32> {
+        let stamp = Stamp::read(stamp)?;
+        let is_earlier = stamp.id == self.id && stamp.generation < self.generation;
+        Some(stamp.member).filter(|member| is_earlier && self.has(*member))
+    }
+
+    /// Whether the server with this stamp was a member once, and another has its place now.
+    #[must_use]
+    pub fn was_replaced(&self, stamp: &str) -> bool {
+        Stamp::read(stamp)
+            .is_some_and(|stamp| stamp.id == self.id && stamp.generation <= self.generation && !self.has(stamp.member))
+    }
+
+    /// Which member the server with this stamp was when this generation began, if it may go on to it from there.
+    #[must_use]
+    pub fn next_for(&self, stamp: &str) -> Option<u32> {
+        let stamp = Stamp::read(stamp)?;
+        (stamp.id == self.id && stamp.generation <= self.previous).then_some(stamp.member)
+    }
+
+    /// Whether so many members have the record, each counted once, that no other generation of it counts.
+    #[must_use]
+    pub fn is_known_to_a_majority<'a>(&self, statuses: impl IntoIterator<Item = &'a ServerStatus>) -> bool {
+        let members: BTreeSet<u32> = statuses.into_iter().filter_map(|status| self.member(&status.stamp)).collect();
+        members.len() >= majority(self.members.len())
+    }
+
+    /// The member that an operator called by this address.
+    #[must_use]
+    pub fn named(&self, address: &str) -> Option<u32> {
+        self.members.iter().find(|(_, name)| *name == address).map(|(member, _)| *member)
+    }
+
+    /// Whether `member` is one.
+    #[must_use]
+    pub fn has(&self, member: u32) -> bool {
+        self.members.contains_key(&member)
+    }
+
+    /// How a member is called in messages.
+    #[must_use]
+    pub fn name(&self, member: u32) -> &str {
+        self.members.get(&member).map_or("?", String::as_str)
+    }
+
+    /// For how long a server gives no vote that has lost its data: until every lease has ended of which it may have known.
+    #[must_use]
+    pub const fn rejoin_quarantine(&self) -> Duration {
+        // Also where servers are said to forget nothing: this one did.
+        self.max_ttl
+    }
+
+    /// The members for a message.
+    #[must_use]
+    pub fn list(&self) -> String {
+        self.members.values().map(String::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether a client with this configuration takes part in it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with what differs.
+    pub fn admit(&self, config: &Config) -> Result<(), Error> {
+        if config.nodes.len() != self.members.len() {
+            return Err(self.differs("host", config.addresses(), self.list()));
+        }
+        if let Some(max_ttl) = config.max_ttl.filter(|max_ttl| *max_ttl != self.max_ttl) {
+            return Err(self.differs("max_ttl", format!("{max_ttl:?}"), format!("{:?}", self.max_ttl)));
+        }
+        if let Some(quarantine) = config.restart_quarantine.filter(|quarantine| *quarantine != self.quarantine) {
+            return Err(self.differs("restart_quarantine", on_or_off(quarantine), on_or_off(self.quarantine)));
+        }
+        if let Some(ttl) = config.ttl.filter(|ttl| *ttl > self.max_ttl) {
+            return Err(self.differs("ttl", format!("{ttl:?}"), format!("up to {:?}", self.max_ttl)));
+        }
+        Ok(())
+    }
+
+    fn differs(&self, key: &str, value: impl Into<String>, allowed: impl fmt::Display) -> Error {
+        let id = &self.id;
+        Error::config(key, value, format!("{allowed}, by what `lock redlock init` has written for the deployment {id}"))
+    }
+
+    /// Whether another server has the place of the one at this address.
+    #[must_use]
+    pub fn has_replaced(&self, address: &str) -> bool {
+        self.replaced.values().any(|name| name == address)
+    }
+}
+
+/// A stamp, taken apart.
+struct Stamp<'a> {
+    id: &'a str,
+    generation: u64,
+    member: u32,
+}
+
+impl<'a> Stamp<'a> {
+    fn read(stamp: &'a str) -> Option<Self> {
+        let mut parts = stamp.split(' ');
+        let (id, generation, member) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { id, generation, member })
+    }
+}
+
+/// Servers by their numbers in the form in which the record has them.
+#[must_use]
+pub fn members_text(members: &BTreeMap<u32, String>) -> String {
+    let member = |(member, name): (&u32, &String)| format!("{member}={name}");
+    members.iter().map(member).collect::<Vec<_>>().join(" ")
+}
+
+/// Reads what [`members_text`] writes.
+#[must_use]
+pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
+    let member = |text: &str| {
+        let (member, name) = text.split_once('=')?;
+        Some((member.parse().ok()?, name.to_owned()))
+    };
+    text.split(' ').filter(|member| !member.is_empty()).map(member).collect()
+}
+
+/// As the settings are written.
+#[must_use]
+pub const fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+impl ServerStatus {
+    /// Whether it was never marked, or has lost its data.
+    #[must_use]
+    pub const fn is_unmarked(&self) -> bool {
+        self.stamp.is_empty()
+    }
+
+    /// The deployment that its stamp and its record both name. One that was replaced has the record, too.
+    #[must_use]
+    pub fn marked_for(&self) -> Option<&Deployment> {
+        let (deployment, stamp) = (self.deployment.as_ref()?, Stamp::read(&self.stamp)?);
+        (stamp.id == deployment.id && stamp.generation == deployment.generation).then_some(deployment)
+    }
+}
+
+/// The deployment that the servers which answered belong to, as a majority of its members knows it, or else the latest;
+/// `None` when all of them are unmarked.
+///
+/// # Errors
+/// [`Error::Config`] when they belong to different ones, or one has a stamp that its own record does not explain.
+pub fn common<'a>(statuses: impl IntoIterator<Item = (String, &'a ServerStatus)>) -> Result<Option<Deployment>, Error> {
+    let marked: Vec<_> = statuses.into_iter().filter(|(_, status)| !status.is_unmarked()).collect();
+    let mut found: Vec<(&str, &Deployment)> = Vec::new();
+    for (address, status) in &marked {
+        let Some(deployment) = status.marked_for() else {
+            let value = format!("{address}, which is marked as {:?}", status.stamp);
+            return Err(Error::config(
+                "host",
+                value,
+                "servers with a record of their deployment that this version reads",
+            ));
+        };
+        let differs = |(_, known): &&(&str, &Deployment)| {
+            known.id != deployment.id || (known.generation == deployment.generation && *known != deployment)
+        };
+        if let Some((other, known)) = found.iter().find(differs) {
+            let value = format!("{address} is of the deployment {deployment}, {other} of {known}");
+            return Err(Error::config("host", value, "servers of one deployment"));
+        }
+        found.push((address, deployment));
+    }
+    found.sort_by_key(|(_, deployment)| Reverse(deployment.generation));
+    let known = |(_, deployment): &&(&str, &Deployment)| {
+        deployment.is_known_to_a_majority(marked.iter().map(|(_, status)| *status))
+    };
+    let deployment = found.iter().find(known).or_else(|| found.first());
+    Ok(deployment.map(|(_, deployment)| (*deployment).clone()))
+}
+
+impl fmt::Display for Deployment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, generation, max_ttl, quarantine, .. } = self;
+        let quarantine = on_or_off(*quarantine);
+        write!(f, "{id}/{generation} ({}; max_ttl={max_ttl:?}, restart_quarantine={quarantine})", self.list())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_redis::node::NodeConfig;
+
+    use super::*;
+
+    fn config(ports: &[u16]) -> Config {
+        Config::new(ports.iter().map(|port| NodeConfig::new("h", *port)).collect()).unwrap()
+    }
+
+    fn deployment() -> Deployment {
+        Deployment::new("d1".to_owned(), &config(&[1, 2, 3]))
+    }
+
+    fn status(deployment: &Deployment, member: u32) -> ServerStatus {
+        let (stamp, deployment) = (deployment.stamp(member), Some(deployment.clone()));
+        ServerStatus { run_id: member.to_string(), stamp, quarantine: None, deployment }
+    }
+
+    #[test]
+    fn a_stamp_tells_the_member_and_is_no_other_deployments_nor_another_generations() {
+        let one = deployment();
+        assert_eq!(one.member(&one.stamp(2)), Some(2));
+        let later = Deployment { generation: 2, ..one.clone() };
+        let other = Deployment { id: "d2".to_owned(), ..one.clone() };
+        for stamp in [later.stamp(2), other.stamp(2), one.stamp(4), String::new()] {
+            assert_eq!(one.member(&stamp), None, "{stamp}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_members_makes_another_generation_in_which_nobody_else_has_a_number_of_before() {
+        let before = deployment();
+        let after = before.replacing(3, "h:4".to_owned()).replacing(1, "h:5".to_owned());
+        assert_eq!(members_text(&after.members), "2=h:2 4=h:4 5=h:5");
+        assert_eq!(members_text(&after.replaced), "1=h:1 3=h:3");
+        let back = after.replacing(5, "h:1".to_owned());
+        assert_eq!((members_text(&back.members).as_str(), back.has_replaced("h:1")), ("2=h:2 4=h:4 6=h:1", false));
+        assert_eq!([2, 3].map(|member| after.earlier_member(&before.stamp(member))), [Some(2), None]);
+        assert_eq!(before.earlier_member(&after.stamp(2)), None);
+        assert_ne!(before.replacing(3, "h:4".to_owned()), before.replacing(3, "h:4".to_owned()));
+    }
+
+    #[test]
+    fn a_server_goes_on_from_a_generation_to_one_next_one_only() {
+        let before = deployment();
+        let (one, mut other) = (before.replacing(3, "h:4".to_owned()), before.replacing(3, "h:5".to_owned()));
+        other.generation = one.generation + 1;
+        assert_eq!([one.next_for(&before.stamp(3)), other.next_for(&before.stamp(1))], [Some(3), Some(1)]);
+        assert_eq!(other.next_for(&one.stamp(1)), None, "although its number is lower");
+        let after = one.replacing(1, "h:6".to_owned());
+        assert_eq!([&before, &one].map(|known| after.next_for(&known.stamp(2))), [Some(2); 2]);
+        assert!(one.was_replaced(&before.stamp(3)) && !one.was_replaced(&before.stamp(2)));
+    }
+
+    #[test]
+    fn what_a_majority_of_the_members_knows_is_the_deployment_and_who_was_replaced_is_no_member() {
+        let before = deployment();
+        let after = before.replacing(3, "h:4".to_owned());
+        let named = |status| ("h:1".to_owned(), status);
+        let [first, second, third] = [1, 2, 3].map(|member| status(&before, member));
+        let later = [1, 2, 3].map(|member| status(&after, member));
+        let found = common([&later[0], &second, &third].map(named)).unwrap();
+        assert_eq!(found, Some(before), "one of three knows the other");
+        assert_eq!(common([&first, &later[0], &later[1]].map(named)).unwrap(), Some(after.clone()));
+        assert_eq!(after.member(&later[2].stamp), None);
+        assert!(!after.is_known_to_a_majority([&later[0], &later[2]]));
+    }
+
+    #[test]
+    fn the_members_are_read_as_they_were_written() {
+        let one = deployment();
+        assert_eq!(read_members(&members_text(&one.members)), Some(one.members));
+        assert_eq!(read_members(&members_text(&one.replaced)), Some(one.replaced));
+        for text in ["x", "1", "x=h:1"] {
+            assert_eq!(read_members(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_differs_is_named_with_both_values_and_what_is_not_set_is_the_deployments() {
+        let one = deployment();
+        let mut client = config(&[4, 5, 6]);
+        one.admit(&client).unwrap();
+        client.max_ttl = Some(Duration::from_secs(1));
+        let error = one.admit(&client).unwrap_err().to_string();
+        assert!(error.contains("max_ttl") && error.contains("1s") && error.contains("60s"), "{error}");
+        client.max_ttl = Some(one.max_ttl);
+        client.restart_quarantine = Some(false);
+        let error = one.admit(&client).unwrap_err().to_string();
+        assert!(error.contains("restart_quarantine") && error.contains("\"off\"") && error.contains("on,"), "{error}");
+        client.restart_quarantine = None;
+        client.ttl = Some(Duration::from_secs(90));
+        let error = one.admit(&client).unwrap_err().to_string();
+        assert!(error.contains("ttl") && error.contains("90s") && error.contains("60s"), "{error}");
+        let error = one.admit(&config(&[1, 2, 3, 4, 5])).unwrap_err().to_string();
+        assert!(error.contains("h:4") && error.contains("h:1,h:2,h:3,"), "{error}");
+    }
+
+    #[test]
+    fn servers_of_two_deployments_are_not_one() {
+        let (one, mut other) = (deployment(), deployment());
+        let named = |status| ("h:1".to_owned(), status);
+        let [first, second] = [1, 2].map(|member| status(&one, member));
+        assert_eq!(common([named(&first), named(&second)]).unwrap(), Some(one));
+        other.id = "d2".to_owned();
+        let third = status(&other, 3);
+        let error = common([named(&first), named(&third)]).unwrap_err().to_string();
+        assert!(error.contains("d1/1") && error.contains("d2/1"), "{error}");
+        let unmarked = ServerStatus { stamp: String::new(), deployment: None, ..first.clone() };
+        assert_eq!(common([named(&unmarked)]).unwrap(), None);
+        let torn = ServerStatus { deployment: None, ..first.clone() };
+        assert!(common([named(&torn)]).unwrap_err().to_string().contains("d1 1 1"));
+    }
+}

@@ -1,0 +1,569 @@
+//! What a lease has on each node, without any of the sending: when it is promise by a majority, until when, and when it is
+//! not any more.
+
+use lock_core::BootInstant;
+
+use crate::protocol::votes::{largest, majority};
+
+/// What is known of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NodeLease {
+    /// It has certainly never had anything of this lease.
+    Never,
+    /// It does not have the lease, or nobody knows.
+    Absent,
+    /// It was joined to the lease since the last renewal began.
+    Joined(Promise),
+    /// It was joined to the lease before the last renewal began, and does not count yet.
+    Proposed(Promise),
+    /// It has promise the lease without a gap, or others have since it was joined.
+    Held(Promise),
+}
+
+/// A node's promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Promise {
+    /// The number that the node gave to its holding.
+    number: u64,
+    /// Until when it certainly keeps it, by the request that it acknowledged.
+    until: BootInstant,
+}
+
+/// What is to be sent to a node to renew a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewRequest {
+    /// It keeps the lease, as the holding of this number: extend it.
+    Extend(u64),
+    /// It does not: take it there, if it is free.
+    Rejoin,
+}
+
+/// What a lease has on all nodes.
+#[derive(Debug, Clone)]
+pub struct QuorumLease {
+    nodes: Vec<NodeLease>,
+    /// Which member each node is, as far as is known: what another one answers does not count.
+    members: Vec<u32>,
+    /// For each member that counted and was replaced since, until when its promise counts; empty once the other nodes that
+    /// count are a majority.
+    replaced: Vec<BootInstant>,
+    /// What each node was asked for and has not answered, as far as is known.
+    in_flight: Vec<InFlight>,
+    /// Which nodes that count have extended it at the last renewal, and what an answer to that is expected at least.
+    extended: Vec<bool>,
+    expected: BootInstant,
+    /// Whether a renewal has begun: from then on each node may have been asked to join.
+    renewed: bool,
+    /// Whether they are another lease's by now: what is still answered about this one does not count.
+    handed_over: bool,
+}
+
+/// What a node answered to a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewAnswer {
+    /// It has extended the holding that it was asked to extend.
+    Extended,
+    /// It does not have that holding.
+    Denied,
+    /// It has joined the lease, by this number.
+    Joined(u64),
+    /// Nothing that is of use.
+    Nothing,
+}
+
+/// What the nodes' answers to a renewal come to so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseState {
+    /// A majority has promise it, until then at least.
+    Kept(BootInstant),
+    /// No majority has it any more.
+    Lost,
+}
+
+/// Requests that may reach a node yet, and take it for this lease.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    /// The acquisition has not been answered.
+    vote: bool,
+    /// It was asked to join; one that is not answered is asked again, so it is not known of each whether it has come.
+    join: bool,
+}
+
+/// How a node went on with a downgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DowngradeConfirmed {
+    pub node: usize,
+    /// Whether it counted for the writer.
+    pub counts: bool,
+    /// Until when it certainly keeps the reader.
+    pub until: BootInstant,
+}
+
+impl QuorumLease {
+    /// On nodes that are these members, of none of which anything is known.
+    #[must_use]
+    pub fn new(members: impl IntoIterator<Item = u32>) -> Self {
+        let members: Vec<u32> = members.into_iter().collect();
+        let nodes = members.len();
+        Self {
+            nodes: vec![NodeLease::Absent; nodes],
+            members,
+            replaced: Vec::new(),
+            in_flight: vec![InFlight { vote: true, join: false }; nodes],
+            extended: vec![false; nodes],
+            expected: BootInstant::from_nanos(0),
+            renewed: false,
+            handed_over: false,
+        }
+    }
+
+    /// The nodes are these members now; 0 where it is not known. One that was replaced counts for no longer than the lease
+    /// was valid by then, whatever it may have promised by itself since: until that moment it takes a majority of those
+    /// that stayed to be granted the lock, because a server that is new gives no vote yet, and this lease has all but the
+    /// replaced ones of such a majority.
+    pub fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
+        let valid_until = self.valid_until();
+        for (node, member) in members.into_iter().enumerate() {
+            let before = self.members[node];
+            if member == 0 || member == before {
+                continue;
+            }
+            self.members[node] = member;
+            if before == 0 {
+                continue;
+            }
+            if let (NodeLease::Held(promise), Some(valid_until)) = (self.nodes[node], valid_until) {
+                self.replaced.push(promise.until.min(valid_until));
+            }
+            self.nodes[node] = NodeLease::Absent;
+            self.in_flight[node] = InFlight { vote: false, join: false };
+            self.extended[node] = false;
+        }
+    }
+
+    /// Which member each node is, as far as this lease is concerned; 0 where it is not known.
+    #[must_use]
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
+    /// Whether `node` is this member as far as this lease is concerned.
+    #[must_use]
+    pub fn is(&self, node: usize, member: u32) -> bool {
+        self.members[node] == member
+    }
+
+    /// How many members promise it that were replaced since.
+    #[must_use]
+    pub const fn replaced(&self) -> usize {
+        self.replaced.len()
+    }
+
+    /// `node` granted, and counts for the grant.
+    pub fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
+        self.nodes[node] = NodeLease::Held(Promise { number, until });
+        self.in_flight[node].vote = false;
+    }
+
+    /// `node` granted when the vote had been won already, by a number that does not pass the token, and counts at once:
+    /// nobody else's majority can have had it since the grant.
+    pub fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
+        self.in_flight[node].vote = false;
+        if matches!(self.nodes[node], NodeLease::Never | NodeLease::Absent) {
+            self.nodes[node] = NodeLease::Held(Promise { number, until });
+        }
+    }
+
+    /// `node` granted when the vote had been won already, by a number that passes the token, and does not join the lease as
+    /// that. What it has stays, and keeps others out, until the next renewal asks the node to join; a release takes it back.
+    pub fn skip(&mut self, node: usize) {
+        self.in_flight[node].vote = false;
+    }
+
+    /// `node` refused the acquisition, so there is nothing on it to be given back, unless it was asked to join since.
+    pub fn refuse(&mut self, node: usize) {
+        self.in_flight[node].vote = false;
+        if self.nodes[node] == NodeLease::Absent && !self.renewed {
+            self.nodes[node] = NodeLease::Never;
+        }
+    }
+
+    /// `node` has joined the lease: it was free and was taken again. It may have been another's before, while nodes that count
+    /// were, too, so it does not count until a majority of all nodes, of those that do, has been heard to keep the lease in a
+    /// renewal that begins later.
+    pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
+        if matches!(self.nodes[node], NodeLease::Never | NodeLease::Absent) {
+            self.nodes[node] = NodeLease::Joined(Promise { number, until });
+        }
+    }
+
+    /// What to send to each node for a renewal that begins now. `expected` is what an acknowledgement of a request that is sent now
+    /// is expected.
+    pub fn renew(&mut self, expected: BootInstant) -> Vec<RenewRequest> {
+        self.renewed = true;
+        self.expected = expected;
+        self.extended.fill(false);
+        if self.counting() >= majority(self.nodes.len()) {
+            self.replaced.clear();
+        }
+        let renewal = |(holding, in_flight): (&mut NodeLease, &mut InFlight)| match *holding {
+            NodeLease::Held(promise) => RenewRequest::Extend(promise.number),
+            NodeLease::Joined(promise) | NodeLease::Proposed(promise) => {
+                *holding = NodeLease::Proposed(promise);
+                RenewRequest::Extend(promise.number)
+            }
+            NodeLease::Never | NodeLease::Absent => {
+                *holding = NodeLease::Absent;
+                in_flight.join = true;
+                RenewRequest::Rejoin
+            }
+        };
+        self.nodes.iter_mut().zip(&mut self.in_flight).map(renewal).collect()
+    }
+
+    /// `node` has extended the holding of this number.
+    pub fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
+        if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) =
+            &mut self.nodes[node]
+            && promise.number == number
+        {
+            promise.until = promise.until.max(until);
+        }
+        self.note_extended(node, number, until);
+    }
+
+    /// Those that joined before the renewal began count when a majority that counted has extended its lease since: what such a
+    /// majority has promise without a gap beyond the moment in which they joined, nobody else can have held before it.
+    fn note_extended(&mut self, node: usize, number: u64, until: BootInstant) {
+        // A late answer to an earlier renewal says nothing of the time since.
+        let is_of_this_renewal = until >= self.expected;
+        self.extended[node] |=
+            is_of_this_renewal && matches!(self.nodes[node], NodeLease::Held(promise) if promise.number == number);
+        // The promises of replaced members count here while the lease depends on them. They have not ended: the lease would
+        // have ended with them, and then nobody looks at it any more.
+        let extended = self.extended.iter().filter(|extended| **extended).count();
+        if extended + self.replaced.len() < majority(self.nodes.len()) {
+            return;
+        }
+        for holding in &mut self.nodes {
+            if let NodeLease::Proposed(promise) = *holding {
+                *holding = NodeLease::Held(promise);
+            }
+        }
+        if self.counting() >= majority(self.nodes.len()) {
+            self.replaced.clear();
+        }
+    }
+
+    fn counting(&self) -> usize {
+        (0..self.nodes.len()).filter(|node| self.counts(*node)).count()
+    }
+
+    /// `node` does not have the holding of this number (any more).
+    pub fn denied(&mut self, node: usize, denied: u64) {
+        if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) = self.nodes[node]
+            && promise.number == denied
+        {
+            self.nodes[node] = NodeLease::Absent;
+            self.extended[node] = false;
+        }
+    }
+
+    /// Takes the answer of `node` to a renewal into account, in which it was sent `plan`. `until` is what an acknowledgement
+    /// of it is expected. `None` once they are another lease's: it is a reader by now, and the nodes do not know the writer any
+    /// more.
+    pub fn renewed(
+        &mut self,
+        node: usize,
+        plan: RenewRequest,
+        answer: RenewAnswer,
+        until: BootInstant,
+    ) -> Option<LeaseState> {
+        if self.handed_over {
+            return None;
+        }
+        match (plan, answer) {
+            (RenewRequest::Extend(number), RenewAnswer::Extended) => self.extended(node, number, until),
+            (RenewRequest::Extend(number), RenewAnswer::Denied) => self.denied(node, number),
+            (RenewRequest::Rejoin, RenewAnswer::Joined(number)) => self.join(node, number, until),
+            _ => {}
+        }
+        let standing = self.valid_until().filter(|_| self.is_kept()).map(LeaseState::Kept);
+        Some(standing.unwrap_or(LeaseState::Lost))
+    }
+
+    /// Whether a majority has promise the lease without a gap, as far as is known.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.counting() + self.replaced.len() >= majority(self.nodes.len())
+    }
+
+    /// Whether `node` counts for the lease.
+    #[must_use]
+    pub fn counts(&self, node: usize) -> bool {
+        matches!(self.nodes[node], NodeLease::Held(_))
+    }
+
+    /// Ends what is promise here, for a downgrade: gives what each node is to be sent, as for a renewal. Nothing that is
+    /// answered to an earlier request counts any more: a node that the writer does not hold by then is the reader's.
+    pub fn hand_over(&mut self) -> Vec<RenewRequest> {
+        self.handed_over = true;
+        // Nothing is answered to it as to a renewal.
+        self.renew(BootInstant::from_nanos(u64::MAX))
+    }
+
+    /// Whether they were handed over to another lease.
+    #[must_use]
+    pub const fn is_handed_over(&self) -> bool {
+        self.handed_over
+    }
+
+    /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. Those that
+    /// counted for the writer count for the reader. Of the others nobody knows; they are asked to join again.
+    #[must_use]
+    pub fn of_a_downgrade(writer: &Self, confirmed: &[DowngradeConfirmed], token: u64) -> Self {
+        let mut lease = Self { renewed: true, ..Self::new(writer.members.iter().copied()) };
+        for one in confirmed {
+            lease.downgraded(*one, token);
+        }
+        // What was on its way for the writer is on its way yet.
+        lease.in_flight.clone_from(&writer.in_flight);
+        lease
+    }
+
+    /// A node has confirmed the downgrade, by the number `token`.
+    pub fn downgraded(&mut self, DowngradeConfirmed { node, counts, until }: DowngradeConfirmed, token: u64) {
+        match self.nodes[node] {
+            NodeLease::Never | NodeLease::Absent if counts => {
+                self.nodes[node] = NodeLease::Held(Promise { number: token, until });
+            }
+            _ => self.join(node, token, until),
+        }
+    }
+
+    /// Until when a majority certainly keeps the lease: the majority-th largest of the deadlines of the nodes that count.
+    #[must_use]
+    pub fn valid_until(&self) -> Option<BootInstant> {
+        let deadlines = self.nodes.iter().filter_map(|holding| match holding {
+            NodeLease::Held(promise) => Some(promise.until),
+            NodeLease::Never | NodeLease::Absent | NodeLease::Joined(_) | NodeLease::Proposed(_) => None,
+        });
+        largest(deadlines.chain(self.replaced.iter().copied()), majority(self.nodes.len()))
+    }
+
+    /// Whether a request may be on its way that takes `node` for this lease, also after it was given back.
+    #[must_use]
+    pub fn may_arrive_at(&self, node: usize) -> bool {
+        self.in_flight[node].vote || self.in_flight[node].join
+    }
+
+    /// Whether something of this lease may be on `node`.
+    #[must_use]
+    pub fn may_be_on(&self, node: usize) -> bool {
+        self.nodes[node] != NodeLease::Never
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(nanos: u64) -> BootInstant {
+        BootInstant::from_nanos(nanos)
+    }
+
+    fn of(nodes: u32) -> QuorumLease {
+        QuorumLease::new(1..=nodes)
+    }
+
+    fn granted(nodes: u32) -> QuorumLease {
+        let mut lease = of(nodes);
+        for node in 0..majority(nodes as usize) {
+            lease.grant(node, 1, at(100));
+        }
+        lease
+    }
+
+    #[test]
+    fn it_is_valid_for_as_long_as_a_majority_promised() {
+        let mut lease = of(5);
+        for (node, until) in [(0, 50), (2, 10), (3, 30)] {
+            lease.grant(node, 1, at(until));
+        }
+        assert_eq!(lease.valid_until(), Some(at(10)));
+        lease.join(4, 2, at(40));
+        assert_eq!(lease.valid_until(), Some(at(10)));
+        lease.grant_late(1, 1, at(40));
+        assert_eq!(lease.valid_until(), Some(at(30)));
+    }
+
+    /// Renews it at `expected`; these nodes answer, by their number 1.
+    fn renew(lease: &mut QuorumLease, expected: u64, extended: &[usize]) {
+        lease.renew(at(expected));
+        for node in extended {
+            lease.extended(*node, 1, at(expected));
+        }
+    }
+
+    #[test]
+    fn a_node_that_restarted_is_taken_again_and_counts_when_the_others_were_heard_to_keep_the_lease_since() {
+        let mut lease = granted(3);
+        lease.join(2, 1, at(200));
+        // One of two that count, and the one that is to count.
+        renew(&mut lease, 200, &[0, 2]);
+        assert!(!lease.counts(2));
+        assert_eq!(lease.valid_until(), Some(at(100)), "as long as the silent one promised");
+        renew(&mut lease, 300, &[0, 1]);
+        assert!(lease.counts(2));
+        assert_eq!(lease.renew(at(400)), [RenewRequest::Extend(1); 3]);
+        lease.denied(1, 1);
+        assert!(lease.is_kept());
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_renewal_does_not_let_a_node_count() {
+        let mut lease = granted(3);
+        lease.renew(at(200));
+        lease.join(2, 1, at(200));
+        renew(&mut lease, 300, &[0]);
+        lease.extended(1, 1, at(200));
+        assert!(!lease.counts(2));
+        lease.extended(1, 1, at(300));
+        assert!(lease.counts(2));
+    }
+
+    #[test]
+    fn a_node_that_extended_and_then_denied_speaks_for_nobody() {
+        let mut lease = granted(3);
+        lease.join(2, 1, at(200));
+        renew(&mut lease, 300, &[0]);
+        lease.denied(0, 1);
+        lease.extended(1, 1, at(300));
+        assert!(!lease.counts(2) && !lease.is_kept());
+    }
+
+    #[test]
+    fn nodes_that_join_do_not_stand_in_for_those_that_are_gone_in_the_same_renewal() {
+        let mut lease = granted(5);
+        lease.renew(at(200));
+        lease.join(3, 2, at(200));
+        lease.join(4, 2, at(200));
+        lease.denied(0, 1);
+        assert!(!lease.is_kept());
+    }
+
+    #[test]
+    fn a_late_denial_of_another_holding_changes_nothing() {
+        let mut lease = granted(3);
+        lease.denied(0, 7);
+        assert!(lease.is_kept());
+    }
+
+    #[test]
+    fn a_node_that_certainly_refused_is_left_alone_until_it_was_asked_to_join() {
+        let mut lease = granted(3);
+        lease.refuse(2);
+        assert!(!lease.may_be_on(2) && lease.may_be_on(1));
+        lease.renew(at(200));
+        assert!(lease.may_be_on(2));
+    }
+
+    #[test]
+    fn a_downgrade_goes_to_every_node_that_keeps_the_lease_and_only_those_that_confirm_it_count() {
+        let mut lease = granted(5);
+        lease.join(3, 4, at(100));
+        let plan = lease.hand_over();
+        assert_eq!(plan[3..], [RenewRequest::Extend(4), RenewRequest::Rejoin]);
+        assert!(lease.is_handed_over());
+        let confirmed = |nodes: &[usize]| -> Vec<DowngradeConfirmed> {
+            let confirmed =
+                |node: &usize| DowngradeConfirmed { node: *node, counts: lease.counts(*node), until: at(200) };
+            nodes.iter().map(confirmed).collect()
+        };
+        assert!(!QuorumLease::of_a_downgrade(&lease, &confirmed(&[0, 1]), 7).is_kept());
+        assert!(!QuorumLease::of_a_downgrade(&lease, &confirmed(&[0, 1, 3]), 7).is_kept());
+        let mut reader = QuorumLease::of_a_downgrade(&lease, &confirmed(&[0, 1, 2]), 7);
+        reader.downgraded(confirmed(&[3])[0], 7);
+        assert!(reader.is_kept() && !reader.counts(3) && reader.may_be_on(4));
+        assert_eq!(
+            reader.renew(at(300))[2..],
+            [RenewRequest::Extend(7), RenewRequest::Extend(7), RenewRequest::Rejoin]
+        );
+    }
+
+    #[test]
+    fn nothing_is_on_its_way_to_a_node_that_answered_its_vote_and_was_not_asked_to_join() {
+        let mut lease = granted(5);
+        lease.grant_late(3, 1, at(100));
+        assert_eq!([0, 3, 4].map(|node| lease.may_arrive_at(node)), [false, false, true]);
+        lease.denied(0, 1);
+        lease.renew(at(200));
+        lease.join(0, 1, at(200));
+        let confirmed = DowngradeConfirmed { node: 0, counts: false, until: at(200) };
+        let reader = QuorumLease::of_a_downgrade(&lease, &[confirmed], 1);
+        assert_eq!([0, 3, 4].map(|node| reader.may_arrive_at(node)), [true, false, true]);
+    }
+
+    #[test]
+    fn a_node_that_is_passed_by_does_not_count_is_asked_to_join_and_is_given_back() {
+        let mut lease = granted(3);
+        lease.skip(2);
+        assert!(lease.may_be_on(2) && !lease.may_arrive_at(2));
+        assert_eq!(lease.renew(at(200))[2], RenewRequest::Rejoin);
+        lease.denied(1, 1);
+        lease.join(2, 1, at(200));
+        assert!(!lease.is_kept());
+    }
+
+    #[test]
+    fn a_member_that_was_replaced_counts_for_as_long_as_was_promised_before_and_no_longer() {
+        let mut lease = of(3);
+        for (node, until) in [(1, 100), (2, 150)] {
+            lease.grant(node, 1, at(until));
+        }
+        lease.refuse(0);
+        lease.move_to([1, 2, 4]);
+        assert!(lease.is(2, 4) && lease.is_kept());
+        // The one that stayed alone keeps nothing for longer.
+        assert_eq!(lease.renew(at(200)), [RenewRequest::Rejoin, RenewRequest::Extend(1), RenewRequest::Rejoin]);
+        lease.extended(1, 1, at(200));
+        assert_eq!(lease.valid_until(), Some(at(100)));
+        for node in [0, 2] {
+            lease.join(node, 1, at(200));
+        }
+        assert_eq!(lease.valid_until(), Some(at(100)), "they joined in this very renewal");
+        renew(&mut lease, 300, &[0, 1, 2]);
+        assert_eq!((lease.valid_until(), lease.replaced()), (Some(at(300)), 0));
+    }
+
+    #[test]
+    fn a_lease_is_lost_that_only_replaced_members_kept() {
+        let mut lease = granted(3);
+        lease.move_to([4, 2, 3]);
+        lease.denied(1, 1);
+        assert!(!lease.is_kept());
+        let mut lease = granted(5);
+        lease.grant_late(3, 1, at(80));
+        lease.move_to([6, 2, 3, 4, 5]);
+        assert_eq!(lease.replaced(), 1);
+        lease.renew(at(200));
+        assert_eq!(lease.replaced(), 0, "the others are a majority");
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_lost_as_soon_as_a_majority_has_denied_it(denied in proptest::collection::btree_set(0_usize..5, 0..=5)) {
+            let mut lease = of(5);
+            for node in 0..5 {
+                lease.grant(node, 1, at(100));
+            }
+            for node in &denied {
+                lease.denied(*node, 1);
+            }
+            prop_assert_eq!(lease.is_kept(), denied.len() < 3);
+            prop_assert_eq!(lease.valid_until().is_some(), denied.len() < 3);
+        }
+    }
+}
