@@ -4,11 +4,9 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use lock_core::{Clock, Validity, validity::deadline};
-use lock_redlock::{
-    protocol::{
-        token::{NodeNumber, settle},
-        votes::{Vote, Votes},
-    },
+use lock_redlock::protocol::{
+    token::{NodeNumber, settle},
+    votes::{Vote, Votes},
 };
 use lock_zk::protocol::queue;
 

@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::Description;
-
 /// The way of one client: by which addresses, and with which times.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
@@ -66,14 +64,12 @@ impl Connection {
         if ways.is_empty() { String::new() } else { format!("address_map={}", ways.join(",")) }
     }
 
-    /// The query of a URL, with what that deployment always says.
-    pub(super) fn query(&self, of: &Description, always: &[&str]) -> String {
-        let millis = |key: &str, time: Duration| format!("{key}={}ms", time.as_millis());
+    /// The query of a URL where a lease and the limit for an answer have these settings, if any, with what it always says.
+    pub(super) fn query(&self, lease: Option<&str>, answer_limit: Option<&str>, always: &[&str]) -> String {
+        let time = |(key, time): (&str, Duration)| format!("{key}={}ms", time.as_millis());
         let mut query = Vec::new();
-        query.extend(of.lease.zip(self.lease).map(|(kind, lease)| millis(kind.setting, lease)));
-        query.extend(
-            self.answer_limit.filter(|_| !of.answer_limit.is_empty()).map(|limit| millis(of.answer_limit, limit)),
-        );
+        query.extend(lease.zip(self.lease).map(time));
+        query.extend(answer_limit.zip(self.answer_limit).map(time));
         query.extend(always.iter().filter(|settings| !settings.is_empty()).map(|settings| (*settings).to_owned()));
         query.extend(self.settings.iter().cloned());
         query.join("&")

@@ -27,8 +27,8 @@ pub struct Description {
     /// What they say where a waiter is to hear of a release by its news or not at all, and where no other server takes the
     /// place of one that is silent.
     pub in_trials: &'static str,
-    /// The limit for one request in its URLs; empty where it has none of its own.
-    pub answer_limit: &'static str,
+    /// The setting of the limit for one request, where it has one of its own.
+    pub answer_limit: Option<&'static str>,
     /// For how long it keeps a lock of a dead client; `None` where it notices at once.
     pub lease: Option<Lease>,
     /// How many servers keep locks, replicas included.
@@ -114,7 +114,7 @@ impl Description {
             scheme: "",
             settings: "",
             in_trials: "",
-            answer_limit: "",
+            answer_limit: None,
             lease: Some(Lease::TTL),
             servers: 1,
             decides: Decides::One,

@@ -38,7 +38,9 @@ impl Running {
     #[must_use]
     pub fn url(&self, way: &Connection) -> String {
         let (scheme, authority) = (self.deployment.scheme, self.servers.authority(way));
-        let query = way.query(&self.deployment, &[self.deployment.settings, &self.servers.settings(way)]);
+        let lease = self.deployment.lease.map(|kind| kind.setting);
+        let always = [self.deployment.settings, &self.servers.settings(way)];
+        let query = way.query(lease, self.deployment.answer_limit, &always);
         match (query.is_empty(), authority.contains('/')) {
             (true, _) => format!("{scheme}://{authority}"),
             (false, true) => format!("{scheme}://{authority}?{query}"),

@@ -17,7 +17,7 @@ inventory::submit! {
     Description {
         scheme: "redis+cluster",
         in_trials: "failover_timeout=1s&look_again=1h",
-        answer_limit: "response_timeout",
+        answer_limit: Some("response_timeout"),
         servers: 6,
         decides: Decides::Primary { waits_for_replicas: false, hands_over: true },
         trials: Trials::OfTheWay,

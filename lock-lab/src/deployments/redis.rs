@@ -59,7 +59,7 @@ inventory::submit! {
 const REDIS: Description = Description {
     scheme: "redis",
     in_trials: "look_again=1h",
-    answer_limit: "response_timeout",
+    answer_limit: Some("response_timeout"),
     strike: Some("the server killed, and started again without its data"),
     is_struck: true,
     ..Description::new("redis", "Redis", |options| start(false, options))

@@ -74,7 +74,7 @@ inventory::submit! {
 
 const REDLOCK: Description = Description {
     scheme: "redlock",
-    answer_limit: "node_timeout",
+    answer_limit: Some("node_timeout"),
     servers: 3,
     decides: Decides::Quorum(3),
     has_quarantine: true,

@@ -36,7 +36,7 @@ inventory::submit! {
 const SENTINEL: Description = Description {
     scheme: "redis+sentinel",
     in_trials: "failover_timeout=1s&look_again=1h",
-    answer_limit: "response_timeout",
+    answer_limit: Some("response_timeout"),
     servers: 3,
     decides: Decides::Primary { waits_for_replicas: false, hands_over: false },
     is_struck: true,
