@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_core::stream::BoxStream;
 
 use crate::{
-    Backend, Capabilities, Election, Error, Feature, FencingToken, LockName, Mutex, RwLock, Semaphore, Snapshot,
-    connection::Connection,
+    Backend, Capabilities, Election, Error, Feature, FencingToken, LockName, MultiLock, Mutex, RwLock, Semaphore,
+    Snapshot, connection::Connection,
 };
 
 /// A connection to a lock service, whichever it is. Clones share it.
@@ -60,6 +60,12 @@ impl Locks {
     /// The exclusive lock of that name. A name that is not allowed is reported by the first operation on it.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.connection.clone(), LockName::new(name))
+    }
+
+    /// All the locks of those names at once. An empty list, or a name that is not allowed, is reported by the first
+    /// operation.
+    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+        MultiLock::new(self.connection.clone(), names)
     }
 
     /// The read-write lock of that name; as for [`Locks::mutex`].

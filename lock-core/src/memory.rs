@@ -23,6 +23,7 @@ mod connection;
 mod contender;
 mod driver;
 mod lease;
+mod link;
 mod queue;
 #[cfg(test)]
 mod schedules;

@@ -5,7 +5,7 @@ use std::{future, sync::Arc, time::Duration};
 use futures_util::future::{join_all, select_all};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Locks, Loss, Mode, Operation,
+    Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Loss, Mode, Operation,
     acquire_options::{AcquireOptions, options},
     connection::{Connection, WITHDRAWAL},
     operation::{self, HeldSet},
@@ -61,10 +61,8 @@ pub struct MultiGuard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens(Arc<[(LockName, FencingToken)]>);
 
-impl Locks {
-    /// All the locks of those names at once. An empty list, or a name that is not allowed, is reported by the first
-    /// operation.
-    pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+impl MultiLock {
+    pub(crate) fn new(connection: Connection, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let names: Result<Vec<_>, _> = names.into_iter().map(LockName::new).collect();
         let (first, others) = match names {
             Err(error) => (Err(error), Vec::new()),
@@ -76,11 +74,9 @@ impl Locks {
                 (names.next().ok_or_else(none), names.collect())
             }
         };
-        MultiLock { options: AcquireOptions::new(self.connection.clone(), first), others }
+        Self { options: AcquireOptions::new(connection, first), others }
     }
-}
 
-impl MultiLock {
     options!();
 
     /// Waits for all the locks, and holds them.

@@ -1,7 +1,7 @@
 //! The exclusive lock.
 
 use crate::{
-    Error, Guard, LockName, Mode,
+    Error, Guard, LockName, Mode, Owner, Reentrant,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
 };
@@ -56,5 +56,19 @@ impl Mutex {
     /// As those of [`Mutex::lock`].
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.options.try_acquire(Mode::Exclusive).await
+    }
+
+    /// This lock for `owner`, who may take it again while it holds it. Others wait, and so does the owner itself where it
+    /// takes the plain [`Mutex`]. See [`Owner`] for an example.
+    pub fn reentrant(&self, owner: &Owner) -> Reentrant {
+        Reentrant::new(self.options.clone(), owner.clone())
+    }
+
+    /// This lock for the owner of the scope that the caller is in; see [`Owner::scope`] for an example.
+    ///
+    /// # Errors
+    /// [`Error::NoOwner`] outside of a scope.
+    pub fn reentrant_in_scope(&self) -> Result<Reentrant, Error> {
+        Owner::current().map(|owner| self.reentrant(&owner)).ok_or(Error::NoOwner)
     }
 }

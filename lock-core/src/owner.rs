@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex as StdMutex, PoisonError, Weak},
 };
 
-use crate::{Error, Guard, LockName, Loss, Mode, Mutex, acquire_options::AcquireOptions, connection::Connection};
+use crate::{Error, Guard, LockName, Loss, Mode, acquire_options::AcquireOptions, connection::Connection};
 
 /// On whose behalf locks are taken: who holds one already takes it again at once, instead of waiting for itself.
 ///
@@ -81,7 +81,7 @@ impl Owner {
     }
 
     /// Runs `future` on behalf of this owner: calls in it find the owner by [`Owner::current`] and
-    /// [`Mutex::reentrant_in_scope`], however deep they are. An inner scope hides an outer one.
+    /// [`Mutex::reentrant_in_scope`](crate::Mutex::reentrant_in_scope), however deep they are. An inner scope hides an outer one.
     ///
     /// The scope is that of the task: what `future` spawns is outside of it, unless it is given a scope again.
     ///
@@ -189,7 +189,7 @@ impl fmt::Debug for Entry {
     }
 }
 
-/// A [`Mutex`] in the hands of an [`Owner`], who may take it again while it holds it; see [`Mutex::reentrant`].
+/// A [`Mutex`](crate::Mutex) in the hands of an [`Owner`], who may take it again while it holds it; see [`Mutex::reentrant`](crate::Mutex::reentrant).
 ///
 /// The options of the mutex are those of the acquisition. Only the wait limit counts for a call that finds the lock held by
 /// its owner already: a hold keeps the ttl, the payload, the lock delay and the maximum time that it was acquired with.
@@ -210,24 +210,12 @@ pub struct ReentrantGuard {
     hold: Arc<Hold>,
 }
 
-impl Mutex {
-    /// This lock for `owner`, who may take it again while it holds it. Others wait, and so does the owner itself where it
-    /// takes the plain [`Mutex`]. See [`Owner`] for an example.
-    pub fn reentrant(&self, owner: &Owner) -> Reentrant {
-        Reentrant { options: self.options.clone(), owner: owner.clone() }
-    }
-
-    /// This lock for the owner of the scope that the caller is in; see [`Owner::scope`] for an example.
-    ///
-    /// # Errors
-    /// [`Error::NoOwner`] outside of a scope.
-    pub fn reentrant_in_scope(&self) -> Result<Reentrant, Error> {
-        Owner::current().map(|owner| self.reentrant(&owner)).ok_or(Error::NoOwner)
-    }
-}
-
 impl Reentrant {
-    /// Holds the lock: at once when its owner holds it already, otherwise as [`Mutex::lock`] does. When another task of the
+    pub(crate) fn new(options: AcquireOptions, owner: Owner) -> Self {
+        Self { options, owner }
+    }
+
+    /// Holds the lock: at once when its owner holds it already, otherwise as [`Mutex::lock`](crate::Mutex::lock) does. When another task of the
     /// same owner is acquiring it, this call waits for that one, within its own wait limit, and shares what it gets; when
     /// the other one gets nothing or goes away, this call acquires by itself.
     ///
@@ -235,16 +223,16 @@ impl Reentrant {
     /// [`Error::Lost`] until all guards of that hold are gone.
     ///
     /// # Errors
-    /// Those of [`Mutex::lock`]; [`Error::Lost`] also when the owner has a guard of a hold that was lost.
+    /// Those of [`Mutex::lock`](crate::Mutex::lock); [`Error::Lost`] also when the owner has a guard of a hold that was lost.
     ///
     /// # Fairness
-    /// Tasks of one owner that acquire at the same time are served in their order. Between owners it is that of a [`Mutex`].
+    /// Tasks of one owner that acquire at the same time are served in their order. Between owners it is that of a [`Mutex`](crate::Mutex).
     ///
     /// # Cancel safety
-    /// As that of [`Mutex::lock`]; another task of the owner that waited for this call acquires by itself.
+    /// As that of [`Mutex::lock`](crate::Mutex::lock); another task of the owner that waited for this call acquires by itself.
     ///
     /// # Unknown outcomes
-    /// As those of [`Mutex::lock`].
+    /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn lock(&self) -> Result<ReentrantGuard, Error> {
         let AcquireOptions { connection, timeout, .. } = &self.options;
         let clock = connection.clock();
@@ -280,7 +268,7 @@ impl Reentrant {
     /// As that of [`Reentrant::lock`].
     ///
     /// # Unknown outcomes
-    /// As those of [`Mutex::lock`].
+    /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_lock(&self) -> Result<Option<ReentrantGuard>, Error> {
         let entry = self.owner.entry(&self.options.connection, self.options.name()?);
         if let Some(guard) = entry.enter()? {

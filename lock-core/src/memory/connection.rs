@@ -1,10 +1,6 @@
 //! The connection: the SPI, on a server that is a value.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
@@ -12,25 +8,21 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    BACKEND, Config, MemoryServer,
+    BACKEND, Config,
     config::TTL,
     contender::{Attempt, Grant, WaiterState},
     lease::{MemoryLease, MemoryRenewer, RenewedLease},
+    link::Link,
     queue::EnterOutcome,
     watch as follow,
 };
-use crate::{Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot, Wait};
+use crate::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot, Wait};
 
-/// A connection to a [`MemoryServer`].
+/// A connection to a [`MemoryServer`](super::MemoryServer).
 pub struct Memory {
-    pub(super) server: MemoryServer,
-    pub(super) renewer: Renewer<RenewedLease>,
-    /// Cancelled by `close`.
-    pub(super) closed: CancellationToken,
+    link: Arc<Link>,
+    renewer: Renewer<RenewedLease>,
     ttl: Duration,
-    /// Whether this connection is whole; see [`Memory::set_connected`].
-    connected: watch::Sender<bool>,
-    context: Context,
 }
 
 impl Memory {
@@ -53,52 +45,15 @@ impl Memory {
         let Config { server, ttl } = config;
         TTL.check(ttl)?;
         let context = context.with_clock(server.clock());
-        let memory = Arc::new_cyclic(|memory| Self {
-            server,
-            renewer: Renewer::new(&context, Arc::new(MemoryRenewer { memory: Weak::clone(memory) })),
-            closed: CancellationToken::new(),
-            ttl,
-            connected: watch::Sender::new(true),
-            context,
-        });
-        memory.check_reachable()?;
-        Ok(memory)
+        let link = Arc::new(Link::new(server, context));
+        link.check_reachable()?;
+        let renewer = Renewer::new(&link.context, Arc::new(MemoryRenewer { link: Arc::clone(&link) }));
+        Ok(Arc::new(Self { link, renewer, ttl }))
     }
 
     /// Cuts this connection off from its server, or mends it: as a broken network would, without the server's noticing.
     pub fn set_connected(&self, connected: bool) {
-        self.connected.send_replace(connected);
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        self.server.clock()
-    }
-
-    pub(super) fn leave(&self, held: &RenewedLease) -> bool {
-        self.server.table(|table, now| table.leave(now, &held.name, held.id))
-    }
-
-    pub(super) fn check_reachable(&self) -> Result<(), Error> {
-        if *self.connected.borrow() && *self.server.up().borrow() {
-            return Ok(());
-        }
-        Err(Error::no_answer(BACKEND, "the server is stopped or this connection was cut off"))
-    }
-
-    /// Waits until the server is in reach, or out of it.
-    pub(super) async fn reaches(&self, reaches: bool) -> Result<(), Error> {
-        let (mut connected, mut up) = (self.connected.subscribe(), self.server.up().subscribe());
-        loop {
-            let reachable = self.check_reachable();
-            if reachable.is_ok() == reaches {
-                return reachable;
-            }
-            tokio::select! {
-                biased;
-                _ = connected.changed() => {}
-                _ = up.changed() => {}
-            }
-        }
+        self.link.set_connected(connected);
     }
 
     /// Waits for a grant.
@@ -119,8 +74,8 @@ impl Memory {
                     told.map_err(|_| Error::no_answer(BACKEND, "the place in the queue was lost"))?;
                 }
                 () = stop.cancelled() => return Err(Error::Cancelled),
-                out_of_reach = self.reaches(false) => out_of_reach?,
-                () = self.clock().sleep_until(look_again) => self.server.table(|table, now| table.settle(now, name)),
+                out_of_reach = self.link.reaches(false) => out_of_reach?,
+                () = self.link.server.clock().sleep_until(look_again) => self.link.server.table(|table, now| table.settle(now, name)),
             }
         }
     }
@@ -129,7 +84,7 @@ impl Memory {
 #[async_trait]
 impl Backend for Memory {
     fn context(&self) -> &Context {
-        &self.context
+        &self.link.context
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -146,12 +101,13 @@ impl Backend for Memory {
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        self.check_reachable()?;
+        self.link.check_reachable()?;
         let Request { name, mode, ttl, wait, payload, delay } = request;
-        let id = self.server.next_id();
+        let server = &self.link.server;
+        let id = server.next_id();
         let attempt = Attempt { id, mode, ttl: ttl.unwrap_or(self.ttl), delay: delay.unwrap_or_default(), payload };
         let waits = wait == Wait::UntilStopped;
-        let grant = match self.server.table(|table, now| table.enter(now, &name, attempt.clone(), waits)) {
+        let grant = match server.table(|table, now| table.enter(now, &name, attempt.clone(), waits)) {
             EnterOutcome::Granted(grant) => grant,
             EnterOutcome::Refused => return Err(Error::NotAcquired { name }),
             EnterOutcome::Disagrees { asked, there } => return Err(Error::permits(&name, asked, there)),
@@ -159,30 +115,30 @@ impl Backend for Memory {
                 Ok(grant) => grant,
                 Err(error) => {
                     // A grant that came in the same moment goes with it.
-                    self.server.table(|table, now| table.leave(now, &name, id));
+                    server.table(|table, now| table.leave(now, &name, id));
                     return Err(error);
                 }
             },
         };
-        Ok(Box::new(MemoryLease::new(self, name, &attempt, grant)))
+        Ok(Box::new(MemoryLease::new(&self.link, &self.renewer, name, &attempt, grant)))
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        self.check_reachable()?;
-        Ok(self.server.snapshot(name))
+        self.link.check_reachable()?;
+        Ok(self.link.server.snapshot(name))
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        follow::announced(self, name)
+        follow::announced(Arc::clone(&self.link), name)
     }
 
     async fn close(&self, _limit: Duration) {
-        self.closed.cancel();
+        self.link.closed.cancel();
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("server", &self.server).field("ttl", &self.ttl).finish_non_exhaustive()
+        f.debug_struct("Memory").field("server", &self.link.server).field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }

@@ -1,19 +1,15 @@
 //! The lease: what is renewed, given back and downgraded.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
 use super::{
-    Memory,
     contender::{Attempt, Grant},
+    link::Link,
 };
 use crate::{
-    Backend, Error, Lease, LockName, Loss, ReleaseOutcome, Renew, RenewalHandle, Validity, validity::deadline,
+    Error, Lease, LockName, Loss, ReleaseOutcome, Renew, RenewalHandle, Renewer, Validity, validity::deadline,
 };
 
 /// How many times a lease is renewed within its ttl.
@@ -29,7 +25,7 @@ pub(super) struct RenewedLease {
 
 /// A grant of the memory backend.
 pub(super) struct MemoryLease {
-    memory: Arc<Memory>,
+    link: Arc<Link>,
     held: Arc<RenewedLease>,
     token: u64,
     /// Dropped by the release, which ends the renewal.
@@ -37,12 +33,18 @@ pub(super) struct MemoryLease {
 }
 
 impl MemoryLease {
-    pub(super) fn new(memory: Arc<Memory>, name: LockName, attempt: &Attempt, grant: Grant) -> Self {
+    pub(super) fn new(
+        link: &Arc<Link>,
+        renewer: &Renewer<RenewedLease>,
+        name: LockName,
+        attempt: &Attempt,
+        grant: Grant,
+    ) -> Self {
         let ttl = attempt.ttl;
-        let validity = Validity::new(memory.clock(), deadline(grant.at, ttl));
+        let validity = Validity::new(link.server.clock(), deadline(grant.at, ttl));
         let held = Arc::new(RenewedLease { id: attempt.id, name, ttl, validity: validity.clone() });
-        let kept = memory.renewer.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
-        Self { memory, held, token: grant.token, kept }
+        let kept = renewer.keep(Arc::clone(&held), validity, ttl / RENEWALS_PER_TTL);
+        Self { link: Arc::clone(link), held, token: grant.token, kept }
     }
 
     fn lost(&self, loss: Loss) -> Error {
@@ -61,26 +63,26 @@ impl Lease for MemoryLease {
     }
 
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
-        let Self { memory, held, kept, .. } = *self;
+        let Self { link, held, kept, .. } = *self;
         drop(kept);
-        if let Err(error) = memory.check_reachable() {
-            let cleanup = memory.context().cleanup().clone();
-            let until = memory.clock().now().saturating_add(held.ttl);
+        if let Err(error) = link.check_reachable() {
+            let cleanup = link.context.cleanup().clone();
+            let until = link.server.clock().now().saturating_add(held.ttl);
             cleanup.clean("release", until, move || {
-                let left = memory.check_reachable().map(|()| memory.leave(&held));
+                let left = link.check_reachable().map(|()| leave(&link, &held));
                 async move { left.map(|_| ()) }
             });
             return Err(error);
         }
-        Ok(if memory.leave(&held) { ReleaseOutcome::Released } else { ReleaseOutcome::Gone })
+        Ok(if leave(&link, &held) { ReleaseOutcome::Released } else { ReleaseOutcome::Gone })
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
         let RenewedLease { id, name, validity, .. } = self.held.as_ref();
-        let problem = match (validity.loss(), self.memory.check_reachable()) {
+        let problem = match (validity.loss(), self.link.check_reachable()) {
             (Some(loss), _) => self.lost(loss),
             (None, Err(unreachable)) => unreachable,
-            (None, Ok(())) if self.memory.server.table(|table, now| table.downgrade(now, name, *id)) => {
+            (None, Ok(())) if self.link.server.table(|table, now| table.downgrade(now, name, *id)) => {
                 return Ok(self);
             }
             (None, Ok(())) => {
@@ -95,9 +97,14 @@ impl Lease for MemoryLease {
     }
 }
 
+/// Takes a grant off the server; whether it was there.
+fn leave(link: &Link, held: &RenewedLease) -> bool {
+    link.server.table(|table, now| table.leave(now, &held.name, held.id))
+}
+
 /// Renews the leases of one memory connection.
 pub(super) struct MemoryRenewer {
-    pub(super) memory: Weak<Memory>,
+    pub(super) link: Arc<Link>,
 }
 
 #[async_trait]
@@ -105,15 +112,14 @@ impl Renew for MemoryRenewer {
     type Lease = RenewedLease;
 
     async fn renew(&self, batch: &[Arc<RenewedLease>]) {
-        let Some(memory) = self.memory.upgrade() else { return };
         for held in batch {
             let Some(observed) = held.validity.observe() else { continue };
-            if memory.check_reachable().is_err() {
+            if self.link.check_reachable().is_err() {
                 held.validity.set_expiry_cause(Loss::Unreachable);
                 continue;
             }
-            let sent_at = memory.clock().now();
-            if memory.server.table(|table, now| table.renew(now, &held.name, held.id)) {
+            let sent_at = self.link.server.clock().now();
+            if self.link.server.table(|table, now| table.renew(now, &held.name, held.id)) {
                 held.validity.advance(observed, deadline(sent_at, held.ttl));
             } else {
                 held.validity.end(Loss::Revoked);

@@ -5,18 +5,18 @@ use std::{sync::Arc, time::Duration};
 use futures_core::stream::BoxStream;
 use tokio::sync::watch;
 
-use super::{Memory, MemoryServer};
+use super::{MemoryServer, link::Link};
 use crate::{Error, LockName, Snapshot};
 
 /// How long after an error the next one follows, while the server stays out of reach.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// How `name` is, and again whenever a contender comes, goes or is granted.
-pub(super) fn announced(memory: Arc<Memory>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let announcements = Announcements::new(memory.server.clone(), name);
-    let follower = Follower { memory, announcements, given: None };
+pub(super) fn announced(link: Arc<Link>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    let announcements = Announcements::new(link.server.clone(), name);
+    let follower = Follower { link, announcements, given: None };
     Box::pin(futures_util::stream::unfold(follower, |mut follower| async move {
-        let closed = follower.memory.closed.clone();
+        let closed = follower.link.closed.clone();
         let item = closed.run_until_cancelled(follower.next()).await?;
         Some((item, follower))
     }))
@@ -24,7 +24,7 @@ pub(super) fn announced(memory: Arc<Memory>, name: LockName) -> BoxStream<'stati
 
 /// A stream that watches one name, and what it gave last.
 struct Follower {
-    memory: Arc<Memory>,
+    link: Arc<Link>,
     announcements: Announcements,
     given: Option<LastItem>,
 }
@@ -38,11 +38,11 @@ enum LastItem {
 impl Follower {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         if let Some(LastItem::Failure) = self.given {
-            let clock = self.memory.clock();
-            let _ = clock.timeout(PAUSE, self.memory.reaches(true)).await;
+            let clock = self.link.server.clock();
+            let _ = clock.timeout(PAUSE, self.link.reaches(true)).await;
         }
         loop {
-            if let Err(error) = self.memory.check_reachable() {
+            if let Err(error) = self.link.check_reachable() {
                 self.given = Some(LastItem::Failure);
                 return Err(error);
             }
@@ -54,7 +54,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 () = self.announcements.next() => {}
-                _ = self.memory.reaches(false) => {}
+                _ = self.link.reaches(false) => {}
             }
         }
     }

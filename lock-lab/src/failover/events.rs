@@ -32,7 +32,7 @@ impl Lock {
 }
 
 /// One attempt to hold a lock. Its text form `PROCESS/CLIENT/ATTEMPT` is also the payload that the servers keep with the
-/// holder, by which [`Kept`] is told from others.
+/// holder, by which [`Held`] is told from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Attempt {
     /// Which lock.

@@ -4,22 +4,11 @@ use std::collections::BTreeMap;
 
 use lock_core::BootInstant;
 
-use super::timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline};
+use super::timeline::{Hold, Lane, LateWrite, Mark, Scenery, Span, Timeline};
 use crate::failover::{
     check::{Ending, Findings, Moments, Span as Seen},
     events::{Attempt, Lock, Write},
 };
-
-/// What the picture shows beside the findings.
-#[derive(Debug, Clone)]
-pub(crate) struct Scenery {
-    /// When the fault struck, and until when the run was watched.
-    pub(crate) moments: Moments,
-    /// When the fault ended; `None` if it stayed.
-    pub(crate) healed: Option<BootInstant>,
-    /// Other moments, with what happened.
-    pub(crate) marks: Vec<(BootInstant, String)>,
-}
 
 /// What is around the part that is looked at closely, in milliseconds.
 const AROUND: f64 = 150.0;

@@ -1,6 +1,9 @@
 //! What happened when, in one run.
 
+use lock_core::BootInstant;
 use serde::{Deserialize, Serialize};
+
+use crate::failover::check::Moments;
 
 /// What happened when, in milliseconds from the moment at which the fault began; what came before is negative.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -165,4 +168,15 @@ mod tests {
         let lost = Hold { valid_until: Some(3.0), ..hold(1.0, 2.0) };
         assert_eq!(joined(&[hold(0.0, 1.0), lost, hold(2.0, 3.0)], 1.0, |_| true).len(), 3);
     }
+}
+
+/// What the picture shows beside the findings.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenery {
+    /// When the fault struck, and until when the run was watched.
+    pub(crate) moments: Moments,
+    /// When the fault ended; `None` if it stayed.
+    pub(crate) healed: Option<BootInstant>,
+    /// Other moments, with what happened.
+    pub(crate) marks: Vec<(BootInstant, String)>,
 }

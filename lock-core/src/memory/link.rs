@@ -1,0 +1,50 @@
+//! What lies between a connection and its server.
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{BACKEND, MemoryServer};
+use crate::{Context, Error};
+
+/// The way of one connection to its server, which can be cut.
+pub(super) struct Link {
+    pub(super) server: MemoryServer,
+    pub(super) context: Context,
+    /// Cancelled when the connection is closed.
+    pub(super) closed: CancellationToken,
+    /// Whether it is whole.
+    connected: watch::Sender<bool>,
+}
+
+impl Link {
+    pub(super) fn new(server: MemoryServer, context: Context) -> Self {
+        Self { server, context, closed: CancellationToken::new(), connected: watch::Sender::new(true) }
+    }
+
+    pub(super) fn set_connected(&self, connected: bool) {
+        self.connected.send_replace(connected);
+    }
+
+    pub(super) fn check_reachable(&self) -> Result<(), Error> {
+        if *self.connected.borrow() && *self.server.up().borrow() {
+            return Ok(());
+        }
+        Err(Error::no_answer(BACKEND, "the server is stopped or this connection was cut off"))
+    }
+
+    /// Waits until the server is in reach, or out of it.
+    pub(super) async fn reaches(&self, reaches: bool) -> Result<(), Error> {
+        let (mut connected, mut up) = (self.connected.subscribe(), self.server.up().subscribe());
+        loop {
+            let reachable = self.check_reachable();
+            if reachable.is_ok() == reaches {
+                return reachable;
+            }
+            tokio::select! {
+                biased;
+                _ = connected.changed() => {}
+                _ = up.changed() => {}
+            }
+        }
+    }
+}
