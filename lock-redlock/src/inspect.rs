@@ -6,14 +6,14 @@ use lock_core::{Contender, Error, LockName, Snapshot};
 use lock_redis::scripts::look::{self, Holder, Look};
 
 use crate::{
-    nodes::{quorum::Quorum, scripts::LockKeys},
+    nodes::{quorum::Quorum, requests::ask, scripts::LockKeys},
     protocol::{kind::LockKind, votes::largest},
 };
 
 /// Asks all nodes who holds `name`.
 pub(crate) async fn inspect(quorum: &Arc<Quorum>, name: &LockName) -> Result<Snapshot, Error> {
     let keys = LockKeys::new(&quorum.config.prefix, name);
-    let mut replies = quorum.ask(|_| Some(look::inspect(keys.common())), look::look);
+    let mut replies = ask(quorum, |_| Some(look::inspect(keys.common())), look::look);
     let (mut seen, mut failed) = (Vec::new(), Vec::new());
     while let Some((node, answer)) = replies.next().await {
         match answer {
