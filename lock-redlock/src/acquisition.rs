@@ -20,7 +20,10 @@ use self::{
 use crate::{
     client::Redlock,
     lease::{RedlockLease, shared::SharedLease},
-    nodes::scripts::{Claim, LockKeys, intent_kept},
+    nodes::{
+        requests::ask,
+        scripts::{Claim, LockKeys, intent_kept},
+    },
     protocol::{
         ballots::{UndoKind, VoteLost},
         kind::LockKind,
@@ -163,7 +166,7 @@ impl Acquisition {
         let attempt = self.attempt.clone();
         let leave =
             |node| if attempt.may_be_enrolled(node) { attempt.undo(node, UndoKind::Plain, false) } else { None };
-        let mut left = quorum.ask(leave, held);
+        let mut left = ask(&quorum, leave, held);
         let replies = left.collect(quorum.majority()).await;
         quorum.cleanup().clone().spawn(async move { attempt.finish_leaving(&quorum, replies, left).await });
     }

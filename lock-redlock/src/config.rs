@@ -8,7 +8,7 @@ use lock_redis::{keys::Keys, node::NodeConfig, wire::Network};
 const MINUTE: Duration = Duration::from_secs(60);
 const TEN_MS: Duration = Duration::from_millis(10);
 
-/// Below the least ttl a renewal may not come round in time.
+/// With a ttl below the least one, a renewal may not come round in time.
 const TTL: Setting<Duration> = Setting::duration(
     "ttl",
     Duration::from_secs(30),
@@ -41,7 +41,7 @@ const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     "How long connecting may take, and for how long waiters bridge an outage.",
 );
 
-/// Far above a round trip, so that a busy machine is not taken for a dead one: where others decide, nobody waits for it.
+/// Far above a round trip, so that a busy machine is not taken for a dead one: nobody waits for a node that is not needed.
 const NODE_TIMEOUT: Setting<Duration> = Setting::duration(
     "node_timeout",
     Duration::from_secs(1),
@@ -58,7 +58,7 @@ pub(crate) fn settings() -> Vec<SettingDoc> {
     vec![TTL.doc(), MAX_TTL.doc(), RESTART_QUARANTINE.doc(), CONNECT_TIMEOUT.doc(), NODE_TIMEOUT.doc(), PREFIX.doc()]
 }
 
-/// Which numbers of servers are allowed, for an error.
+/// The allowed numbers of servers, for an error.
 const COUNTS: &str = "an odd number of servers, at least 3: host:port,host:port,host:port";
 
 /// Settings of one connection to a deployment of independent Redis servers.
@@ -68,7 +68,7 @@ const COUNTS: &str = "an odd number of servers, at least 3: host:port,host:port,
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Config {
-    /// The servers: an odd number, at least 3, and all of the deployment's.
+    /// All servers of the deployment: an odd number, at least 3.
     pub nodes: Vec<NodeConfig>,
     /// How long the servers keep a lock without a renewal, unless a request says otherwise; `None` for 30 s, or the
     /// deployment's `max_ttl` where that is less.
@@ -77,15 +77,15 @@ pub struct Config {
     pub prefix: String,
     /// How long connecting may take, and for how long a waiting acquisition bridges an outage.
     pub connect_timeout: Duration,
-    /// How long each node may take for one request. It matters only where the nodes that answered do not decide: a
-    /// majority's answer is never kept waiting for the rest.
+    /// How long each node may take for one request. This matters only where the nodes that answered do not decide: a
+    /// majority's answer never waits for the other nodes.
     pub node_timeout: Duration,
-    /// The longest ttl that any client may ask for; for so long a restarted node gives no vote. `None` for what the
-    /// deployment has; of a new one, 60 s.
+    /// The longest ttl that any client may ask for, and for how long a restarted node gives no vote. `None` for what the
+    /// deployment has; of a new deployment, 60 s.
     pub max_ttl: Option<Duration>,
     /// Whether a restarted node gives no vote for `max_ttl`. To be turned off only where every node has each write on
     /// its disk before it answers (`appendfsync always`), so that a restart loses nothing. `None` for what the deployment
-    /// has; of a new one, `true`.
+    /// has; of a new deployment, `true`.
     pub restart_quarantine: Option<bool>,
 }
 
@@ -96,7 +96,7 @@ impl Config {
     /// The longest ttl of a new deployment, unless something else is asked for.
     pub(crate) const MAX_TTL: Duration = MAX_TTL.default_value();
 
-    /// The servers `nodes`, everything else as it is by default.
+    /// The servers `nodes`, with the default of every other setting.
     ///
     /// # Errors
     /// [`Error::Config`] when their number is even or below 3, or one is listed twice.
@@ -113,7 +113,7 @@ impl Config {
         })
     }
 
-    /// Sets on which network the servers are; TCP if nothing is set.
+    /// Sets the network of the servers; the default is TCP.
     #[must_use]
     pub fn with_network(mut self, network: &Arc<dyn Network>) -> Self {
         for node in &mut self.nodes {
@@ -153,7 +153,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks what a program may have set by itself.
+    /// Checks the fields, which a program may have set.
     pub(crate) fn check(&self) -> Result<(), Error> {
         check_servers(&self.nodes)?;
         if !Keys::is_prefix(&self.prefix) {
@@ -165,17 +165,17 @@ impl Config {
         self.ttl.map_or(Ok(()), |ttl| self.ttl_setting().check(ttl))
     }
 
-    /// The ttl, as far as it is narrowed without knowing the deployment.
+    /// The setting `ttl`, narrowed as far as possible without the deployment.
     fn ttl_setting(&self) -> Setting<Duration> {
         self.max_ttl.map_or(TTL, |max_ttl| TTL.up_to(max_ttl))
     }
 
-    /// The ttls that a request may ask for in a deployment with this longest one.
+    /// The ttls that a request may ask for in a deployment with this `max_ttl`.
     pub(crate) const fn ttls_up_to(max_ttl: Duration) -> RangeInclusive<Duration> {
         TTL.up_to(max_ttl).range()
     }
 
-    /// The ttl of a lock that asks for none, in a deployment with this longest one.
+    /// The ttl of a request that names none, in a deployment with this `max_ttl`.
     pub(crate) fn default_ttl(&self, max_ttl: Duration) -> Duration {
         self.ttl.unwrap_or_else(|| TTL.default_value().min(max_ttl))
     }

@@ -1,4 +1,4 @@
-//! A look at a lock: what a majority of the nodes shows.
+//! Inspecting a lock: the holders that a majority of the nodes shows.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,14 +6,14 @@ use lock_core::{Contender, Error, LockName, Snapshot};
 use lock_redis::scripts::look::{self, Holder, Look};
 
 use crate::{
-    nodes::{quorum::Quorum, scripts::LockKeys},
+    nodes::{quorum::Quorum, requests::ask, scripts::LockKeys},
     protocol::{kind::LockKind, votes::largest},
 };
 
-/// Asks all nodes who holds `name`, and waits for those that answer.
+/// Asks all nodes who holds `name`.
 pub(crate) async fn inspect(quorum: &Arc<Quorum>, name: &LockName) -> Result<Snapshot, Error> {
     let keys = LockKeys::new(&quorum.config.prefix, name);
-    let mut replies = quorum.ask(|_| Some(look::inspect(keys.common())), look::look);
+    let mut replies = ask(quorum, |_| Some(look::inspect(keys.common())), look::look);
     let (mut seen, mut failed) = (Vec::new(), Vec::new());
     while let Some((node, answer)) = replies.next().await {
         match answer {
@@ -28,7 +28,7 @@ pub(crate) async fn inspect(quorum: &Arc<Quorum>, name: &LockName) -> Result<Sna
 }
 
 /// The holders that a majority of the nodes shows, in the order of their tokens. What a minority shows is a vote that is
-/// being lost, or the rest of a lease that is over.
+/// being lost, or what is left of a lease that is over.
 fn holders(seen: Vec<Look>, majority: usize) -> Vec<Contender> {
     let mut shown: BTreeMap<Vec<u8>, Vec<(LockKind, Holder)>> = BTreeMap::new();
     for look in seen {
@@ -45,20 +45,20 @@ fn holders(seen: Vec<Look>, majority: usize) -> Vec<Contender> {
 
 fn contender(nodes: &[(LockKind, Holder)], majority: usize) -> Contender {
     let (_, first) = &nodes[0];
-    // In the middle of a downgrade some nodes show the writer and others the reader: it is one by then.
+    // During a downgrade some nodes show the writer and others the reader. The holder is a reader by then.
     let kind =
         if nodes.iter().any(|(kind, _)| *kind == LockKind::Reader) { LockKind::Reader } else { LockKind::Writer };
     let mut contender = Contender::new(String::from_utf8_lossy(&first.value))
         .with_payload(first.payload.clone())
         .with_mode(kind.mode());
     contender.token = agreed(nodes.iter().map(|(_, holder)| holder.number), majority);
-    // The last of the majority that it took was the grant; nodes that joined later do not make it a later one.
+    // The grant was complete with the last node of a majority. Nodes that joined later do not make it a later one.
     let mut since: Vec<u64> = nodes.iter().filter_map(|(_, holder)| holder.since).collect();
     since.sort_unstable();
     if let Some(since) = since.get(majority - 1) {
         contender = contender.with_since_micros(*since);
     }
-    // For so long a majority keeps it.
+    // For so long a majority keeps the lease.
     let remaining = nodes.iter().map(|(_, holder)| holder.remaining.unwrap_or(Duration::MAX));
     match largest(remaining, majority) {
         Some(remaining) if remaining < Duration::MAX => contender.with_remaining(remaining),
@@ -66,7 +66,7 @@ fn contender(nodes: &[(LockKind, Holder)], majority: usize) -> Contender {
     }
 }
 
-/// The number that a majority of the nodes gave to a holding: its token. `None` while they do not agree (yet).
+/// The number that a majority of the nodes gave to a holding: its token. `None` while no majority agrees.
 fn agreed(numbers: impl Iterator<Item = Option<u64>>, majority: usize) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for number in numbers.flatten() {

@@ -2,30 +2,30 @@
 //! minority of them.
 //!
 //! # Which backend should I use?
-//! This one where three or five Redis servers that know nothing of each other are at hand, and a lock has to stay both
-//! safe and available while a minority of them is down. With one Redis, use `lock-redis`; with ZooKeeper, `lock-zk`.
+//! Use this crate with three or five Redis servers that know nothing of each other, where a lock has to stay both safe and
+//! available while a minority of the servers is down. With one Redis, use `lock-redis`; with ZooKeeper, `lock-zk`.
 //!
 //! # What this does not guarantee
-//! * The servers' clocks and this machine's must run at about the same *speed*: a lease is counted down on each of them. A
-//!   server whose clock jumps ends its leases early; at a majority of exactly the minimal size, one is enough for two
-//!   holders. The fencing token keeps the protected store safe from that.
-//! * Fencing tokens rise whatever the clocks show while the servers keep their counters. When they lose them, the tokens
+//! * The clocks of the servers and of this machine must run at about the same *speed*: a lease is counted down on each of
+//!   them. A server whose clock jumps ends its leases early. Where a majority of exactly the minimal size has a lock, one
+//!   such server is enough for two holders; the fencing token keeps the protected store safe.
+//! * Fencing tokens rise whatever the clocks show, while the servers keep their counters. After a loss of counters, tokens
 //!   rise by the clock, as long as the clocks differ by less than the time between two grants.
-//! * Waiters are served about in the order of their arrival, which is no promise: a newcomer may come first. But a reader
-//!   does not overtake a writer that has been waiting for it.
+//! * Waiters are served about in the order of their arrival, without a promise: a newcomer may come first. But a reader does
+//!   not overtake a waiting writer.
 //! * Semaphores and lock delays are not offered: neither can be counted by majority.
 //!
 //! # Deployment
-//! The servers of a deployment are made one once, by [`init`]: it writes an id, the members and the limits on each of them.
-//! A client with other servers or other limits is refused, and a server that is reached under two addresses has one vote.
+//! [`init`] makes servers a deployment, once: it writes an id, the members and the limits on each server. A client with other
+//! servers or other limits is refused, and a server that is reached under two addresses has one vote.
 //!
 //! A server that restarts without its data has forgotten for whom it voted, and could give a second holder the majority
-//! that a first one still has. So each server also stores which process of it the deployment knows. Another process gives
-//! no vote for `max_ttl`, by when every lease that it may have voted for has ended; held locks are carried on meanwhile by
-//! the others, and take it in again. One that lost even its membership becomes a member again, by itself, while a majority
-//! has kept theirs. When a majority has lost it nothing is granted until [`init`] is called again, and for `max_ttl` from
-//! then on; the error says so. Where every server has each write on its disk before it answers (`appendfsync always`),
-//! nothing is ever forgotten, and `restart_quarantine=off` does without the quarantine.
+//! that a first holder still has. So each server also stores which of its processes the deployment knows. Another process
+//! gives no vote for `max_ttl`, by when every lease that the server may have voted for has ended; the other servers carry
+//! held locks on meanwhile, and the locks take the server in again. A server that lost even its membership becomes a member
+//! again by itself, while a majority has kept theirs. When a majority has lost it, nothing is granted until [`init`] is
+//! called again, and for `max_ttl` from then on; the error says so. Where every server has each write on its disk before it
+//! answers (`appendfsync always`), nothing is ever forgotten, and `restart_quarantine=off` does without the quarantine.
 //!
 //! # Example
 //! ```no_run

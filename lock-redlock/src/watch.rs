@@ -1,4 +1,4 @@
-//! Following a lock: every node says when somebody was granted it or gave it back.
+//! Watching a lock: every node publishes its grants and releases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,29 +10,30 @@ use crate::{
     nodes::{quorum::Quorum, scripts::LockKeys, subscriptions::Subscriptions},
 };
 
-/// How often it is looked at all the same: for leases that end by themselves, which nobody announces, and should the
-/// servers not let anybody publish.
+/// The longest time between two looks: nobody announces a lease that ends by itself, and servers may forbid publishing.
 const AT_LEAST_EVERY: Duration = Duration::from_millis(500);
-/// And how often while no majority can be listened to, or looked at.
+/// The time between two looks while no majority can be subscribed to or inspected.
 const UNHEARD: Duration = Duration::from_millis(250);
 
+/// A stream of snapshots, one for each change.
 struct Watcher {
     quorum: Arc<Quorum>,
     name: LockName,
     subscriptions: Subscriptions,
-    /// What the last item showed; `None` before the first, and after an error.
+    /// The last item; `None` before the first, and after an error.
     shown: Option<Snapshot>,
+    /// How long to wait before the next look; `None` before the first.
     pause: Option<Duration>,
 }
 
-/// The changes of `name`.
+/// The snapshots of `name`, now and after each change.
 pub(crate) fn follow(quorum: Arc<Quorum>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let subscriptions = listen(&quorum, &name);
+    let subscriptions = subscribe(&quorum, &name);
     let watcher = Watcher { quorum, name, subscriptions, shown: None, pause: None };
     futures::stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await, watcher)) }).boxed()
 }
 
-fn listen(quorum: &Quorum, name: &LockName) -> Subscriptions {
+fn subscribe(quorum: &Quorum, name: &LockName) -> Subscriptions {
     Subscriptions::new(quorum, &LockKeys::new(&quorum.config.prefix, name).common().changes())
 }
 
@@ -40,11 +41,11 @@ impl Watcher {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         loop {
             if let Some(pause) = self.pause {
-                // A grant is announced by each node that gives it: the look that follows the last of these sees a majority.
+                // Each node announces its grant: the look after the last announcement sees a majority.
                 let _ = self.quorum.clock().timeout(pause, self.subscriptions.changed()).await;
             }
             if self.subscriptions.is_outdated(&self.quorum) {
-                self.subscriptions = listen(&self.quorum, &self.name);
+                self.subscriptions = subscribe(&self.quorum, &self.name);
             }
             self.subscriptions.mark_unchanged();
             self.pause = Some(if self.subscriptions.is_confirmed() { AT_LEAST_EVERY } else { UNHEARD });
@@ -57,7 +58,7 @@ impl Watcher {
                 }
                 Err(error) => {
                     self.shown = None;
-                    // News that a connection broke, and broke again, are no reason to look more often.
+                    // A connection that breaks again and again is no reason to look more often.
                     self.quorum.clock().sleep(UNHEARD).await;
                     return Err(error);
                 }

@@ -17,7 +17,7 @@ use crate::{
     nodes::{
         quorum::Quorum,
         replies::{NoReply, Replies, Reply},
-        requests::NodeRequest,
+        requests::{NodeRequest, ask, probe},
         roster::Roster,
         scripts::{QueueChange, ballot, renumbered},
     },
@@ -61,11 +61,11 @@ impl Round {
     pub(crate) fn begin(quorum: &Arc<Quorum>, attempt: Attempt, proposal: u64) -> Self {
         let entry = attempt.entry();
         let roster = quorum.members.roster();
-        let ask = |node| {
+        let request = |node| {
             let call = attempt.claim.vote(proposal, entry.as_ref(), roster.stamp(node).ok()?);
-            Some(NodeRequest { probe: quorum.probe(node), enrollment: attempt.enrollment(node), ..call.into() })
+            Some(NodeRequest { probe: probe(quorum, node), enrollment: attempt.enrollment(node), ..call.into() })
         };
-        let replies = quorum.ask(ask, ballot);
+        let replies = ask(quorum, request, ballot);
         let mut round = Self {
             quorum: Arc::clone(quorum),
             votes: Votes::new(quorum.len()),
@@ -279,7 +279,7 @@ impl Round {
             _ => self.attempt.may_be_enrolled(node),
         };
         let leave = |node| if is_enrolled(node) { self.attempt.leave_queue(node) } else { None };
-        let left = self.quorum.ask(leave, held);
+        let left = ask(&self.quorum, leave, held);
         self.attempt.finish_leaving(&self.quorum, Vec::new(), left).await;
     }
 }
@@ -298,7 +298,7 @@ async fn join(shared: &SharedLease, granted: NodeNumber, member: u32, until: Boo
                 let stamp = roster.stamp(other).ok().filter(|_| other == node)?;
                 Some(shared.claim.renumber(number, token, stamp))
             };
-            match quorum.ask(call, renumbered).next_of_any().await {
+            match ask(quorum, call, renumbered).next_of_any().await {
                 Some((_, Ok(Renumbered::Done))) => token,
                 Some((_, Ok(Renumbered::Passed(_)))) => number,
                 // The next renewal finds out by which number the node has the lease, if it does.

@@ -12,7 +12,7 @@ use lock_redis::scripts::held;
 
 use crate::{
     lease::shared::SharedLease,
-    nodes::{replies::Replies, scripts::Claim},
+    nodes::{replies::Replies, requests::ask, scripts::Claim},
     protocol::{
         kind::LockKind,
         quorum_lease::{DowngradeConfirmed, QuorumLease, RenewRequest},
@@ -24,7 +24,7 @@ use crate::{
 pub(super) async fn downgrade(writer: &Arc<SharedLease>) -> Result<Arc<SharedLease>, Error> {
     let Some(observed) = writer.validity.observe() else { return Err(give_up(writer, None).await) };
     let quorum = &writer.quorum;
-    let (mut replies, mut votes) = ask(writer);
+    let (mut replies, mut votes) = ask_writer(writer);
     let (mut confirmed, mut failed) = (Vec::new(), Vec::new());
     while votes.verdict() == Verdict::Undecided {
         let Some((node, reply)) = replies.next().await else { break };
@@ -64,7 +64,7 @@ pub(super) async fn downgrade(writer: &Arc<SharedLease>) -> Result<Arc<SharedLea
 }
 
 /// Asks each node that keeps the writer. Nodes that do not count for the writer are recorded as refusing.
-fn ask(writer: &SharedLease) -> (Replies<bool>, Votes) {
+fn ask_writer(writer: &SharedLease) -> (Replies<bool>, Votes) {
     let quorum = &writer.quorum;
     let roster = quorum.members.roster();
     let plan = writer.quorum_lease(|lease| {
@@ -76,7 +76,7 @@ fn ask(writer: &SharedLease) -> (Replies<bool>, Votes) {
         RenewRequest::Extend(number) => Some(writer.claim.downgrade(number, writer.token, roster.stamp(node).ok()?)),
         RenewRequest::Rejoin => None,
     };
-    let replies = quorum.ask(call, held);
+    let replies = ask(quorum, call, held);
     let mut votes = Votes::new(quorum.len());
     let counts = |node: usize| replies.is_open(node) && writer.quorum_lease(|lease| lease.counts(node));
     for node in (0..quorum.len()).filter(|node| !counts(*node)) {

@@ -12,6 +12,7 @@ use crate::{
     nodes::{
         quorum::Quorum,
         replies::{Replies, Reply},
+        requests::ask_many,
         scripts::ballot,
     },
     protocol::{
@@ -82,7 +83,7 @@ impl Burst {
             let stamp = roster.stamp(node).ok()?;
             Some(items.iter().map(|item| item.call(node, stamp)).collect())
         };
-        let replies = quorum.ask_many(calls);
+        let replies = ask_many(quorum, calls);
         quorum.identify();
         Self { items, members: roster.members().collect(), replies }
     }

@@ -13,6 +13,7 @@ use crate::{
     nodes::{
         quorum::Quorum,
         replies::Replies,
+        requests::ask,
         scripts::{Claim, QueueChange},
     },
     protocol::{
@@ -55,7 +56,7 @@ impl SharedLease {
             let calls = (0..quorum.len()).map(|node| lease.may_be_on(node).then(|| call(node))).collect();
             (calls, lease.replaced())
         });
-        let mut replies = quorum.ask(|node| calls[node].clone(), held);
+        let mut replies = ask(quorum, |node| calls[node].clone(), held);
         let mut votes = Votes::new(quorum.len());
         for node in (0..quorum.len()).filter(|node| calls[*node].is_none()) {
             votes.record(node, Vote::Refused);

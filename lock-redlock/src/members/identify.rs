@@ -9,7 +9,7 @@ use lock_redis::node::ScriptCall;
 use crate::{
     config::read_address,
     members::servers::{
-        INIT_HINT, Statuses, ask, ask_all, mark, no_deployment, not_a_member, refuse_same_server, stranger,
+        INIT_HINT, Statuses, ask_all, ask_some, mark, no_deployment, not_a_member, refuse_same_server, stranger,
     },
     nodes::{
         quorum::Quorum,
@@ -98,7 +98,7 @@ impl Quorum {
 async fn identify(quorum: &Arc<Quorum>) {
     let Some(deployment) = quorum.deployment() else { return };
     let unknown = quorum.members.unknown();
-    let (statuses, _) = ask(quorum, |node| unknown.contains(&node)).await;
+    let (statuses, _) = ask_some(quorum, |node| unknown.contains(&node)).await;
     record_members(quorum, &deployment, &statuses);
     if statuses.values().any(|status| deployment.member(&status.stamp).is_none()) {
         let (statuses, _) = ask_all(quorum).await;
@@ -164,7 +164,7 @@ async fn fill_vacant_places(
         statuses.remove(&node);
         asked.push(node);
     }
-    let (newcomers, _) = ask(quorum, |node| asked.contains(&node)).await;
+    let (newcomers, _) = ask_some(quorum, |node| asked.contains(&node)).await;
     record_members(quorum, deployment, &newcomers);
     statuses.extend(newcomers);
     statuses

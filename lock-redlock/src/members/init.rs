@@ -1,4 +1,4 @@
-//! Making servers a deployment, once in its life: the record and the stamps.
+//! Making servers a deployment: the record and the stamps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     protocol::deployment::{Deployment, ServerStatus, common},
 };
 
-/// How [`init`] goes about it.
+/// Options of [`init`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InitOptions {
@@ -26,9 +26,9 @@ impl InitOptions {
         Self { no_holders: false, reset: false }
     }
 
-    /// Says that nobody holds a lock on these servers, because no client has ever used them: so they vote at once. A
-    /// deployment that lost the data of all servers looks the same as a new one, and may have holders; this is for new
-    /// ones. It is of no account where some server is a member already.
+    /// Says that nobody holds a lock on these servers, because no client has ever used them: so the servers vote at once. A
+    /// deployment that lost the data of all servers looks the same as a new one and may have holders, so use this only for
+    /// new deployments. The option has no effect where a server is a member already.
     #[must_use]
     pub const fn with_no_holders(mut self) -> Self {
         self.no_holders = true;
@@ -36,8 +36,8 @@ impl InitOptions {
     }
 
     /// Makes the servers a new deployment whatever they were, with the members and limits of the configuration. Clients
-    /// whose settings allow it go on with it; the others lose their locks. Nothing is granted until every lease of the old one
-    /// could have ended.
+    /// whose settings allow it go on with the new deployment; other clients lose their locks. Nothing is granted until every
+    /// lease of the old deployment has ended.
     #[must_use]
     pub const fn with_reset(mut self) -> Self {
         self.reset = true;
@@ -46,12 +46,12 @@ impl InitOptions {
 }
 
 /// Makes the servers of `config` a deployment: writes on each of them an id, the members, `max_ttl`, and whether a
-/// restarted server gives no vote for so long. To be called once, before any client connects. Called again with the same
-/// settings it makes members again of those servers that have lost their data, and changes nothing else.
+/// restarted server gives no vote for that time. To be called once, before any client connects. Called again with the same
+/// settings, it makes servers that have lost their data members again, and changes nothing else.
 ///
-/// Returns for how long the servers give no vote: nothing for a deployment that is there already, and with
-/// [`InitOptions::with_no_holders`]. Otherwise it is `max_ttl`, because servers that have lost all their data cannot be told
-/// from new ones, and somebody may still hold a lock by their old votes.
+/// Returns for how long the servers give no vote: zero for an existing deployment, and with
+/// [`InitOptions::with_no_holders`]. Otherwise `max_ttl`, because servers that have lost all their data cannot be told from
+/// new ones, and somebody may still hold a lock by their old votes.
 ///
 /// # Errors
 /// [`Error::Config`] when some servers are members of a deployment with other members or limits, with what differs, or two
@@ -66,13 +66,13 @@ pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Err
     init_in(config, options, Context::current()).await
 }
 
-/// As [`init`], in a world of one's own.
+/// As [`init`], with the time, the tasks and the ids of `context`.
 ///
 /// # Errors
-/// Those of [`init`].
+/// As [`init`].
 ///
 /// # Cancel safety
-/// As that of [`init`].
+/// As [`init`].
 pub async fn init_in(config: &Config, options: InitOptions, context: Context) -> Result<Duration, Error> {
     config.check()?;
     let quorum = Arc::new(Quorum::new(config.clone(), context));

@@ -36,16 +36,16 @@ pub struct Replaced {
     pub old_was_told: bool,
 }
 
-/// Puts the server `new` (host, port) in the place of the member `old` of the deployment that `config` names, with the list of
-/// before or of after. Clients that are connected go on with the new one by themselves and keep what they hold; those that
-/// connect are to have the new list, and go on with the old one meanwhile. `old` need not answer. Called again with the same
-/// servers, it completes what was begun.
+/// Puts the server `new` (host, port) in the place of the member `old` of the deployment of `config`, which has the list of
+/// before or of after. Connected clients go on with the new server by themselves and keep their locks; later clients are to
+/// have the new list, and are served with the old one meanwhile. `old` need not answer. Called again with the same servers,
+/// it completes a change that was begun.
 ///
 /// # Errors
 /// [`Error::Config`] when `old` is no member or `new` is one, when `new` belongs to another deployment, when another change was
 /// begun and not ended, and as [`init`](crate::init); [`Error::Unavailable`] when `new` does not answer, or so few of the
-/// other members vote that nothing would be granted meanwhile. Nothing has been changed then, unless the error says that it is
-/// to be called again.
+/// other members vote that nothing would be granted meanwhile. After an error nothing has been changed, unless the error asks
+/// for another call.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
@@ -57,13 +57,13 @@ pub async fn replace(config: &Config, old: (&str, u16), new: (&str, u16)) -> Res
     replace_in(config, old, new, Context::current()).await
 }
 
-/// As [`replace`], in a world of one's own.
+/// As [`replace`], with the time, the tasks and the ids of `context`.
 ///
 /// # Errors
-/// Those of [`replace`].
+/// As [`replace`].
 ///
 /// # Cancel safety
-/// As that of [`replace`].
+/// As [`replace`].
 pub async fn replace_in(
     config: &Config,
     old: (&str, u16),
@@ -117,7 +117,7 @@ impl Replacement<'_> {
         Ok(Replaced { no_vote_for, old_was_told })
     }
 
-    /// What the new server says of itself.
+    /// The status of the new server.
     fn newcomer<'a>(&self, statuses: &'a Statuses, failed: &[(usize, String)]) -> Result<&'a ServerStatus, Error> {
         let at = |node: usize| self.quorum.address(node) == self.new;
         let answered = statuses.iter().find(|(node, _)| at(**node));
@@ -127,7 +127,7 @@ impl Replacement<'_> {
         })
     }
 
-    /// Whether the new server is free to become a member: never one, or one of this deployment before.
+    /// Refuses a new server that belongs to another deployment.
     fn refuse_foreign(&self, known: &Deployment, newcomer: &ServerStatus) -> Result<(), Error> {
         if newcomer.is_unmarked() || newcomer.marked_for().is_some_and(|deployment| deployment.id == known.id) {
             return Ok(());
@@ -136,7 +136,7 @@ impl Replacement<'_> {
         Err(Error::config("new", value, "a server that belongs to no other deployment, or was emptied by FLUSHALL"))
     }
 
-    /// The generation in which the new server has the place of the old one: one that was begun before, or another.
+    /// The generation in which the new server has the place of the old one; it may have been begun before.
     fn next(&self, known: &Deployment, statuses: &Statuses, failed: &[(usize, String)]) -> Result<Deployment, Error> {
         if self.is_made_in(known) {
             return Ok(known.clone());
@@ -190,7 +190,7 @@ impl Replacement<'_> {
         Err(self.quorum.no_majority("members votes without the one that is replaced", reasons))
     }
 
-    /// Has the members know of the generation, those that stay and the one that goes. Returns whether the latter does.
+    /// Tells the members of the next generation. Returns whether the old server knows that it was replaced.
     async fn advance(
         &self,
         next: &Deployment,
@@ -203,14 +203,14 @@ impl Replacement<'_> {
         };
         let (_, refused) = mark(self.quorum, call).await;
         failed.extend(refused);
-        // What they say now counts, and not that they were told: one that has lost its data since may be a member of the
-        // generation before again, as long as a majority had not been told.
+        // What the members say now counts, and not that they were told: a server that has lost its data since may be a member of
+        // the generation before again, as long as no majority had been told.
         let (statuses, _) = ask_all(self.quorum).await;
         let staying = statuses
             .iter()
             .filter(|(node, status)| self.quorum.address(**node) != self.new && next.member(&status.stamp).is_some());
-        // Before they are a majority others may still be granted something by the members of before, and the new server
-        // must not begin to count the time that it gives no vote.
+        // Until a majority knows, something may still be granted by the old members, and the new server must not begin to
+        // count the time in which it gives no vote.
         if staying.count() < majority(next.members.len()) {
             return Err(self
                 .quorum

@@ -8,6 +8,7 @@ use lock_redis::{node::ScriptCall, scripts::held};
 use crate::{
     nodes::{
         quorum::Quorum,
+        requests::ask,
         scripts::{read_status, status},
     },
     protocol::deployment::{Deployment, ServerStatus},
@@ -29,12 +30,12 @@ pub(crate) fn stranger(stamp: &str) -> String {
 
 /// The statuses of the nodes that answer, and why the others do not.
 pub(crate) async fn ask_all(quorum: &Arc<Quorum>) -> (Statuses, Vec<(usize, String)>) {
-    ask(quorum, |_| true).await
+    ask_some(quorum, |_| true).await
 }
 
 /// As [`ask_all`], of some of the nodes.
-pub(crate) async fn ask(quorum: &Arc<Quorum>, of: impl Fn(usize) -> bool) -> (Statuses, Vec<(usize, String)>) {
-    let (statuses, failed) = quorum.ask(|node| of(node).then(status), read_status).all().await;
+pub(crate) async fn ask_some(quorum: &Arc<Quorum>, of: impl Fn(usize) -> bool) -> (Statuses, Vec<(usize, String)>) {
+    let (statuses, failed) = ask(quorum, |node| of(node).then(status), read_status).all().await;
     (statuses.into_iter().collect(), failed)
 }
 
@@ -43,7 +44,7 @@ pub(crate) async fn mark(
     quorum: &Arc<Quorum>,
     call: impl Fn(usize) -> Option<ScriptCall>,
 ) -> (Vec<usize>, Vec<(usize, String)>) {
-    let (answers, mut failed) = quorum.ask(call, held).all().await;
+    let (answers, mut failed) = ask(quorum, call, held).all().await;
     let (marked, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(_, is_marked)| *is_marked);
     let reason = || "somebody else has marked it in this moment".to_owned();
     failed.extend(refused.into_iter().map(|(node, _)| (node, reason())));

@@ -42,82 +42,80 @@ impl From<ScriptCall> for NodeRequest {
     }
 }
 
-impl Quorum {
-    /// Asks each node for which `request` returns something. Nothing is sent before the replies are polled.
-    pub(crate) fn ask<T: Send + 'static, R: Into<NodeRequest>>(
-        self: &Arc<Self>,
-        request: impl Fn(usize) -> Option<R>,
-        read: Read<T>,
-    ) -> Replies<T> {
-        Replies::new(self, |node, dispatch| {
-            let mut request: NodeRequest = request(node)?.into();
-            let enrollment = request.enrollment.take();
-            let quorum = Arc::clone(self);
-            Some(async move {
-                let reply = quorum.ask_one(node, &dispatch, request).await;
-                if let Some(enrollment) = enrollment {
-                    let was_sent = !matches!(reply, Err(NoReply::NotSent(_)));
-                    enrollment.settle(was_sent, reply.as_ref().is_err_and(NoReply::is_unknown));
-                }
-                reply.and_then(|answer| read(&answer).map_err(NoReply::Failed))
-            })
+/// Asks each node for which `request` returns something. Nothing is sent before the replies are polled.
+pub(crate) fn ask<T: Send + 'static, R: Into<NodeRequest>>(
+    quorum: &Arc<Quorum>,
+    request: impl Fn(usize) -> Option<R>,
+    read: Read<T>,
+) -> Replies<T> {
+    Replies::new(quorum, |node, dispatch| {
+        let mut request: NodeRequest = request(node)?.into();
+        let enrollment = request.enrollment.take();
+        let quorum = Arc::clone(quorum);
+        Some(async move {
+            let reply = ask_one(&quorum, node, &dispatch, request).await;
+            if let Some(enrollment) = enrollment {
+                let was_sent = !matches!(reply, Err(NoReply::NotSent(_)));
+                enrollment.settle(was_sent, reply.as_ref().is_err_and(NoReply::is_unknown));
+            }
+            reply.and_then(|answer| read(&answer).map_err(NoReply::Failed))
         })
-    }
+    })
+}
 
-    /// Asks each node its calls, if it has any, in one burst.
-    pub(crate) fn ask_many(
-        self: &Arc<Self>,
-        calls: impl Fn(usize) -> Option<Vec<ScriptCall>>,
-    ) -> Replies<Vec<Result<Value, NodeError>>> {
-        Replies::new(self, |node, dispatch| {
-            let calls = calls(node)?;
-            let quorum = Arc::clone(self);
-            Some(async move {
-                let connection = quorum.connection(node).await?;
-                let sent = dispatch.begin(node, connection, quorum.clock().now())?;
-                let answers = sent.connection.run(&calls).await;
-                if answers.iter().any(Result::is_ok) {
-                    quorum.set_late(node, false);
-                }
-                Ok(answers)
-            })
+/// Asks each node its calls, if it has any, in one burst.
+pub(crate) fn ask_many(
+    quorum: &Arc<Quorum>,
+    calls: impl Fn(usize) -> Option<Vec<ScriptCall>>,
+) -> Replies<Vec<Result<Value, NodeError>>> {
+    Replies::new(quorum, |node, dispatch| {
+        let calls = calls(node)?;
+        let quorum = Arc::clone(quorum);
+        Some(async move {
+            let connection = connect(&quorum, node).await?;
+            let sent = dispatch.begin(node, connection, quorum.clock().now())?;
+            let answers = sent.connection.run(&calls).await;
+            if answers.iter().any(Result::is_ok) {
+                quorum.set_late(node, false);
+            }
+            Ok(answers)
         })
-    }
+    })
+}
 
-    async fn ask_one(&self, node: usize, dispatch: &Dispatch, request: NodeRequest) -> Reply<Value> {
-        let _probe = match request.probe {
-            Probe::Elsewhere => return Err(NoReply::NotSent("it has not answered of late".to_owned())),
-            Probe::Own(flight) => Some(flight),
-            Probe::NotNeeded => None,
-        };
-        let connection = match request.connection {
-            Some(connection) => connection,
-            None => self.connection(node).await?,
-        };
-        let sent = dispatch.begin(node, connection, self.clock().now())?;
-        let answer = sent.connection.call(request.call).await;
-        if answer.is_ok() {
-            self.set_late(node, false);
-        }
-        answer.map_err(NoReply::Failed)
+async fn ask_one(quorum: &Quorum, node: usize, dispatch: &Dispatch, request: NodeRequest) -> Reply<Value> {
+    let _probe = match request.probe {
+        Probe::Elsewhere => return Err(NoReply::NotSent("it has not answered of late".to_owned())),
+        Probe::Own(flight) => Some(flight),
+        Probe::NotNeeded => None,
+    };
+    let connection = match request.connection {
+        Some(connection) => connection,
+        None => connect(quorum, node).await?,
+    };
+    let sent = dispatch.begin(node, connection, quorum.clock().now())?;
+    let answer = sent.connection.call(request.call).await;
+    if answer.is_ok() {
+        quorum.set_late(node, false);
     }
+    answer.map_err(NoReply::Failed)
+}
 
-    /// Whether a request that somebody waits for goes to `node`. A failing node is left out while the others make up a
-    /// majority and another request is already finding out whether it works again: then nothing has to be cleared from it.
-    pub(crate) fn probe(&self, node: usize) -> Probe {
-        if self.needs_the_failing() || !self.is_failing(node) {
-            return Probe::NotNeeded;
-        }
-        self.probes[node].try_begin().map_or(Probe::Elsewhere, Probe::Own)
+/// Whether a request that somebody waits for goes to `node`. A failing node is left out while the others make up a
+/// majority and another request is already finding out whether it works again: then nothing has to be cleared from it.
+pub(crate) fn probe(quorum: &Quorum, node: usize) -> Probe {
+    if quorum.needs_the_failing() || !quorum.is_failing(node) {
+        return Probe::NotNeeded;
     }
+    quorum.probes[node].try_begin().map_or(Probe::Elsewhere, Probe::Own)
+}
 
-    /// A connection to `node`, within its time limit. Nothing was sent when there is none.
-    async fn connection(&self, node: usize) -> Result<Connection, NoReply> {
-        let limit = self.config.node_timeout;
-        match self.clock().timeout(limit, self.node(node).connection()).await {
-            Some(Ok(connection)) => Ok(connection),
-            Some(Err(error)) => Err(NoReply::NotSent(error.to_string())),
-            None => Err(NoReply::NotSent(format!("no connection within {limit:?}"))),
-        }
+/// A connection to `node`, within its time limit. Nothing was sent when there is none.
+async fn connect(quorum: &Quorum, node: usize) -> Result<Connection, NoReply> {
+    let limit = quorum.config.node_timeout;
+    match quorum.clock().timeout(limit, quorum.node(node).connection()).await {
+        Some(Ok(connection)) => Ok(connection),
+        Some(Err(error)) => Err(NoReply::NotSent(error.to_string())),
+        None => Err(NoReply::NotSent(format!("no connection within {limit:?}"))),
     }
 }

@@ -1,5 +1,5 @@
-//! What follows from the nodes' answers to an acquisition, without any of the sending: what a lost vote means, where
-//! something may be left, and how it is undone.
+//! What follows from the nodes' answers to a vote: what a lost vote means, where something may be left, and how that is
+//! undone.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,62 +8,62 @@ use crate::protocol::{
     votes::{majority, smallest},
 };
 
-/// For how long one that won no node waits for the others to come to an end among themselves.
+/// For how long an attempt that won no node waits for the others to settle the vote among themselves.
 const TURN: Duration = Duration::from_millis(100);
 
-/// A node's answer to an acquisition.
+/// A node's answer to a vote, or to a request to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ballot {
-    /// It is this attempt's, with this number.
+    /// The lock is this attempt's on the node, with this number.
     Granted(u64),
-    /// A writer has it, for this long unless it is renewed; `None` where it has no expiry.
+    /// A writer has the lock, for this long unless renewed; `None` where it has no expiry.
     Held { remaining: Option<Duration>, holder: Vec<u8> },
-    /// Readers have it, the last of them for this long unless it is renewed.
+    /// Readers have the lock, the last of them for this long unless renewed.
     Read(Duration),
-    /// A writer that waits came before this reader. Unless it looks again, it counts for this long.
+    /// A waiting writer came before this reader. Unless the writer looks again, it counts for this long.
     Behind(Duration),
-    /// It is kept for those who were woken.
+    /// The lock is kept for the waiters that were woken.
     Reserved(Duration),
-    /// This attempt was undone before.
+    /// The attempt was undone before its vote arrived.
     Undone,
     /// The node gives no vote, for this long.
     Quarantined(Duration),
-    /// The server is not the member that it was asked as: its stamp is this one.
+    /// The server is not the member that it was asked as; it has this stamp.
     Stranger(String),
 }
 
-/// What is known of a node's answer to an acquisition.
+/// What is known of a node's answer to a vote.
 #[derive(Debug, Clone, Copy)]
 pub enum VoteState<'a> {
-    /// It may come yet.
+    /// The answer may still come.
     Open,
-    /// It may come yet, and nobody waits for it.
+    /// The answer may still come, but the vote was decided without it.
     GivenUp,
-    /// This.
+    /// The node has answered.
     Answered(&'a Ballot),
-    /// Nothing was sent to it.
+    /// Nothing was sent to the node.
     NotSent,
-    /// It was asked, and there will be no answer: it may have granted.
+    /// There will be no answer: the node may have granted.
     Unknown,
 }
 
-/// What is to be sent to a node to take back what a vote has there.
+/// What is sent to a node to take back what a vote has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndoKind {
-    /// Nothing.
+    /// Nothing: the node has nothing.
     Nothing,
-    /// An undo: the node has worked on the acquisition.
+    /// An undo: the node has answered the vote.
     Plain,
-    /// An undo that leaves a tombstone: the acquisition may come after it.
+    /// An undo that leaves a tombstone: the vote may arrive after it.
     WithTombstone,
 }
 
 /// What a lost vote means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VoteLost {
-    /// Others have it or are about to. For one that waits, another round is worth it after this time at the latest.
+    /// Other holders have the lock, or are about to. A waiter tries again after this time at the latest.
     Behind(Duration),
-    /// The vote was split, and nobody may have won it: another round at once may.
+    /// The vote was split, and perhaps nobody has won it. Another round at once may win.
     Contested,
     /// So few nodes vote at all that nobody can have a majority.
     Outage,
@@ -93,20 +93,20 @@ impl VoteState<'_> {
         }
     }
 
-    /// How all that the attempt has or may yet get there is taken back, its place in line included if it has one.
+    /// How to take back all that the attempt has or may yet get there, its entry in the queue included.
     #[must_use]
-    pub const fn undoing(self, is_in_line: bool) -> UndoKind {
+    pub const fn undoing(self, is_enrolled: bool) -> UndoKind {
         match self {
             Self::Answered(Ballot::Granted(_)) => UndoKind::Plain,
-            // It may have lined up there, in this round or in an earlier one.
-            Self::Answered(_) | Self::NotSent if is_in_line => UndoKind::Plain,
+            // The waiter may have been enrolled, in this round or in an earlier one.
+            Self::Answered(_) | Self::NotSent if is_enrolled => UndoKind::Plain,
             Self::Answered(_) | Self::NotSent => UndoKind::Nothing,
             Self::Open | Self::GivenUp | Self::Unknown => UndoKind::WithTombstone,
         }
     }
 
-    /// How what the attempt has there is taken back at once while it stays in line. A node that has not answered yet is
-    /// waited for: most often there will be nothing to undo.
+    /// How to take back at once what the attempt has there, while its waiter stays in the queue. A node that has not answered
+    /// yet is waited for: most often there is nothing to undo.
     #[must_use]
     pub const fn undoing_to_yield(self) -> UndoKind {
         match self {
@@ -117,7 +117,7 @@ impl VoteState<'_> {
     }
 }
 
-/// What a lost vote of `kind` means, by what is known of each node.
+/// What a lost vote means, by what is known of each node.
 #[must_use]
 pub fn vote_lost(kind: LockKind, nodes: &[VoteState<'_>]) -> VoteLost {
     let majority = majority(nodes.len());
@@ -148,8 +148,8 @@ fn vote_lost_by_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority
                 *holders.entry(holder).or_default() += 1;
                 free_in.push(remaining.unwrap_or(Duration::MAX));
             }
-            // Readers do not exclude each other, so whoever reads there has most likely won; and one that has not
-            // wakes the writer when it gives back what it has.
+            // Readers do not exclude each other, so a reader on the node has most likely won; and a reader that has not wakes
+            // the writer when it gives its vote back.
             Ballot::Read(remaining) => {
                 readers += 1;
                 free_in.push(*remaining);
@@ -161,13 +161,14 @@ fn vote_lost_by_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority
     let taken = readers >= majority || holders.values().any(|count| *count >= majority);
     match smallest(free_in, majority) {
         Some(free_in) if taken => VoteLost::Behind(free_in),
-        // Whoever has some of the nodes tries again at once; one that has none only stands in the way. It is in line.
+        // A contender that has some of the nodes tries again at once. One that has none would only stand in the way, and is in
+        // the queue.
         _ if granted == 0 => VoteLost::Behind(TURN),
         _ => VoteLost::Contested,
     }
 }
 
-/// Readers do not contest each other: one that lost did so to writers, who settle it among themselves.
+/// Readers do not contest each other: a reader loses to writers, which settle the vote among themselves.
 fn vote_lost_by_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority: usize) -> VoteLost {
     let mut free_in = Vec::new();
     let mut refused = 0;
@@ -188,7 +189,7 @@ fn vote_lost_by_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority
     }
 }
 
-/// The least of a ttl that must be left of a lease to be reported as a grant: the time between two renewals.
+/// How much of the ttl must be left for a won vote to be reported as a grant: the time between two renewals.
 #[must_use]
 pub fn minimum_remainder(ttl: Duration) -> Duration {
     ttl / 3

@@ -1,5 +1,4 @@
-//! What a deployment is, without any of the asking: its members and its limits, how a server says that it is a member,
-//! and what a client makes of that.
+//! A deployment: its members and its limits, how a server says that it is a member, and what a client makes of that.
 //!
 //! `init` writes the same record on every server: an id that no other deployment has, the members, the longest ttl, and
 //! whether a restarted server is kept from voting. Beside it each server has a *stamp*: the id, the generation of the
@@ -21,17 +20,17 @@ use crate::{Config, config::address, protocol::votes::majority};
 /// What the servers of a deployment have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deployment {
-    /// No other deployment has it.
+    /// Unique to this deployment.
     pub id: String,
-    /// Rises with each change of the members, by a random step: two operators that change them at a time never make the
-    /// same one.
+    /// Rises with each change of the members, by a random step: two operators that change the members at a time never make
+    /// the same generation.
     pub generation: u64,
-    /// The generation that this one came after; 0 for the first. A server goes on to this one from that one or an earlier one,
-    /// and so from each generation to one next one only: of two that come after the same, one at most is a majority's.
+    /// The generation before this one; 0 for the first. A server goes on from there or from an earlier generation, and so
+    /// from each generation to a single next one: of two that follow the same generation, at most one is a majority's.
     pub previous: u64,
-    /// The members by their numbers, and as an operator called them. A number is never given to another server.
+    /// The members by number, with the addresses that an operator gave. A number is never given to another server.
     pub members: BTreeMap<u32, String>,
-    /// Those whose place another server has now.
+    /// The members that were replaced.
     pub replaced: BTreeMap<u32, String>,
     /// The longest ttl that a lease may have, and for how long a server that has lost its data gives no vote.
     pub max_ttl: Duration,
@@ -42,13 +41,13 @@ pub struct Deployment {
 /// What a server says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Which process it is.
+    /// The run id of its process.
     pub run_id: String,
     /// Its stamp; empty on a server that was never marked or has lost its data.
     pub stamp: String,
-    /// For how long it gives no vote.
+    /// For how long the server gives no vote.
     pub quarantine: Option<Duration>,
-    /// The record; `None` where there is none, or none that this version can read.
+    /// The record; `None` where none exists that this version can read.
     pub deployment: Option<Deployment>,
 }
 
@@ -81,25 +80,25 @@ impl Deployment {
         next
     }
 
-    /// Whether `member` is one here, and none any more in `later`.
+    /// Whether `member` was replaced between this generation and `later`.
     #[must_use]
     pub fn replaced_in(&self, later: &Self, member: u32) -> bool {
         self.id == later.id && self.has(member) && !later.has(member)
     }
 
-    /// What the server that is this member has as its stamp.
+    /// The stamp of this member.
     #[must_use]
     pub fn stamp(&self, member: u32) -> String {
         format!("{} {} {member}", self.id, self.generation)
     }
 
-    /// Which member has this stamp.
+    /// The member with this stamp.
     #[must_use]
     pub fn member(&self, stamp: &str) -> Option<u32> {
         self.members.keys().copied().find(|member| self.stamp(*member) == stamp)
     }
 
-    /// Which member the server with this stamp is of this deployment, where nobody has told it of this generation yet.
+    /// The member with this stamp of an earlier generation, if it still is one.
     #[must_use]
     pub fn earlier_member(&self, stamp: &str) -> Option<u32> {
         let stamp = Stamp::read(stamp)?;
@@ -107,59 +106,59 @@ impl Deployment {
         Some(stamp.member).filter(|member| is_earlier && self.has(*member))
     }
 
-    /// Whether the server with this stamp was a member once, and another has its place now.
+    /// Whether the server with this stamp was a member, and was replaced.
     #[must_use]
     pub fn was_replaced(&self, stamp: &str) -> bool {
         Stamp::read(stamp)
             .is_some_and(|stamp| stamp.id == self.id && stamp.generation <= self.generation && !self.has(stamp.member))
     }
 
-    /// Which member the server with this stamp was when this generation began, if it may go on to it from there.
+    /// The member with this stamp, if its server may go on to this generation from there.
     #[must_use]
     pub fn next_for(&self, stamp: &str) -> Option<u32> {
         let stamp = Stamp::read(stamp)?;
         (stamp.id == self.id && stamp.generation <= self.previous).then_some(stamp.member)
     }
 
-    /// Whether so many members have the record, each counted once, that no other generation of it counts.
+    /// Whether a majority of the members has this generation of the record, each member counted once.
     #[must_use]
     pub fn is_known_to_a_majority<'a>(&self, statuses: impl IntoIterator<Item = &'a ServerStatus>) -> bool {
         let members: BTreeSet<u32> = statuses.into_iter().filter_map(|status| self.member(&status.stamp)).collect();
         members.len() >= majority(self.members.len())
     }
 
-    /// The member that an operator called by this address.
+    /// The member with this address.
     #[must_use]
     pub fn named(&self, address: &str) -> Option<u32> {
         self.members.iter().find(|(_, name)| *name == address).map(|(member, _)| *member)
     }
 
-    /// Whether `member` is one.
+    /// Whether this is a member.
     #[must_use]
     pub fn has(&self, member: u32) -> bool {
         self.members.contains_key(&member)
     }
 
-    /// How a member is called in messages.
+    /// The address of a member, for messages.
     #[must_use]
     pub fn name(&self, member: u32) -> &str {
         self.members.get(&member).map_or("?", String::as_str)
     }
 
-    /// For how long a server gives no vote that has lost its data: until every lease has ended of which it may have known.
+    /// For how long a server that has lost its data gives no vote: until every lease has ended that it may have known of.
     #[must_use]
     pub const fn rejoin_quarantine(&self) -> Duration {
-        // Also where servers are said to forget nothing: this one did.
+        // Also where servers are said to forget nothing: this server did.
         self.max_ttl
     }
 
-    /// The members for a message.
+    /// The members, for messages.
     #[must_use]
     pub fn list(&self) -> String {
         self.members.values().map(String::as_str).collect::<Vec<_>>().join(",")
     }
 
-    /// Whether a client with this configuration takes part in it.
+    /// Checks that a client with this configuration takes part in the deployment.
     ///
     /// # Errors
     /// [`Error::Config`] with what differs.
@@ -184,7 +183,7 @@ impl Deployment {
         Error::config(key, value, format!("{allowed}, by what `lock redlock init` has written for the deployment {id}"))
     }
 
-    /// Whether another server has the place of the one at this address.
+    /// Whether the server at this address was replaced.
     #[must_use]
     pub fn has_replaced(&self, address: &str) -> bool {
         self.replaced.values().any(|name| name == address)
@@ -206,7 +205,7 @@ impl<'a> Stamp<'a> {
     }
 }
 
-/// Servers by their numbers in the form in which the record has them.
+/// Members as the record has them.
 #[must_use]
 pub fn members_text(members: &BTreeMap<u32, String>) -> String {
     let member = |(member, name): (&u32, &String)| format!("{member}={name}");
@@ -223,20 +222,20 @@ pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
     text.split(' ').filter(|member| !member.is_empty()).map(member).collect()
 }
 
-/// As the settings are written.
+/// A switch as the settings have it.
 #[must_use]
 pub const fn on_or_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
 impl ServerStatus {
-    /// Whether it was never marked, or has lost its data.
+    /// Whether the server was never marked, or has lost its data.
     #[must_use]
     pub const fn is_unmarked(&self) -> bool {
         self.stamp.is_empty()
     }
 
-    /// The deployment that its stamp and its record both name. One that was replaced has the record, too.
+    /// The deployment that both the stamp and the record name. A replaced server has the record, too.
     #[must_use]
     pub fn marked_for(&self) -> Option<&Deployment> {
         let (deployment, stamp) = (self.deployment.as_ref()?, Stamp::read(&self.stamp)?);
@@ -244,11 +243,11 @@ impl ServerStatus {
     }
 }
 
-/// The deployment that the servers which answered belong to, as a majority of its members knows it, or else the latest;
-/// `None` when all of them are unmarked.
+/// The deployment of these servers, in the generation that a majority of its members has, or else in the latest one. `None`
+/// when all servers are unmarked.
 ///
 /// # Errors
-/// [`Error::Config`] when they belong to different ones, or one has a stamp that its own record does not explain.
+/// [`Error::Config`] when the servers belong to several deployments, or a stamp does not agree with its record.
 pub fn common<'a>(statuses: impl IntoIterator<Item = (String, &'a ServerStatus)>) -> Result<Option<Deployment>, Error> {
     let marked: Vec<_> = statuses.into_iter().filter(|(_, status)| !status.is_unmarked()).collect();
     let mut found: Vec<(&str, &Deployment)> = Vec::new();

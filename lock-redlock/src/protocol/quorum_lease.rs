@@ -1,106 +1,104 @@
-//! What a lease has on each node, without any of the sending: when it is promise by a majority, until when, and when it is
-//! not any more.
+//! A lease by majority: until when it is valid, and when it is lost.
 
 use lock_core::BootInstant;
 
 use crate::protocol::votes::{largest, majority};
 
-/// What is known of one node.
+/// What is known of the lease on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeLease {
-    /// It has certainly never had anything of this lease.
+    /// The node has certainly never had anything of this lease.
     Never,
-    /// It does not have the lease, or nobody knows.
+    /// The node does not have the lease, or its answer is unknown.
     Absent,
-    /// It was joined to the lease since the last renewal began.
+    /// The node has joined the lease since the last renewal began. It does not count.
     Joined(Promise),
-    /// It was joined to the lease before the last renewal began, and does not count yet.
+    /// The node has joined the lease before the last renewal began. It does not count yet.
     Proposed(Promise),
-    /// It has promise the lease without a gap, or others have since it was joined.
+    /// The node counts: it has kept the lease without a gap, or a majority has since the node joined.
     Held(Promise),
 }
 
-/// A node's promise.
+/// A node's promise to keep its holding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Promise {
     /// The number that the node gave to its holding.
     number: u64,
-    /// Until when it certainly keeps it, by the request that it acknowledged.
+    /// Until when the node certainly keeps the holding, by the request that it acknowledged.
     until: BootInstant,
 }
 
-/// What is to be sent to a node to renew a lease.
+/// What is sent to a node to renew a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenewRequest {
-    /// It keeps the lease, as the holding of this number: extend it.
+    /// Extend the holding of this number.
     Extend(u64),
-    /// It does not: take it there, if it is free.
+    /// Join the lease, if the lock is free there.
     Rejoin,
 }
 
-/// What a lease has on all nodes.
-#[derive(Debug, Clone)]
-pub struct QuorumLease {
-    nodes: Vec<NodeLease>,
-    /// Which member each node is, as far as is known: what another one answers does not count.
-    members: Vec<u32>,
-    /// For each member that counted and was replaced since, until when its promise counts; empty once the other nodes that
-    /// count are a majority.
-    replaced: Vec<BootInstant>,
-    /// What each node was asked for and has not answered, as far as is known.
-    in_flight: Vec<InFlight>,
-    /// Which nodes that count have extended it at the last renewal, and what an answer to that is expected at least.
-    extended: Vec<bool>,
-    expected: BootInstant,
-    /// Whether a renewal has begun: from then on each node may have been asked to join.
-    renewed: bool,
-    /// Whether they are another lease's by now: what is still answered about this one does not count.
-    handed_over: bool,
-}
-
-/// What a node answered to a renewal.
+/// A node's answer to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenewAnswer {
-    /// It has extended the holding that it was asked to extend.
+    /// The node has extended its holding.
     Extended,
-    /// It does not have that holding.
+    /// The node does not have that holding.
     Denied,
-    /// It has joined the lease, by this number.
+    /// The node has joined the lease, by this number.
     Joined(u64),
-    /// Nothing that is of use.
+    /// The answer says nothing about the lease.
     Nothing,
 }
 
-/// What the nodes' answers to a renewal come to so far.
+/// What the answers to a renewal amount to so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// A majority has promise it, until then at least.
+    /// A majority keeps the lease, until then at least.
     Kept(BootInstant),
-    /// No majority has it any more.
+    /// No majority has the lease any more.
     Lost,
 }
 
-/// Requests that may reach a node yet, and take it for this lease.
-#[derive(Debug, Clone, Copy)]
-struct InFlight {
-    /// The acquisition has not been answered.
-    vote: bool,
-    /// It was asked to join; one that is not answered is asked again, so it is not known of each whether it has come.
-    join: bool,
-}
-
-/// How a node went on with a downgrade.
+/// A node's confirmation of a downgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DowngradeConfirmed {
     pub node: usize,
-    /// Whether it counted for the writer.
+    /// Whether the node counted for the writer.
     pub counts: bool,
-    /// Until when it certainly keeps the reader.
+    /// Until when the node certainly keeps the reader.
     pub until: BootInstant,
 }
 
+/// Requests that may still arrive at a node, and take it for this lease.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    /// The vote has not been answered.
+    vote: bool,
+    /// The node was asked to join. Unanswered requests are repeated, so a single answer does not settle them.
+    join: bool,
+}
+
+/// A lease, with what is known of it on each node.
+#[derive(Debug, Clone)]
+pub struct QuorumLease {
+    nodes: Vec<NodeLease>,
+    /// Which member each node is, 0 where it is not known. The answer of another member does not count.
+    members: Vec<u32>,
+    /// The deadlines of members that counted and were replaced since. Empty once the nodes that count are a majority.
+    replaced: Vec<BootInstant>,
+    in_flight: Vec<InFlight>,
+    /// Which nodes that count have extended their holdings in the last renewal.
+    extended: Vec<bool>,
+    /// The deadline that an answer to the last renewal proves at least.
+    expected: BootInstant,
+    /// Whether a renewal has begun: from then on each node may have been asked to join.
+    renewed: bool,
+    /// True after a downgrade: the nodes now belong to the reader's lease, and answers about this one do not count.
+    handed_over: bool,
+}
+
 impl QuorumLease {
-    /// On nodes that are these members, of none of which anything is known.
+    /// A lease on nodes that are these members, before any answer.
     #[must_use]
     pub fn new(members: impl IntoIterator<Item = u32>) -> Self {
         let members: Vec<u32> = members.into_iter().collect();
@@ -117,10 +115,11 @@ impl QuorumLease {
         }
     }
 
-    /// The nodes are these members now; 0 where it is not known. One that was replaced counts for no longer than the lease
-    /// was valid by then, whatever it may have promised by itself since: until that moment it takes a majority of those
-    /// that stayed to be granted the lock, because a server that is new gives no vote yet, and this lease has all but the
-    /// replaced ones of such a majority.
+    /// Takes over which member each node is now; 0 where it is not known.
+    ///
+    /// A replaced member counts for no longer than the lease was valid by then, whatever it has promised since. Until that
+    /// moment a grant takes a majority of the members that stayed, because a new server gives no vote yet; and this lease has
+    /// such a majority but for the replaced members.
     pub fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
         let valid_until = self.valid_until();
         for (node, member) in members.into_iter().enumerate() {
@@ -141,19 +140,19 @@ impl QuorumLease {
         }
     }
 
-    /// Which member each node is, as far as this lease is concerned; 0 where it is not known.
+    /// Which member each node is for this lease; 0 where it is not known.
     #[must_use]
     pub fn members(&self) -> &[u32] {
         &self.members
     }
 
-    /// Whether `node` is this member as far as this lease is concerned.
+    /// Whether `node` is this member for this lease.
     #[must_use]
     pub fn is(&self, node: usize, member: u32) -> bool {
         self.members[node] == member
     }
 
-    /// How many members promise it that were replaced since.
+    /// How many members that were replaced since still count.
     #[must_use]
     pub const fn replaced(&self) -> usize {
         self.replaced.len()
@@ -165,22 +164,22 @@ impl QuorumLease {
         self.in_flight[node].vote = false;
     }
 
-    /// `node` granted when the vote had been won already, by a number that does not pass the token, and counts at once:
-    /// nobody else's majority can have had it since the grant.
+    /// `node` granted after the vote was won, by a number that does not pass the token. It counts at once: no other attempt can
+    /// have had a majority since the grant.
     pub fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
         self.in_flight[node].vote = false;
-        if matches!(self.nodes[node], NodeLease::Never | NodeLease::Absent) {
+        if !self.has_holding(node) {
             self.nodes[node] = NodeLease::Held(Promise { number, until });
         }
     }
 
-    /// `node` granted when the vote had been won already, by a number that passes the token, and does not join the lease as
-    /// that. What it has stays, and keeps others out, until the next renewal asks the node to join; a release takes it back.
+    /// `node` granted after the vote was won, by a number that passes the token, and does not join the lease as that. Its
+    /// holding keeps other contenders out until the next renewal asks the node to join, or a release removes the holding.
     pub fn skip(&mut self, node: usize) {
         self.in_flight[node].vote = false;
     }
 
-    /// `node` refused the acquisition, so there is nothing on it to be given back, unless it was asked to join since.
+    /// `node` refused its vote, so it has nothing of this lease, unless it was asked to join since.
     pub fn refuse(&mut self, node: usize) {
         self.in_flight[node].vote = false;
         if self.nodes[node] == NodeLease::Absent && !self.renewed {
@@ -188,37 +187,34 @@ impl QuorumLease {
         }
     }
 
-    /// `node` has joined the lease: it was free and was taken again. It may have been another's before, while nodes that count
-    /// were, too, so it does not count until a majority of all nodes, of those that do, has been heard to keep the lease in a
-    /// renewal that begins later.
+    /// `node` was free and has joined the lease. Another holder may have had the node and nodes that count before, so it does
+    /// not count until a majority, of the nodes that count, has been heard to keep the lease in a renewal that begins later.
     pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
-        if matches!(self.nodes[node], NodeLease::Never | NodeLease::Absent) {
+        if !self.has_holding(node) {
             self.nodes[node] = NodeLease::Joined(Promise { number, until });
         }
     }
 
-    /// What to send to each node for a renewal that begins now. `expected` is what an acknowledgement of a request that is sent now
-    /// is expected.
+    /// What to send to each node for a renewal that begins now. `expected` is the deadline that an acknowledgement of a request
+    /// sent now proves.
     pub fn renew(&mut self, expected: BootInstant) -> Vec<RenewRequest> {
         self.renewed = true;
         self.expected = expected;
         self.extended.fill(false);
-        if self.counting() >= majority(self.nodes.len()) {
-            self.replaced.clear();
-        }
-        let renewal = |(holding, in_flight): (&mut NodeLease, &mut InFlight)| match *holding {
+        self.forget_replaced();
+        let request = |(lease, in_flight): (&mut NodeLease, &mut InFlight)| match *lease {
             NodeLease::Held(promise) => RenewRequest::Extend(promise.number),
             NodeLease::Joined(promise) | NodeLease::Proposed(promise) => {
-                *holding = NodeLease::Proposed(promise);
+                *lease = NodeLease::Proposed(promise);
                 RenewRequest::Extend(promise.number)
             }
             NodeLease::Never | NodeLease::Absent => {
-                *holding = NodeLease::Absent;
+                *lease = NodeLease::Absent;
                 in_flight.join = true;
                 RenewRequest::Rejoin
             }
         };
-        self.nodes.iter_mut().zip(&mut self.in_flight).map(renewal).collect()
+        self.nodes.iter_mut().zip(&mut self.in_flight).map(request).collect()
     }
 
     /// `node` has extended the holding of this number.
@@ -232,24 +228,29 @@ impl QuorumLease {
         self.note_extended(node, number, until);
     }
 
-    /// Those that joined before the renewal began count when a majority that counted has extended its lease since: what such a
-    /// majority has promise without a gap beyond the moment in which they joined, nobody else can have held before it.
+    /// Nodes that joined before the renewal began count once a majority that counted has extended its holdings since: what
+    /// such a majority has kept without a gap, from before the nodes joined until after, no other holder can have had before.
     fn note_extended(&mut self, node: usize, number: u64, until: BootInstant) {
         // A late answer to an earlier renewal says nothing of the time since.
         let is_of_this_renewal = until >= self.expected;
         self.extended[node] |=
             is_of_this_renewal && matches!(self.nodes[node], NodeLease::Held(promise) if promise.number == number);
         // The promises of replaced members count here while the lease depends on them. They have not ended: the lease would
-        // have ended with them, and then nobody looks at it any more.
+        // have ended with them.
         let extended = self.extended.iter().filter(|extended| **extended).count();
         if extended + self.replaced.len() < majority(self.nodes.len()) {
             return;
         }
-        for holding in &mut self.nodes {
-            if let NodeLease::Proposed(promise) = *holding {
-                *holding = NodeLease::Held(promise);
+        for lease in &mut self.nodes {
+            if let NodeLease::Proposed(promise) = *lease {
+                *lease = NodeLease::Held(promise);
             }
         }
+        self.forget_replaced();
+    }
+
+    /// Forgets the replaced members once the nodes that count are a majority.
+    fn forget_replaced(&mut self) {
         if self.counting() >= majority(self.nodes.len()) {
             self.replaced.clear();
         }
@@ -259,7 +260,11 @@ impl QuorumLease {
         (0..self.nodes.len()).filter(|node| self.counts(*node)).count()
     }
 
-    /// `node` does not have the holding of this number (any more).
+    fn has_holding(&self, node: usize) -> bool {
+        !matches!(self.nodes[node], NodeLease::Never | NodeLease::Absent)
+    }
+
+    /// `node` does not have the holding of this number, or not any more.
     pub fn denied(&mut self, node: usize, denied: u64) {
         if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) = self.nodes[node]
             && promise.number == denied
@@ -269,30 +274,29 @@ impl QuorumLease {
         }
     }
 
-    /// Takes the answer of `node` to a renewal into account, in which it was sent `plan`. `until` is what an acknowledgement
-    /// of it is expected. `None` once they are another lease's: it is a reader by now, and the nodes do not know the writer any
-    /// more.
+    /// Takes the answer of `node` to a renewal into account, in which `node` was sent `request`. `until` is the deadline that an
+    /// acknowledgement proves. `None` after a downgrade: the nodes do not know the writer any more.
     pub fn renewed(
         &mut self,
         node: usize,
-        plan: RenewRequest,
+        request: RenewRequest,
         answer: RenewAnswer,
         until: BootInstant,
     ) -> Option<LeaseState> {
         if self.handed_over {
             return None;
         }
-        match (plan, answer) {
+        match (request, answer) {
             (RenewRequest::Extend(number), RenewAnswer::Extended) => self.extended(node, number, until),
             (RenewRequest::Extend(number), RenewAnswer::Denied) => self.denied(node, number),
             (RenewRequest::Rejoin, RenewAnswer::Joined(number)) => self.join(node, number, until),
             _ => {}
         }
-        let standing = self.valid_until().filter(|_| self.is_kept()).map(LeaseState::Kept);
-        Some(standing.unwrap_or(LeaseState::Lost))
+        let kept = self.valid_until().filter(|_| self.is_kept()).map(LeaseState::Kept);
+        Some(kept.unwrap_or(LeaseState::Lost))
     }
 
-    /// Whether a majority has promise the lease without a gap, as far as is known.
+    /// Whether a majority has kept the lease without a gap, as far as is known.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.counting() + self.replaced.len() >= majority(self.nodes.len())
@@ -304,60 +308,60 @@ impl QuorumLease {
         matches!(self.nodes[node], NodeLease::Held(_))
     }
 
-    /// Ends what is promise here, for a downgrade: gives what each node is to be sent, as for a renewal. Nothing that is
-    /// answered to an earlier request counts any more: a node that the writer does not hold by then is the reader's.
+    /// Ends this lease for a downgrade. Returns what each node is to be sent, as for a renewal. Answers to earlier requests do
+    /// not count any more: a node that the writer does not hold by then is the reader's.
     pub fn hand_over(&mut self) -> Vec<RenewRequest> {
         self.handed_over = true;
-        // Nothing is answered to it as to a renewal.
+        // No answer counts as one to a renewal.
         self.renew(BootInstant::from_nanos(u64::MAX))
     }
 
-    /// Whether they were handed over to another lease.
+    /// Whether this lease has ended in a downgrade.
     #[must_use]
     pub const fn is_handed_over(&self) -> bool {
         self.handed_over
     }
 
-    /// What a reader has that was a writer: the nodes that confirmed the downgrade, all by the number `token`. Those that
-    /// counted for the writer count for the reader. Of the others nobody knows; they are asked to join again.
+    /// The lease of a reader that was a writer, by the number `token` on the nodes that confirmed. Of these, the nodes that
+    /// counted for the writer count for the reader. The other nodes are unknown, and are asked to join again.
     #[must_use]
     pub fn of_a_downgrade(writer: &Self, confirmed: &[DowngradeConfirmed], token: u64) -> Self {
-        let mut lease = Self { renewed: true, ..Self::new(writer.members.iter().copied()) };
-        for one in confirmed {
-            lease.downgraded(*one, token);
+        let mut reader = Self { renewed: true, ..Self::new(writer.members.iter().copied()) };
+        for confirmed in confirmed {
+            reader.downgraded(*confirmed, token);
         }
-        // What was on its way for the writer is on its way yet.
-        lease.in_flight.clone_from(&writer.in_flight);
-        lease
+        // A request of the writer may still arrive.
+        reader.in_flight.clone_from(&writer.in_flight);
+        reader
     }
 
     /// A node has confirmed the downgrade, by the number `token`.
-    pub fn downgraded(&mut self, DowngradeConfirmed { node, counts, until }: DowngradeConfirmed, token: u64) {
-        match self.nodes[node] {
-            NodeLease::Never | NodeLease::Absent if counts => {
-                self.nodes[node] = NodeLease::Held(Promise { number: token, until });
-            }
-            _ => self.join(node, token, until),
+    pub fn downgraded(&mut self, confirmed: DowngradeConfirmed, token: u64) {
+        let DowngradeConfirmed { node, counts, until } = confirmed;
+        if counts && !self.has_holding(node) {
+            self.nodes[node] = NodeLease::Held(Promise { number: token, until });
+        } else {
+            self.join(node, token, until);
         }
     }
 
-    /// Until when a majority certainly keeps the lease: the majority-th largest of the deadlines of the nodes that count.
+    /// Until when a majority certainly keeps the lease: the majority-th largest deadline of the nodes that count.
     #[must_use]
     pub fn valid_until(&self) -> Option<BootInstant> {
-        let deadlines = self.nodes.iter().filter_map(|holding| match holding {
+        let deadlines = self.nodes.iter().filter_map(|lease| match lease {
             NodeLease::Held(promise) => Some(promise.until),
             NodeLease::Never | NodeLease::Absent | NodeLease::Joined(_) | NodeLease::Proposed(_) => None,
         });
         largest(deadlines.chain(self.replaced.iter().copied()), majority(self.nodes.len()))
     }
 
-    /// Whether a request may be on its way that takes `node` for this lease, also after it was given back.
+    /// Whether a request may still arrive at `node` and take it for this lease, also after the release.
     #[must_use]
     pub fn may_arrive_at(&self, node: usize) -> bool {
         self.in_flight[node].vote || self.in_flight[node].join
     }
 
-    /// Whether something of this lease may be on `node`.
+    /// Whether `node` may have something of this lease.
     #[must_use]
     pub fn may_be_on(&self, node: usize) -> bool {
         self.nodes[node] != NodeLease::Never
@@ -399,7 +403,7 @@ mod tests {
         assert_eq!(lease.valid_until(), Some(at(30)));
     }
 
-    /// Renews it at `expected`; these nodes answer, by their number 1.
+    /// Renews the lease with this expected deadline; these nodes answer, by their number 1.
     fn renew(lease: &mut QuorumLease, expected: u64, extended: &[usize]) {
         lease.renew(at(expected));
         for node in extended {

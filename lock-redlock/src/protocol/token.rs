@@ -22,21 +22,21 @@
 
 use crate::protocol::votes::majority;
 
-/// What a node that granted answered.
+/// The number that a node gave to a holding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeNumber {
-    /// Which node.
+    /// The node.
     pub node: usize,
-    /// The number that it gave to this holding.
+    /// Its number of the holding.
     pub number: u64,
 }
 
-/// A node's answer to another number for a holding.
+/// A node's answer to a request to give its holding another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renumbered {
-    /// It has that number now.
+    /// The holding has that number now.
     Done,
-    /// The node's counter stands at this, so it may have given that number to another reader.
+    /// The node's counter has passed the number, which another reader may have; it stands at this.
     Passed(u64),
     /// The holding is gone.
     Gone,
@@ -47,13 +47,13 @@ pub enum Renumbered {
 pub struct Settlement {
     /// The token of the grant, provided that the write-back succeeds.
     pub token: u64,
-    /// The nodes that answered exactly the token. They count as confirmed.
+    /// The nodes that answered exactly the token, which count as confirmed.
     pub exact: Vec<usize>,
     /// The answers below the token, to be written back; empty when a majority of all nodes is exact.
     pub behind: Vec<NodeNumber>,
 }
 
-/// Settles the token of a grant that these answers, of a majority of `nodes`, make up. `None` without answers.
+/// Settles the token of a grant by these answers, which are of a majority of `nodes`. `None` without answers.
 #[must_use]
 pub fn settle(answers: &[NodeNumber], nodes: usize) -> Option<Settlement> {
     let token = answers.iter().map(|answer| answer.number).max()?;
@@ -66,25 +66,25 @@ pub fn settle(answers: &[NodeNumber], nodes: usize) -> Option<Settlement> {
     Some(Settlement { token, exact: exact.iter().map(|answer| answer.node).collect(), behind })
 }
 
-/// What becomes of a node that granted when the vote had been won already.
+/// What becomes of a node that granted after the vote was won.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Straggler {
-    /// It joins the lease as it is.
+    /// The node joins the lease as it is.
     Joins,
-    /// It joins the lease, if possible with the token as its number.
+    /// The node joins the lease, if possible with the token as its number.
     JoinsAs(u64),
-    /// It does not join as that: others may have held since the grant, on this node, too.
+    /// The node does not join: another holder may have had the node since the grant.
     PassedBy,
 }
 
 /// What becomes of a node that gave `number` to the holding of a grant whose token was `token` by then.
 ///
-/// *Whoever was granted the lock since has left a counter above the token on each node of its majority*: on the node that
-/// its majority shares with this grant's, its number came after the token, so its own token is greater, and a majority had
-/// that one. So a node whose number does not pass the token is none of those, and a lease on a majority of such nodes is
-/// nobody else's in between. One that passes it may be, if somebody deleted the lock where this grant had it: to count it
-/// in place of a node that is gone would hide that the lock was lost. More often others have merely tried there; then the
-/// next renewal takes the node, as any other that does not have the lease.
+/// *A later grant has left a counter above the token on each node of its majority*: on the node that the two majorities
+/// share, its number came after the token, so its own token is greater, and a majority had that token. So a node whose
+/// number does not pass the token was in no later majority, and a lease on a majority of such nodes had no other holder in
+/// between. A node whose number passes the token may have been, if somebody deleted the lock where this grant had it: to
+/// count the node in place of a lost one would hide that the lock was lost. More often other attempts have merely tried
+/// there; then the next renewal takes the node, as any other that does not have the lease.
 #[must_use]
 pub const fn straggler(number: u64, token: u64) -> Straggler {
     if number > token {
@@ -96,17 +96,17 @@ pub const fn straggler(number: u64, token: u64) -> Straggler {
     }
 }
 
-/// The numbers that the nodes gave to a reader's holding, on the way to one that a majority gave.
+/// The numbers that the nodes gave to a reader's holding, until a majority has given the same.
 #[derive(Debug, Clone)]
 pub struct Numbering {
     nodes: usize,
     numbers: Vec<NodeNumber>,
-    /// No number below this is worth proposing.
+    /// The least number that is worth proposing.
     least: u64,
 }
 
 impl Numbering {
-    /// From the answers of the nodes that granted, out of `nodes` nodes.
+    /// The answers of the nodes that granted, out of `nodes` nodes.
     #[must_use]
     pub fn new(answers: Vec<NodeNumber>, nodes: usize) -> Self {
         let least = answers.iter().map(|answer| answer.number).max().unwrap_or(0);
@@ -120,14 +120,13 @@ impl Numbering {
         self.numbers.iter().map(|answer| answer.number).find(|number| given(*number) >= majority(self.nodes))
     }
 
-    /// What to propose next: the greatest number that is known of, and `lead` on top, so that what others propose
-    /// meanwhile stays below it.
+    /// What to propose next: the greatest known number and `lead` on top, so that other proposals of the moment stay below.
     #[must_use]
     pub const fn proposal(&self, lead: u64) -> u64 {
         self.least.saturating_add(lead)
     }
 
-    /// The nodes that are to be asked for `proposal`, with the numbers that they gave.
+    /// The nodes to be asked for `proposal`, with the numbers that they gave.
     #[must_use]
     pub fn behind(&self, proposal: u64) -> Vec<NodeNumber> {
         self.numbers.iter().filter(|answer| answer.number < proposal).copied().collect()
@@ -141,12 +140,12 @@ impl Numbering {
         self.least = self.least.max(number);
     }
 
-    /// `node`'s counter stands at `counter`: it may have given that number to another reader.
+    /// A node's counter stands at `counter`: another reader may have that number.
     pub fn passed(&mut self, counter: u64) {
         self.least = self.least.max(counter.saturating_add(1));
     }
 
-    /// `node` does not have the holding any more, or nobody knows by which number.
+    /// `node` does not have the holding any more, or by an unknown number.
     pub fn gone(&mut self, node: usize) {
         self.numbers.retain(|answer| answer.node != node);
     }
@@ -157,7 +156,7 @@ impl Numbering {
         self.numbers.len() >= majority(self.nodes)
     }
 
-    /// What each node gave, as far as it is known.
+    /// The numbers, as far as they are known.
     #[must_use]
     pub fn numbers(&self) -> &[NodeNumber] {
         &self.numbers

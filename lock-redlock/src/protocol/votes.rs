@@ -1,4 +1,6 @@
-//! Counting votes: a state machine over what the nodes answer, without any of the waiting.
+//! Counting votes.
+
+use std::cmp::Reverse;
 
 /// The smallest number of nodes of which any two such groups share one.
 #[must_use]
@@ -9,22 +11,22 @@ pub fn majority(nodes: usize) -> usize {
 /// What is known of one node's vote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vote {
-    /// It has not answered yet.
+    /// The node has not answered yet.
     Pending,
-    /// It granted.
+    /// The node granted.
     Granted,
-    /// It certainly did not grant.
+    /// The node certainly did not grant.
     Refused,
-    /// It did not answer in time, or its connection broke: it may have granted.
+    /// The node did not answer in time, or its connection broke: it may have granted.
     Unknown,
 }
 
-/// What the votes so far come to.
+/// The result of the votes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The nodes that have not answered will decide.
     Undecided,
-    /// A majority granted. Nothing that the others may say changes that.
+    /// A majority granted. No further answer changes that.
     Granted,
     /// So many did not grant that a majority is out of reach.
     Impossible,
@@ -35,13 +37,13 @@ pub enum Verdict {
 pub struct Votes(Vec<Vote>);
 
 impl Votes {
-    /// Of `nodes` nodes, none of which has answered.
+    /// The votes of `nodes` nodes, none of which has answered.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self(vec![Vote::Pending; nodes])
     }
 
-    /// Takes down the vote of `node`, unless it has voted already: the first answer counts.
+    /// Records the vote of `node`, unless one is recorded: the first answer counts.
     ///
     /// # Panics
     /// When there is no such node.
@@ -52,10 +54,10 @@ impl Votes {
         }
     }
 
-    /// What the votes so far come to.
+    /// The result of the votes so far.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        // A majority of all nodes, never of those that answered: two groups of the latter need not share a node.
+        // A majority of all nodes, never of the nodes that answered: two such groups need not share a node.
         let needed = majority(self.0.len());
         if self.count(Vote::Granted) >= needed {
             Verdict::Granted
@@ -81,12 +83,9 @@ impl Votes {
 
 /// The `needed`-th largest of `values`: what at least `needed` of them reach. `None` when there are fewer.
 ///
-/// Of the deadlines of a lease's nodes, with a majority for `needed`, it is the lease's own: until then a majority keeps
-/// it. Of the times after which refusing nodes will be free, see [`smallest`].
+/// With a majority for `needed`, the deadlines of a lease's nodes yield the deadline of the lease.
 pub fn largest<T: Ord>(values: impl IntoIterator<Item = T>, needed: usize) -> Option<T> {
-    let mut values: Vec<T> = values.into_iter().collect();
-    values.sort_unstable_by(|a, b| b.cmp(a));
-    needed.checked_sub(1).and_then(|index| values.into_iter().nth(index))
+    smallest(values.into_iter().map(Reverse), needed).map(|Reverse(value)| value)
 }
 
 /// The `needed`-th smallest of `values`: when at least `needed` of them have come. `None` when there are fewer.

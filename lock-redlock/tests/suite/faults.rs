@@ -2,40 +2,17 @@
 
 use std::time::Duration;
 
-use crate::deployment::{LIMIT, command, config, connect, connect_to, count, get, marked, undone, until, until_free};
+use crate::{
+    deployment::{LIMIT, command, config, connect, connect_to, get, marked, until, until_free},
+    simulation::simulated,
+};
 use lock_core::{Clock, Error, Loss};
 use lock_lab::{proxy::Proxy, servers::RedisNodes};
 use lock_redlock::Redlock;
+use lock_sim::world::Way;
 
-/// Far above what an answer takes here, so that only nodes that are down run into it.
-const NODE_LIMIT: (&str, &str) = ("node_timeout", "2s");
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_minority_keeps_nobody_waiting() {
-    let nodes = marked(3).await;
-    // Whoever waits for the frozen node waits for longer than this test may take.
-    let locks = connect(&nodes, &[("ttl", "300ms"), ("node_timeout", "60s")]).await;
-    nodes.nodes()[1].stop().unwrap();
-    let rounds = async {
-        let mut last = None;
-        for _ in 0..50 {
-            let guard = locks.mutex("frozen").lock().await.unwrap();
-            assert!(last < Some(guard.token()));
-            last = Some(guard.token());
-            guard.release().await.unwrap();
-        }
-        last
-    };
-    let last = Clock::boot().timeout(LIMIT, rounds).await.expect("the frozen node is not waited for");
-
-    // What was sent to the frozen node is undone there when it goes on.
-    nodes.nodes()[1].cont().unwrap();
-    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "frozen").await;
-    let guard = locks.mutex("frozen").lock().await.unwrap();
-    assert!(last < Some(guard.token()));
-    guard.release().await.unwrap();
-    locks.close(LIMIT).await.unwrap();
-}
+/// Far above what an answer takes, so that only nodes that are down run into it.
+const NODE_LIMIT: &[(&str, &str)] = &[("node_timeout", "2s")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_beside_a_frozen_minority_listens_where_those_before_it_did() {
@@ -62,44 +39,6 @@ async fn who_waits_beside_a_frozen_minority_listens_where_those_before_it_did() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_keeps_an_acquisition_out_that_a_silent_node_has_not_answered() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[NODE_LIMIT]).await;
-    let silent = &nodes.nodes()[1];
-    silent.stop().unwrap();
-    let guard = locks.mutex("silent").lock().await.unwrap();
-    let released = Clock::boot().timeout(LIMIT, guard.release());
-    released.await.expect("the silent node is not waited for").unwrap();
-    silent.cont().unwrap();
-    // What was asked of it may have gone over a connection that is given up by now, and may come after its undo.
-    let tombstones = |node| async move { undone(node, "silent").await };
-    until("the undo is there, with a tombstone", || async { tombstones(silent).await > 0 }).await;
-    // The others had answered, so nothing more can come to them.
-    assert_eq!(tombstones(&nodes.nodes()[0]).await + tombstones(&nodes.nodes()[2]).await, 0);
-    until_free(&[silent], "silent").await;
-    locks.close(LIMIT).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_majority_that_is_down_is_an_error_in_time_and_leaves_nothing() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[NODE_LIMIT]).await;
-    nodes.nodes()[0].stop().unwrap();
-    nodes.nodes()[1].stop().unwrap();
-    let attempt = locks.mutex("down");
-    let tried = Clock::boot().timeout(Duration::from_secs(4), attempt.lock()).await;
-    let error = tried.expect("within twice the limit of a node").unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains(&format!("127.0.0.1:{}", nodes.ports()[0])), "{error}");
-    assert_eq!(get(&nodes.nodes()[2], "{lock:down}").await, None);
-
-    nodes.nodes()[0].cont().unwrap();
-    nodes.nodes()[1].cont().unwrap();
-    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "down").await;
-    until("it works again", || async { locks.mutex("down").try_lock().await.is_ok_and(|guard| guard.is_some()) }).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connecting_without_a_majority_is_unavailable() {
     let mut nodes = marked(3).await;
     nodes.nodes_mut()[0].kill();
@@ -107,23 +46,6 @@ async fn connecting_without_a_majority_is_unavailable() {
     nodes.nodes_mut()[1].kill();
     let error = Redlock::connect(config(&nodes.ports(), &[])).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_outlives_a_restart_of_each_node_in_turn() {
-    let mut nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "2s")]).await;
-    let guard = locks.mutex("rolling").lock().await.unwrap();
-    until("all nodes have joined", || async { count(&nodes, "rolling").await == 3 }).await;
-    for node in 0..3 {
-        nodes.nodes_mut()[node].restart_empty().await.unwrap();
-        until("the node has joined again", || async { count(&nodes, "rolling").await == 3 }).await;
-        // Held without a gap on a majority before the next one goes.
-        let next = guard.valid_until().unwrap().saturating_add(Duration::from_millis(1));
-        until("it was renewed", || async { guard.valid_until().expect("it is still held") > next }).await;
-    }
-    guard.release().await.unwrap();
-    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "rolling").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,44 +73,6 @@ async fn lift_quarantine(nodes: &RedisNodes, node: usize) {
     until("it is in quarantine", || async { get(node, "redlock:quarantine").await.is_some() }).await;
     command(node, &["DEL", "redlock:quarantine"]).await;
     other.close(LIMIT).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_from_a_majority_knows_before_anybody_else_is_granted() {
-    let nodes = marked(3).await;
-    let mut proxies = Vec::new();
-    for port in nodes.ports() {
-        proxies.push(Proxy::start(port).await.unwrap());
-    }
-    let ports: Vec<u16> = proxies.iter().map(Proxy::port).collect();
-    let cut_off = connect_to(&ports, &[("ttl", "1s")]).await;
-    let other = connect(&nodes, &[("ttl", "1s")]).await;
-    let guard = cut_off.mutex("cut").lock().await.unwrap();
-    proxies[0].hold();
-    proxies[2].hold();
-    let second = other.mutex("cut").timeout(LIMIT).lock().await.unwrap();
-    assert!(!guard.is_valid());
-    assert_eq!(guard.lost().await, Loss::Unreachable);
-    assert!(second.token() > guard.token());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_comes_too_late_to_be_of_use_is_none() {
-    let nodes = marked(3).await;
-    let mut proxies = Vec::new();
-    for port in nodes.ports() {
-        proxies.push(Proxy::start(port).await.unwrap());
-    }
-    let ports: Vec<u16> = proxies.iter().map(Proxy::port).collect();
-    let locks = connect_to(&ports, &[("ttl", "2s"), ("node_timeout", "20s"), ("connect_timeout", "20s")]).await;
-    locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
-    for proxy in &proxies {
-        // Both ways: there and back again takes three quarters of the ttl.
-        proxy.delay(Duration::from_millis(750));
-    }
-    let error = locks.mutex("late").try_lock().await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "late").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,4 +154,115 @@ async fn a_release_is_decided_by_the_nodes_that_answer_also_when_others_fail_bef
     proxy.delay(Duration::from_millis(50));
     guard.release().await.unwrap();
     assert_eq!(get(&nodes.nodes()[1], "{lock:exact}").await, None);
+}
+
+#[test]
+fn a_frozen_minority_keeps_nobody_waiting() {
+    simulated(3, &[], |nodes| async move {
+        // A client that waits for the frozen node waits for longer than the test may take.
+        let locks = nodes.connect(&[("ttl", "300ms"), ("node_timeout", "60s")]).await;
+        nodes.stop(1).await;
+        let began = nodes.clock().now();
+        let mut last = None;
+        for _ in 0..50 {
+            let guard = locks.mutex("frozen").lock().await.unwrap();
+            assert!(last < Some(guard.token()));
+            last = Some(guard.token());
+            guard.release().await.unwrap();
+        }
+        assert!(nodes.clock().now().saturating_since(began) < Duration::from_secs(20), "the frozen node is waited for");
+        // What was sent to the frozen node is undone there when it goes on.
+        nodes.cont(1).await;
+        nodes.until_nothing_is_left(0..3, "frozen").await;
+        let guard = locks.mutex("frozen").lock().await.unwrap();
+        assert!(last < Some(guard.token()));
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_release_keeps_an_acquisition_out_that_a_silent_node_has_not_answered() {
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(NODE_LIMIT).await;
+        nodes.stop(1).await;
+        let guard = locks.mutex("silent").lock().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(nodes.keys(1, "silent").is_empty(), "the silent node is not waited for");
+        nodes.cont(1).await;
+        // A request to the silent node may have gone down a connection that was given up since, and may arrive after its undo.
+        let tombstones = |node| nodes.keys(node, "silent").iter().filter(|key| key.contains(":undone:")).count();
+        nodes.until("the undo is there, with a tombstone", || tombstones(1) > 0).await;
+        // The other nodes had answered, so nothing more can come to them.
+        assert_eq!(tombstones(0) + tombstones(2), 0);
+        nodes.until_nothing_is_left(0..3, "silent").await;
+    });
+}
+
+#[test]
+fn a_majority_that_is_down_is_an_error_in_time_and_leaves_nothing() {
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(NODE_LIMIT).await;
+        nodes.stop(0).await;
+        nodes.stop(1).await;
+        let began = nodes.clock().now();
+        let error = locks.mutex("down").lock().await.unwrap_err();
+        assert!(nodes.clock().now().saturating_since(began) < Duration::from_secs(4), "twice the limit of a node");
+        assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("server:7000"), "{error}");
+        assert_eq!(nodes.get(2, "{lock:down}"), None);
+
+        nodes.cont(0).await;
+        nodes.cont(1).await;
+        nodes.until_nothing_is_left(0..3, "down").await;
+        let guard = locks.mutex("down").lock().await.unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_lock_outlives_a_restart_of_each_node_in_turn() {
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "2s")]).await;
+        let guard = locks.mutex("rolling").lock().await.unwrap();
+        nodes.until("all nodes have joined", || nodes.count("rolling") == 3).await;
+        nodes.settle().await;
+        for node in 0..3 {
+            nodes.restart_empty(node).await;
+            nodes.until("the node has joined again", || nodes.count("rolling") == 3).await;
+            nodes.settle().await;
+            // A majority keeps the lock without a gap before the next node goes.
+            let next = guard.valid_until().unwrap().saturating_add(Duration::from_millis(1));
+            nodes.until("it was renewed", || guard.valid_until().expect("it is still held") > next).await;
+        }
+        guard.release().await.unwrap();
+        nodes.until_nothing_is_left(0..3, "rolling").await;
+    });
+}
+
+#[test]
+fn a_holder_that_is_cut_off_from_a_majority_knows_before_anybody_else_is_granted() {
+    simulated(3, &[], |nodes| async move {
+        let (cut_off, other) = (nodes.connect(&[("ttl", "1s")]).await, nodes.connect_from(1, &[("ttl", "1s")]).await);
+        let guard = cut_off.mutex("cut").lock().await.unwrap();
+        for (node, way) in [(0, Way::Up), (0, Way::Down), (2, Way::Up), (2, Way::Down)] {
+            nodes.block(0, node, way, true).await;
+        }
+        let second = other.mutex("cut").lock().await.unwrap();
+        assert!(!guard.is_valid());
+        assert_eq!(guard.lost().await, Loss::Unreachable);
+        assert!(second.token() > guard.token());
+    });
+}
+
+#[test]
+fn a_grant_that_comes_too_late_to_be_of_use_is_none() {
+    simulated(3, &[], |nodes| async move {
+        let settings = [("ttl", "2s"), ("node_timeout", "20s"), ("connect_timeout", "20s")];
+        let locks = nodes.connect(&settings).await;
+        locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
+        // There and back again takes three quarters of the ttl.
+        nodes.delay(Duration::from_millis(750)).await;
+        let error = locks.mutex("late").try_lock().await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        nodes.until_nothing_is_left(0..3, "late").await;
+    });
 }

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use crate::deployment::{LIMIT, command, connect, count, get, marked, until, until_free};
+use crate::{
+    deployment::{LIMIT, command, connect, count, get, marked, until, until_free},
+    simulation::{simulated, simulated_once},
+};
 use lock_core::{Clock, Error, Loss};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,60 +64,6 @@ async fn sixteen_contenders_on_five_nodes_exclude_each_other_and_all_get_their_t
         contender.await.unwrap();
     }
     assert_eq!(grants.load(Ordering::SeqCst), 16 * 25);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_outlives_many_times_a_short_ttl_while_it_is_renewed() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "300ms")]).await;
-    let guard = locks.mutex("short").lock().await.unwrap();
-    let first = guard.valid_until().unwrap();
-    let renewed = first.saturating_add(Duration::from_secs(2));
-    until("it was renewed for two seconds", || async { guard.valid_until().expect("it is still held") > renewed })
-        .await;
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_deleted_on_a_majority_is_noticed_at_the_next_renewal() {
-    let nodes = marked(5).await;
-    let locks = connect(&nodes, &[("ttl", "3s")]).await;
-    let guard = locks.mutex("gone").lock().await.unwrap();
-    until("all nodes have joined", || async { count(&nodes, "gone").await == 5 }).await;
-    for node in &nodes.nodes()[..3] {
-        command(node, &["DEL", "{lock:gone}"]).await;
-    }
-    assert_eq!(Clock::boot().timeout(LIMIT, guard.lost()).await, Some(Loss::Revoked));
-    drop(guard);
-    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "gone").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_deleted_on_a_minority_is_taken_again() {
-    let nodes = marked(5).await;
-    let locks = connect(&nodes, &[("ttl", "3s")]).await;
-    let guard = locks.mutex("part").lock().await.unwrap();
-    until("all nodes have joined", || async { count(&nodes, "part").await == 5 }).await;
-    for node in &nodes.nodes()[..2] {
-        command(node, &["DEL", "{lock:part}"]).await;
-    }
-    until("all nodes have joined again", || async { count(&nodes, "part").await == 5 }).await;
-    assert!(guard.is_valid());
-    guard.release().await.unwrap();
-    until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "part").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "3s")]).await;
-    let guard = locks.mutex("again").lock().await.unwrap();
-    until("all nodes have joined", || async { count(&nodes, "again").await == 3 }).await;
-    // What a resent acquisition does that arrives after the first holding ended and somebody else was granted.
-    for node in &nodes.nodes()[..2] {
-        command(node, &["HINCRBY", "{lock:again}:token", "held", "7"]).await;
-    }
-    assert_eq!(Clock::boot().timeout(LIMIT, guard.lost()).await, Some(Loss::Revoked));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,24 +120,6 @@ async fn two_nodes_of_five_are_not_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_locks_are_held_at_once() {
-    let nodes = marked(5).await;
-    let locks = connect(&nodes, &[("ttl", "5s")]).await;
-    let mutexes: Vec<_> = (0..1000).map(|number| locks.mutex(format!("n{number}"))).collect();
-    let mut guards = Vec::new();
-    for some in mutexes.chunks(50) {
-        let some = futures::future::join_all(some.iter().map(lock_core::Mutex::lock)).await;
-        guards.extend(some.into_iter().map(Result::unwrap));
-    }
-    let renewed = Clock::boot().now().saturating_add(Duration::from_secs(8));
-    until("all were renewed", || async { guards.iter().all(|guard| guard.valid_until().expect("held") > renewed) })
-        .await;
-    drop(guards);
-    locks.close(LIMIT).await.unwrap();
-    assert_eq!(count(&nodes, "n999").await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_gives_back_what_is_still_held() {
     let nodes = marked(3).await;
     let locks = connect(&nodes, &[]).await;
@@ -197,4 +128,80 @@ async fn closing_gives_back_what_is_still_held() {
     assert_eq!(guard.lost().await, Loss::Closed);
     assert_eq!(count(&nodes, "left").await, 0);
     assert!(get(&nodes.nodes()[0], "redlock:member").await.is_some());
+}
+
+#[test]
+fn a_lock_outlives_many_times_a_short_ttl_while_it_is_renewed() {
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "300ms")]).await;
+        let guard = locks.mutex("short").lock().await.unwrap();
+        let renewed = guard.valid_until().unwrap().saturating_add(Duration::from_secs(2));
+        nodes.until("it was renewed", || guard.valid_until().expect("it is still held") > renewed).await;
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_key_that_is_deleted_on_a_majority_is_noticed_at_the_next_renewal() {
+    simulated(5, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "3s")]).await;
+        let guard = locks.mutex("gone").lock().await.unwrap();
+        nodes.until("all nodes have joined", || nodes.count("gone") == 5).await;
+        for node in 0..3 {
+            nodes.command(node, &["DEL", "{lock:gone}"]);
+        }
+        assert_eq!(guard.lost().await, Loss::Revoked);
+        drop(guard);
+        nodes.until_nothing_is_left(0..5, "gone").await;
+    });
+}
+
+#[test]
+fn a_key_that_is_deleted_on_a_minority_is_taken_again() {
+    simulated(5, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "3s")]).await;
+        let guard = locks.mutex("part").lock().await.unwrap();
+        nodes.until("all nodes have joined", || nodes.count("part") == 5).await;
+        for node in 0..2 {
+            nodes.command(node, &["DEL", "{lock:part}"]);
+        }
+        nodes.until("all nodes have joined again", || nodes.count("part") == 5).await;
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+        nodes.until_nothing_is_left(0..5, "part").await;
+    });
+}
+
+#[test]
+fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own() {
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "3s")]).await;
+        let guard = locks.mutex("again").lock().await.unwrap();
+        nodes.until("all nodes have joined", || nodes.count("again") == 3).await;
+        // What a resent acquisition does that arrives after the first holding ended and another holder was granted.
+        let number = (guard.token().number + 7).to_string();
+        for node in 0..2 {
+            nodes.command(node, &["HSET", "{lock:again}:token", "held", &number]);
+        }
+        assert_eq!(guard.lost().await, Loss::Revoked);
+    });
+}
+
+#[test]
+fn a_thousand_locks_are_held_at_once() {
+    simulated_once(5, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "5s")]).await;
+        let mutexes: Vec<_> = (0..1000).map(|number| locks.mutex(format!("n{number}"))).collect();
+        let mut guards = Vec::new();
+        for some in mutexes.chunks(50) {
+            let some = futures::future::join_all(some.iter().map(lock_core::Mutex::lock)).await;
+            guards.extend(some.into_iter().map(Result::unwrap));
+        }
+        let renewed = nodes.clock().now().saturating_add(Duration::from_secs(8));
+        let all_renewed = || guards.iter().all(|guard| guard.valid_until().expect("held") > renewed);
+        nodes.until("all were renewed", all_renewed).await;
+        drop(guards);
+        locks.close(Duration::from_secs(20)).await.unwrap();
+        assert_eq!(nodes.count("n999"), 0);
+    });
 }

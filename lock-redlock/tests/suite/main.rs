@@ -10,5 +10,6 @@ mod readers;
 mod readers_faults;
 mod replace;
 mod simulated_node;
+mod simulation;
 mod stragglers;
 mod token_model;

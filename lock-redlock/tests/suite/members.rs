@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use crate::deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, scripts_run, until};
+use crate::deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until};
+use crate::simulation::simulated;
 use lock_core::{Error, Guard, Locks};
 use lock_lab::{
     proxy::Proxy,
@@ -205,30 +206,6 @@ async fn init_on_a_deployment_that_lost_everything_pardons_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_servers_that_all_lost_their_data_go_on_with_what_the_operator_makes_of_them() {
-    let settings = [("max_ttl", "2s")];
-    let mut nodes = marked_as(3, &settings).await;
-    let (holder, other) = (connect(&nodes, &[]).await, connect(&nodes, &[]).await);
-    let guard = holder.mutex("lost").lock().await.unwrap();
-    for node in 0..3 {
-        nodes.nodes_mut()[node].restart_empty().await.unwrap();
-    }
-    lock_redlock::init(&config(&nodes.ports(), &settings), InitOptions::default()).await.unwrap();
-    let granted = || async {
-        match other.mutex("lost").try_lock().await {
-            Ok(Some(next)) => {
-                assert!(!guard.is_valid() && next.token() > guard.token());
-                true
-            }
-            _ => false,
-        }
-    };
-    until("it votes again", granted).await;
-    let again = || async { matches!(holder.mutex("again").try_lock().await, Ok(Some(_))) };
-    until("so it does for who held the lock", again).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn init_on_a_live_deployment_changes_nothing() {
     let nodes = marked(3).await;
     let before = get(&nodes.nodes()[0], "redlock:member").await;
@@ -255,29 +232,6 @@ async fn init_makes_a_member_again_of_one_that_forgot_and_does_not_pardon_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_ends_the_leases_of_before_and_grants_nothing_until_they_are_over() {
-    let nodes = marked_as(3, &[("max_ttl", "3s")]).await;
-    let before = connect(&nodes, &[("ttl", "3s")]).await;
-    let guard = before.mutex("reset").lock().await.unwrap();
-    let limits = config(&nodes.ports(), &[("max_ttl", "2s")]);
-    let absence = lock_redlock::init(&limits, InitOptions::default().with_reset()).await.unwrap();
-    assert_eq!(absence, Duration::from_secs(3), "the longer one of both");
-    let after = connect_to(&nodes.ports(), &[("max_ttl", "2s")]).await;
-    let granted = || async {
-        match after.mutex("reset").try_lock().await {
-            Ok(Some(next)) => {
-                assert!(!guard.is_valid() && next.token() > guard.token());
-                true
-            }
-            _ => false,
-        }
-    };
-    until("the new deployment votes", granted).await;
-    let error = before.mutex("other").try_lock().await.unwrap_err();
-    assert!(error.to_string().contains("another member"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_was_flushed_is_one_again_and_grants_nothing_for_a_while() {
     let nodes = marked(3).await;
     let locks = connect(&nodes, &[]).await;
@@ -294,37 +248,6 @@ async fn a_member_that_was_flushed_is_one_again_and_grants_nothing_for_a_while()
     let error = locks.mutex("flushed").try_lock().await.unwrap_err();
     assert!(error.to_string().contains("quarantine"), "{error}");
     nodes.nodes()[0].cont().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_majority_that_lost_its_data_grants_nothing_until_it_was_marked_and_all_leases_are_over() {
-    let mut nodes = marked_as(3, &[("max_ttl", "2s")]).await;
-    let locks = connect(&nodes, &[("ttl", "2s")]).await;
-    let guard = locks.mutex("lost").lock().await.unwrap();
-    for node in 0..2 {
-        nodes.nodes_mut()[node].restart_empty().await.unwrap();
-    }
-    let error = Redlock::connect(config(&nodes.ports(), &[])).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains("lock redlock init"), "{error}");
-    // A client that knew them before asks what they are, and does not make them members again either.
-    let emptied = &nodes.nodes()[0];
-    let asked = scripts_run(emptied).await;
-    let is_asked_again = || async {
-        assert!(locks.mutex("other").try_lock().await.is_err());
-        scripts_run(emptied).await >= asked + 4
-    };
-    until("it was asked several times", is_asked_again).await;
-    assert_eq!(get(emptied, "redlock:member").await, None);
-    let absence = lock_redlock::init(&config(&nodes.ports(), &[]), NEW).await.unwrap();
-    assert_eq!(absence, Duration::from_secs(2));
-    let next = connect(&nodes, &[]).await;
-    let granted = || async {
-        let tried = next.mutex("lost").try_lock().await;
-        assert!(!guard.is_valid() || !matches!(tried, Ok(Some(_))), "two hold it");
-        matches!(tried, Ok(Some(_)))
-    };
-    until("it votes again", granted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -379,4 +302,67 @@ async fn who_may_not_publish_releases_all_the_same_while_others_wait() {
     until("it waits", lined_up).await;
     guard.release().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[test]
+fn clients_of_servers_that_all_lost_their_data_go_on_with_what_the_operator_makes_of_them() {
+    const SETTINGS: &[(&str, &str)] = &[("max_ttl", "2s")];
+    simulated(3, SETTINGS, |nodes| async move {
+        let (holder, other) = (nodes.connect(&[]).await, nodes.connect_from(1, &[]).await);
+        let guard = holder.mutex("lost").lock().await.unwrap();
+        for node in 0..3 {
+            nodes.restart_empty(node).await;
+        }
+        nodes.init(SETTINGS, InitOptions::default()).await.unwrap();
+        let next = nodes.until_granted(&other, "lost").await;
+        assert!(!guard.is_valid() && next.token() > guard.token(), "two hold it");
+        next.release().await.unwrap();
+        let next = nodes.until_granted(&holder, "lost").await;
+        assert!(!guard.is_valid() && next.token() > guard.token(), "two hold it");
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_reset_ends_the_leases_of_before_and_grants_nothing_until_they_are_over() {
+    simulated(3, &[("max_ttl", "3s")], |nodes| async move {
+        let before = nodes.connect(&[("ttl", "3s")]).await;
+        let guard = before.mutex("reset").lock().await.unwrap();
+        let limits = [("max_ttl", "2s")];
+        let absence = nodes.init(&limits, InitOptions::default().with_reset()).await.unwrap();
+        assert_eq!(absence, Duration::from_secs(3), "the longer one of both");
+        let after = nodes.connect_from(1, &limits).await;
+        let next = nodes.until_granted(&after, "reset").await;
+        assert!(!guard.is_valid() && next.token() > guard.token(), "two hold it");
+        next.release().await.unwrap();
+        let error = before.mutex("other").try_lock().await.unwrap_err();
+        assert!(error.to_string().contains("another member"), "{error}");
+    });
+}
+
+#[test]
+fn a_majority_that_lost_its_data_grants_nothing_until_it_was_marked_and_all_leases_are_over() {
+    simulated(3, &[("max_ttl", "2s")], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "2s")]).await;
+        let guard = locks.mutex("lost").lock().await.unwrap();
+        nodes.until("all have it", || nodes.count("lost") == 3).await;
+        for node in 0..2 {
+            nodes.restart_empty(node).await;
+        }
+        let error = Redlock::connect_in(nodes.config(1, &[]), nodes.context(1)).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("lock redlock init"), "{error}");
+        // A client that knew the servers before asks what they are, and does not make them members again either.
+        for _ in 0..10 {
+            assert!(locks.mutex("other").try_lock().await.is_err());
+            nodes.clock().sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!([0, 1].map(|node| nodes.get(node, "redlock:member")), [None, None]);
+        let absence = nodes.init(&[], NEW).await.unwrap();
+        assert_eq!(absence, Duration::from_secs(2));
+        let next = nodes.connect_from(1, &[]).await;
+        let next = nodes.until_granted(&next, "lost").await;
+        assert!(!guard.is_valid() && next.token() > guard.token(), "two hold it");
+        next.release().await.unwrap();
+    });
 }

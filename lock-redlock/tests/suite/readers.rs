@@ -10,9 +10,11 @@ use std::{
     time::Duration,
 };
 
-use crate::deployment::{LIMIT, connect, connect_to, count, marked, proxied, readers, until, until_nothing_is_left};
+use crate::deployment::{LIMIT, connect, connect_to, count, marked, proxied, until, until_nothing_is_left};
+use crate::simulation::simulated;
 use futures::StreamExt;
 use lock_core::{Clock, Error, Feature, FencingToken, Locks, Loss, Mode};
+use lock_sim::redis::Reply;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_hold_together_and_a_writer_comes_after_the_last_of_them() {
@@ -196,26 +198,6 @@ async fn readers_that_come_together_on_nodes_whose_counters_differ_have_tokens_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_outlive_many_times_a_short_ttl_while_they_are_renewed() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[("ttl", "1s")]).await;
-    let mut guards = Vec::new();
-    for _ in 0..3 {
-        guards.push(locks.rwlock("short").read().await.unwrap());
-    }
-    let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(7));
-    until("all were renewed for seven seconds", || async {
-        guards.iter().all(|guard| guard.valid_until().expect("it is still held") > renewed)
-    })
-    .await;
-    assert_eq!(readers(&nodes, "short", 3).await, 3);
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
-    until_nothing_is_left(nodes.nodes(), "short").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_read_is_one_round_trip_to_each_node() {
     let nodes = marked(5).await;
     let proxies = proxied(&nodes).await;
@@ -238,43 +220,6 @@ async fn an_uncontended_read_is_one_round_trip_to_each_node() {
         guard.release().await.unwrap();
         locks.inspect("warm").await.unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_downgraded_writer_lets_readers_in_and_keeps_writers_out_by_the_same_token() {
-    let nodes = marked(5).await;
-    let (one, two) = (connect(&nodes, &[]).await, connect(&nodes, &[("ttl", "2s")]).await);
-    let writer = two.rwlock("down").write().await.unwrap();
-    let token = writer.token();
-    // Came before the next writer, and goes in with it.
-    let reader = {
-        let one = one.clone();
-        tokio::spawn(async move { one.rwlock("down").timeout(LIMIT).read().await })
-    };
-    until("a reader waits", || async {
-        deployment::command(&nodes.nodes()[0], &["EXISTS", "{lock:down}:waiting"]).await == redis::Value::Int(1)
-    })
-    .await;
-    let next = {
-        let one = one.clone();
-        tokio::spawn(async move { one.rwlock("down").timeout(LIMIT).write().await })
-    };
-    until_a_writer_waits(&nodes, "down").await;
-    let downgraded = writer.downgrade().await.unwrap();
-    assert_eq!(downgraded.token(), token);
-    let reader = reader.await.unwrap().unwrap();
-    assert!(reader.token() > token);
-    // Renewed as a reader.
-    let renewed = downgraded.valid_until().unwrap().saturating_add(Duration::from_secs(3));
-    until("it was renewed", || async { downgraded.valid_until().expect("it is still held") > renewed }).await;
-    assert!(!next.is_finished());
-    reader.release().await.unwrap();
-    assert!(!next.is_finished());
-    downgraded.release().await.unwrap();
-    let next = next.await.unwrap().unwrap();
-    assert!(next.token() > token);
-    next.release().await.unwrap();
-    until_nothing_is_left(nodes.nodes(), "down").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -340,4 +285,55 @@ async fn closing_gives_back_what_readers_hold() {
     for name in ["left", "also left"] {
         until_nothing_is_left(nodes.nodes(), name).await;
     }
+}
+
+#[test]
+fn readers_outlive_many_times_a_short_ttl_while_they_are_renewed() {
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "1s")]).await;
+        let mut guards = Vec::new();
+        for _ in 0..3 {
+            guards.push(locks.rwlock("short").read().await.unwrap());
+        }
+        let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(7));
+        let all_renewed = || guards.iter().all(|guard| guard.valid_until().expect("it is still held") > renewed);
+        nodes.until("all were renewed for seven seconds", all_renewed).await;
+        assert_eq!(nodes.readers("short", 3), 3);
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        nodes.until_nothing_is_left(0..3, "short").await;
+    });
+}
+
+#[test]
+fn a_downgraded_writer_lets_readers_in_and_keeps_writers_out_by_the_same_token() {
+    simulated(5, &[], |nodes| async move {
+        let (one, two) = (nodes.connect_from(1, &[]).await, nodes.connect(&[("ttl", "2s")]).await);
+        let writer = two.rwlock("down").write().await.unwrap();
+        let token = writer.token();
+        let exists = |queue| nodes.command(0, &["EXISTS", &format!("{{lock:down}}:{queue}")]) == Reply::Int(1);
+        // Came before the next writer, and goes in with the holder.
+        let (reading, writing) = (one.clone(), one);
+        let reader = nodes.start(1, async move { reading.rwlock("down").read().await.unwrap() });
+        nodes.until("a reader waits", || exists("waiting")).await;
+        let mut next = nodes.start(1, async move { writing.rwlock("down").write().await.unwrap() });
+        nodes.until("a writer waits", || exists("writers")).await;
+        let downgraded = writer.downgrade().await.unwrap();
+        assert_eq!(downgraded.token(), token);
+        let reader = reader.await.unwrap();
+        assert!(reader.token() > token);
+        // Renewed as a reader.
+        let renewed = downgraded.valid_until().unwrap().saturating_add(Duration::from_secs(3));
+        nodes.until("it was renewed", || downgraded.valid_until().expect("it is still held") > renewed).await;
+        assert!(next.try_recv().unwrap().is_none());
+        reader.release().await.unwrap();
+        nodes.settle().await;
+        assert!(next.try_recv().unwrap().is_none());
+        downgraded.release().await.unwrap();
+        let next = next.await.unwrap();
+        assert!(next.token() > token);
+        next.release().await.unwrap();
+        nodes.until_nothing_is_left(0..5, "down").await;
+    });
 }

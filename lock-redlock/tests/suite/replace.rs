@@ -1,5 +1,7 @@
 //! Another server in the place of a member: nobody loses what is held, and no two majorities pass each other.
 
+#![expect(clippy::future_not_send, reason = "a world is played on one thread")]
+
 use std::{
     sync::{
         Arc,
@@ -8,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use crate::deployment::{command, config, connect, connect_to, get, marked, marked_as, proxied, until};
-use lock_core::{Error, Guard, Locks};
-use lock_lab::{
-    proxy::Proxy,
-    servers::{Redis, RedisNodes},
+use crate::{
+    deployment::{command, config, connect, connect_to, get, marked, marked_as, until},
+    simulation::{Nodes, simulated},
 };
+use lock_core::{Error, Guard, Locks};
+use lock_lab::servers::Redis;
 use lock_redlock::{Redlock, Replaced};
+use lock_sim::world::Way;
 
 const LOCAL: &str = "127.0.0.1";
 
@@ -26,75 +29,6 @@ async fn key(port: u16, name: &str) -> Option<String> {
     let client = redis::Client::open(format!("redis://{LOCAL}:{port}")).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("GET").arg(format!("{{lock:{name}}}")).query_async(&mut connection).await.unwrap()
-}
-
-/// A lock that the last two of three members keep and the first does not, and the proxies through which the holder comes.
-async fn held_without_the_first(nodes: &RedisNodes, ttl: &str) -> (Guard, Locks, Vec<Proxy>) {
-    let proxies = proxied(nodes).await;
-    let ports: Vec<u16> = proxies.iter().map(Proxy::port).collect();
-    let locks = connect_to(&ports, &[("ttl", ttl)]).await;
-    proxies[0].cut();
-    loop {
-        let guard = locks.mutex("held").lock().await.unwrap();
-        if key(nodes.ports()[0], "held").await.is_none() {
-            return (guard, locks, proxies);
-        }
-        guard.release().await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_by_the_member_that_is_replaced_and_one_other_stays_held() {
-    for old_is_down in [false, true] {
-        let mut nodes = marked_as(3, &[("max_ttl", "3s")]).await;
-        let new = Redis::start().await.unwrap();
-        let list = nodes.ports();
-        let (guard, locks, proxies) = held_without_the_first(&nodes, "3s").await;
-        if old_is_down {
-            nodes.nodes_mut()[2].kill();
-        }
-        proxies[0].heal();
-        let replaced = replace(&list, list[2], new.port()).await.unwrap();
-        assert_eq!((replaced.no_vote_for, replaced.old_was_told), (Duration::from_secs(3), !old_is_down));
-        let promised = guard.valid_until().unwrap();
-        let joined = || async {
-            assert!(guard.is_valid(), "lost by a change of members");
-            key(new.port(), "held").await.is_some() && key(list[0], "held").await.is_some()
-        };
-        until("the new member and the first one join the lease", joined).await;
-        let goes_on = || async {
-            assert!(guard.is_valid(), "lost by a change of members");
-            guard.valid_until() > Some(promised.saturating_add(Duration::from_secs(3)))
-        };
-        until("it is renewed by the members of now", goes_on).await;
-        // The one that was replaced is not needed any more, nor is one of the others once the new one votes.
-        nodes.nodes_mut()[2].kill();
-        nodes.nodes()[1].stop().unwrap();
-        let votes = || async { matches!(locks.mutex("other").try_lock().await, Ok(Some(_))) };
-        until("the new member votes", votes).await;
-        assert!(guard.is_valid());
-        guard.release().await.unwrap();
-        nodes.nodes()[1].cont().unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_member_gives_no_vote_before_every_lease_of_before_has_ended() {
-    let nodes = marked_as(3, &[("max_ttl", "3s")]).await;
-    let new = Redis::start().await.unwrap();
-    let (guard, _holder, proxies) = held_without_the_first(&nodes, "3s").await;
-    for proxy in &proxies {
-        proxy.cut();
-    }
-    let list = nodes.ports();
-    replace(&list, list[2], new.port()).await.unwrap();
-    let other = connect_to(&[list[0], list[1], new.port()], &[]).await;
-    let granted = || async {
-        let tried = other.mutex("held").try_lock().await;
-        assert!(!guard.is_valid() || !matches!(tried, Ok(Some(_))), "two hold it");
-        matches!(tried, Ok(Some(next)) if next.token() > guard.token())
-    };
-    until("it can be had when the lease has ended", granted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,7 +182,7 @@ async fn a_new_server_is_no_member_before_a_majority_was_told() {
     let nodes = marked(3).await;
     let new = Redis::start().await.unwrap();
     let list = nodes.ports();
-    let locks = connect(&nodes, &[("ttl", "1s")]).await;
+    let locks = connect(&nodes, &[("ttl", "6s")]).await;
     let guard = locks.mutex("held").lock().await.unwrap();
     // The second one answers, and cannot be told.
     command(&nodes.nodes()[1], &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
@@ -261,4 +195,62 @@ async fn a_new_server_is_no_member_before_a_majority_was_told() {
     assert!(get(&new, "redlock:member").await.is_some());
     until("the new member joins the lease", || async { key(new.port(), "held").await.is_some() }).await;
     guard.release().await.unwrap();
+}
+
+/// A lock that the last two of three members keep, and the first does not.
+async fn held_without_the_first(nodes: &Nodes, locks: &Locks) -> Guard {
+    nodes.command(0, &["SET", "{lock:held}", "somebody", "PX", "60000"]);
+    let guard = locks.mutex("held").lock().await.unwrap();
+    nodes.settle().await;
+    nodes.command(0, &["DEL", "{lock:held}"]);
+    guard
+}
+
+#[test]
+fn what_is_held_by_the_member_that_is_replaced_and_one_other_stays_held() {
+    for old_is_down in [false, true] {
+        simulated(3, &[("max_ttl", "3s")], move |nodes| async move {
+            let locks = nodes.connect(&[("ttl", "3s")]).await;
+            let guard = held_without_the_first(&nodes, &locks).await;
+            if old_is_down {
+                nodes.kill(2).await;
+            }
+            let replaced = nodes.replace(2).await.unwrap();
+            assert_eq!((replaced.no_vote_for, replaced.old_was_told), (Duration::from_secs(3), !old_is_down));
+            let promised = guard.valid_until().unwrap();
+            let have_joined = || {
+                assert!(guard.is_valid(), "lost by a change of members");
+                [0, 3].iter().all(|node| nodes.get(*node, "{lock:held}").is_some())
+            };
+            nodes.until("the new member and the first one join the lease", have_joined).await;
+            let goes_on = || {
+                assert!(guard.is_valid(), "lost by a change of members");
+                guard.valid_until() > Some(promised.saturating_add(Duration::from_secs(3)))
+            };
+            nodes.until("it is renewed by the present members", goes_on).await;
+            // The replaced member is not needed any more, nor is one of the others once the new member votes.
+            if !old_is_down {
+                nodes.kill(2).await;
+            }
+            nodes.stop(1).await;
+            let _other = nodes.until_granted(&locks, "other").await;
+            assert!(guard.is_valid());
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_new_member_gives_no_vote_before_every_lease_of_before_has_ended() {
+    simulated(3, &[("max_ttl", "3s")], |nodes| async move {
+        let locks = nodes.connect_from(1, &[("ttl", "3s")]).await;
+        let guard = held_without_the_first(&nodes, &locks).await;
+        for (node, way) in [0, 1, 2, 3].into_iter().flat_map(|node| [(node, Way::Up), (node, Way::Down)]) {
+            nodes.block(1, node, way, true).await;
+        }
+        nodes.replace(2).await.unwrap();
+        let other = nodes.connect_without(2, 2).await;
+        let next = nodes.until_granted(&other, "held").await;
+        assert!(!guard.is_valid() && next.token() > guard.token(), "two hold it");
+    });
 }

@@ -387,23 +387,32 @@ impl Outcome {
     }
 }
 
-fn explore(rules: Rules, schedules: u64, weather: Weather) -> Outcome {
+fn explore(weather: Weather) -> Outcome {
     let mut outcome = Outcome::default();
-    for seed in 0..schedules {
-        let mut rng = Rng::with_seed(seed);
-        let nodes = if rng.bool() { 3 } else { 5 };
-        let grants = World::new(rules, nodes, weather).run(&mut rng);
+    for seed in 0..SCHEDULES {
+        let grants = play(seed, ALL, weather);
         *outcome.grants.entry(grants.len()).or_default() += 1;
         outcome.violations += usize::from(is_violated(&grants));
     }
     outcome
 }
 
+fn play(seed: u64, rules: Rules, weather: Weather) -> Vec<Grant> {
+    let mut rng = Rng::with_seed(seed);
+    let nodes = if rng.bool() { 3 } else { 5 };
+    World::new(rules, nodes, weather).run(&mut rng)
+}
+
+/// Whether the model can tell that a safeguard is missing.
+fn is_missed(rules: Rules, weather: Weather) -> bool {
+    (0..SCHEDULES).any(|seed| is_violated(&play(seed, rules, weather)))
+}
+
 const SCHEDULES: u64 = 60_000;
 
 #[test]
 fn two_grants_have_different_tokens_and_the_earlier_has_the_smaller() {
-    let outcome = explore(ALL, SCHEDULES, WRITERS);
+    let outcome = explore(WRITERS);
     assert_eq!(outcome.violations, 0, "{outcome:?}");
     // A model in which little is granted would prove little.
     assert!(outcome.with_several() > 10_000, "{outcome:?}");
@@ -411,49 +420,44 @@ fn two_grants_have_different_tokens_and_the_earlier_has_the_smaller() {
 
 #[test]
 fn tokens_rise_also_when_counters_are_lost_and_the_clocks_are_right() {
-    let outcome = explore(ALL, SCHEDULES, Weather { losing: true, ..WRITERS });
+    let outcome = explore(Weather { losing: true, ..WRITERS });
     assert_eq!(outcome.violations, 0, "{outcome:?}");
 }
 
 #[test]
 fn without_the_write_back_tokens_do_not_rise() {
-    let outcome = explore(Rules { write_back: false, ..ALL }, SCHEDULES, WRITERS);
-    assert!(outcome.violations > 0, "the model cannot tell: {outcome:?}");
+    assert!(is_missed(Rules { write_back: false, ..ALL }, WRITERS));
 }
 
 #[test]
 fn a_write_back_that_compares_only_the_value_is_not_enough_when_requests_are_resent() {
-    let outcome = explore(Rules { compare_number: false, ..ALL }, SCHEDULES, WRITERS);
-    assert!(outcome.violations > 0, "the model cannot tell: {outcome:?}");
+    assert!(is_missed(Rules { compare_number: false, ..ALL }, WRITERS));
 }
 
 #[test]
 fn without_a_majority_tokens_do_not_rise() {
-    let outcome = explore(Rules { majority: false, ..ALL }, SCHEDULES, WRITERS);
-    assert!(outcome.violations > 0, "the model cannot tell: {outcome:?}");
+    assert!(is_missed(Rules { majority: false, ..ALL }, WRITERS));
 }
 
 #[test]
 fn readers_have_tokens_of_their_own_above_earlier_writers_and_below_later_ones() {
-    let outcome = explore(ALL, SCHEDULES, READERS);
+    let outcome = explore(READERS);
     assert_eq!(outcome.violations, 0, "{outcome:?}");
     assert!(outcome.with_several() > 10_000, "{outcome:?}");
 }
 
 #[test]
 fn tokens_of_readers_hold_also_when_counters_are_lost_and_the_clocks_are_right() {
-    let outcome = explore(ALL, SCHEDULES, Weather { losing: true, ..READERS });
+    let outcome = explore(Weather { losing: true, ..READERS });
     assert_eq!(outcome.violations, 0, "{outcome:?}");
 }
 
 #[test]
 fn two_readers_share_a_token_where_nodes_give_a_number_twice() {
-    let outcome = explore(Rules { once: false, ..ALL }, SCHEDULES, READERS);
-    assert!(outcome.violations > 0, "the model cannot tell: {outcome:?}");
+    assert!(is_missed(Rules { once: false, ..ALL }, READERS));
 }
 
 #[test]
 fn without_exclusion_the_tokens_of_readers_and_writers_have_no_order() {
-    let outcome = explore(Rules { exclusion: false, ..ALL }, SCHEDULES, READERS);
-    assert!(outcome.violations > 0, "the model cannot tell: {outcome:?}");
+    assert!(is_missed(Rules { exclusion: false, ..ALL }, READERS));
 }

@@ -8,7 +8,7 @@ use crate::{
     nodes::{
         quorum::Quorum,
         replies::Replies,
-        requests::Read,
+        requests::{Read, ask},
         scripts::{Claim, renumbered},
     },
     protocol::{
@@ -119,7 +119,7 @@ fn ask_to_renumber<T: Send + 'static>(
     read: Read<T>,
 ) -> Replies<T> {
     let roster = quorum.members.roster();
-    quorum.ask(|node| Some(claim.renumber(number_of(behind, node)?, token, roster.stamp(node).ok()?)), read)
+    ask(quorum, |node| Some(claim.renumber(number_of(behind, node)?, token, roster.stamp(node).ok()?)), read)
 }
 
 fn number_of(numbers: &[NodeNumber], node: usize) -> Option<u64> {

@@ -8,7 +8,7 @@ use crate::{
     acquisition::round::Round,
     nodes::{
         replies::{Replies, Reply},
-        requests::NodeRequest,
+        requests::{NodeRequest, ask},
     },
     protocol::ballots::Ballot,
 };
@@ -33,11 +33,11 @@ impl Undo {
             (!connection.is_broken()).then(|| connection.clone())
         };
         let enrollment = |node: usize| if leaves { None } else { round.attempt.enrollment(node) };
-        let ask = |node: usize| {
+        let request = |node: usize| {
             let call = calls[node].clone()?;
             Some(NodeRequest { connection: connection(node), enrollment: enrollment(node), ..call.into() })
         };
-        let mut undone = round.quorum.ask(ask, held);
+        let mut undone = ask(&round.quorum, request, held);
         let replies = undone.send();
         Self { round, calls, leaves, undone, replies }
     }

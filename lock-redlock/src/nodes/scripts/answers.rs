@@ -10,7 +10,7 @@ use crate::protocol::{
     token::Renumbered,
 };
 
-/// Reads the answer to an acquisition or a rejoin.
+/// Reads the answer to a vote or a request to join.
 pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     let Value::Array(parts) = answer else { return Err(nonsense()) };
@@ -32,7 +32,7 @@ pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     }
 }
 
-/// Reads the answer to [`LockKind::renumber`](crate::protocol::kind::LockKind::renumber).
+/// Reads the answer to [`Claim::renumber`](super::Claim::renumber).
 pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     match answer {
@@ -94,7 +94,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// What `PTTL` says: negative without an expiry, or without the key.
+/// Reads what `PTTL` answers: negative without an expiry, or without the key.
 fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }

@@ -111,13 +111,6 @@ pub(crate) async fn residue(node: &Redis, name: &str) -> Vec<String> {
     keys.into_iter().filter(|key| !key.ends_with(":token") && !key.contains(":undone:")).collect()
 }
 
-/// How many attempts at `name` a server remembers as undone.
-pub(crate) async fn undone(node: &Redis, name: &str) -> usize {
-    let mut connection = node.connection().await.unwrap();
-    let pattern = format!("{{lock:{name}}}:undone:*");
-    redis::cmd("KEYS").arg(pattern).query_async::<Vec<String>>(&mut connection).await.unwrap().len()
-}
-
 /// Waits until no server keeps anything of `name`.
 pub(crate) async fn until_nothing_is_left(nodes: &[Redis], name: &str) {
     until("nothing is left", || async {
@@ -129,16 +122,4 @@ pub(crate) async fn until_nothing_is_left(nodes: &[Redis], name: &str) {
         true
     })
     .await;
-}
-
-/// On how many servers so many read.
-pub(crate) async fn readers(nodes: &RedisNodes, name: &str, count: u64) -> usize {
-    let key = format!("{{lock:{name}}}:readers");
-    let mut matching = 0;
-    for node in nodes.nodes() {
-        let mut connection = node.connection().await.unwrap();
-        let there: u64 = redis::cmd("ZCARD").arg(&key).query_async(&mut connection).await.unwrap();
-        matching += usize::from(there == count);
-    }
-    matching
 }
