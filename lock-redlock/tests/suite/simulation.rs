@@ -14,7 +14,7 @@ use futures::channel::oneshot;
 use lock_core::{Clock, Context, Error, Guard, Locks, Settings};
 use lock_redlock::{Config, InitOptions, Redlock, Replaced};
 use lock_sim::{
-    Chance, LocalClock, SECOND,
+    Chance, LocalClock, SECOND, Time,
     redis::{Fleet, HostNetwork, Loses, PORTS, Reply},
     world::{HostClocks, HostId, ServerId, Stop, Way, Wires, World, call_machine, true_time},
 };
@@ -23,6 +23,8 @@ use lock_sim::{
 const SEEDS: u64 = 5;
 /// How long a condition may take to come true, in simulated time.
 const LIMIT: Duration = Duration::from_secs(60);
+/// When a schedule has to have come to its end.
+const END: Time = 300 * SECOND;
 /// The clients of a test: each is a machine of its own.
 const CLIENTS: usize = 3;
 /// What all servers are called; their ports differ.
@@ -93,6 +95,7 @@ fn play<F>(
     while !done.get()
         && let Some(happening) = world.next()
     {
+        assert!(world.now() < END, "seed {seed}: the test waits for something that does not happen in time");
         nodes.0.fleet.borrow_mut().see_to(&mut world, happening);
         for order in nodes.0.orders.take() {
             order(&mut world, &mut nodes.0.fleet.borrow_mut());

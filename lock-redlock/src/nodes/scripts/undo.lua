@@ -1,8 +1,8 @@
--- Gives back what an attempt has on this node, however it shares the lock, and wakes those whose turn it is.
+-- Gives back what an attempt has on this node, as a writer or as a reader, and wakes the waiters whose turn it is.
 -- KEYS: ..., note that this waiter is gone
--- ARGV: ..., ms to keep a tombstone (0: none), 1 for a reader, waiter or '', 1 to stay in line or '' to leave it; of one that
---       stays: ms since it came, ms to keep the waiters, ms to keep the intent of a writer; of one that leaves: ms
---       to keep the note that it is gone (0: none)
+-- ARGV: ..., ms to keep a tombstone (0: none), 1 for a reader, waiter or '', 1 to stay in the queue or '' to leave it; of a waiter
+--       that stays: ms since it came, ms to keep the waiters, ms to keep the intent of a writer; of a waiter that
+--       leaves: ms to keep the note that it is gone (0: none)
 -- Answers 1 when given back, 0 when the lock was gone or another's.
 local value, reads, waiter, in_line = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] == '1'
 
@@ -27,8 +27,8 @@ if ARGV[5] ~= '0' then
   redis.call('SET', tombstone, '', 'PX', ARGV[5])
 end
 
--- What an earlier round has sent may come after the whole attempt was undone, over a connection that broke meanwhile. It
--- gives back what it has to; but the waiter is gone, and its place must not be renewed.
+-- A request of an earlier round may arrive after the whole attempt was undone, over a connection that broke meanwhile. It
+-- gives back what it has to; but the waiter is gone, and its entry in the queue must not be renewed.
 local stays, turn, intent = waiter ~= '' and in_line and redis.call('EXISTS', KEYS[11]) == 0, false, false
 if stays and reads then
   reader_waits(waiter, ARGV[9], ARGV[10])
@@ -51,7 +51,8 @@ end
 if redis.call('EXISTS', lock) == 0 then
   local free = readers_here() == 0
   if free and held then
-    -- A half-won vote is given back by one that stays in line and tries again by itself, as writers do who lost to it.
+    -- A waiter that stays in the queue gives a half-won vote back and tries again by itself, as do the writers that lost to
+    -- it.
     if not stays then
       pass_turn_after_a_writer()
     end

@@ -23,9 +23,8 @@ if standing[2] then
   return {'quarantined', redis.call('PTTL', KEYS[13])}
 end
 
--- The undo of this attempt was here before it: it must not come back. Nor must it line up, before anything else that it
--- may be told: nobody would ever take that place, and nobody would clear it away. The undo of the whole attempt says so of
--- all its rounds, this one and those before.
+-- The undo of this attempt was here before its vote, so the attempt must get nothing. Nor must its waiter be enrolled: nobody
+-- would ever remove the entry. The undo of a whole attempt holds for all its rounds.
 if redis.call('EXISTS', tombstone, KEYS[11]) > 0 then
   return {'undone'}
 end
