@@ -6,6 +6,7 @@
 //! answering when they are cut off; elections that keep what is committed and lengthen every time-out; deposed leaders that
 //! believe what they know; one-shot watches, in the order of the commits; connections that break in any moment.
 
+mod aim;
 pub mod alone;
 mod client;
 mod ensemble;
@@ -14,6 +15,7 @@ mod fault;
 mod invariant;
 mod message;
 mod program;
+mod report;
 mod safeguard;
 mod schedule;
 mod server;

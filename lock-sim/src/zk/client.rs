@@ -150,12 +150,10 @@ impl Schedule<'_> {
         if this.is_over {
             return reply(waiter, Err(Refusal::SessionEnded));
         }
-        if let Op::Delete(path) = &op {
-            let (session, told) = (this.session, this.told);
-            self.invariants.asks_to_delete(session, path, told);
-        }
-        let this = &mut self.clients[client];
         this.numbers += 1;
+        if let Op::Delete(path) = &op {
+            self.invariants.asks_to_delete(this.session, this.numbers, path, this.told);
+        }
         let creates = match &op {
             Op::Create { path, made: super::message::Made::Sequential, .. } => Some(path.clone()),
             _ => None,
@@ -288,7 +286,8 @@ impl Schedule<'_> {
                 }
                 self.hear(client, news);
                 // The worst moment for a connection to break is between two pieces of news.
-                if !self.is_calm() && self.world.chance().one_in(100) {
+                let breaks = self.faults.breaks;
+                if !self.is_calm() && self.world.chance().one_in(breaks) {
                     self.hung_up(client, conn);
                 }
             }
@@ -455,6 +454,9 @@ impl Schedule<'_> {
             let _ = opening.answer.send(Err(why));
         } else {
             self.note(format_args!("host {host}"), format_args!("takes session {session} for ended"));
+            if self.invariants.alive.contains(&session) {
+                self.counts.add(Seen::SessionOutlives as usize);
+            }
         }
         change_state(&self.clients[client].states, SessionState::Ended);
         for watch in watches {

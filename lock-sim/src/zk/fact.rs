@@ -36,6 +36,7 @@ pub(super) enum Seen {
     Disagreed,
     SleptInPeace,
     Herd,
+    SessionOutlives,
 }
 
 const fn fault(name: &'static str) -> Fact {
@@ -47,7 +48,7 @@ const fn coverage(name: &'static str) -> Fact {
 }
 
 /// All of them, in the order of [`Seen`].
-pub(super) const FACTS: [Fact; 31] = [
+pub(super) const FACTS: [Fact; 32] = [
     fault("a server crashed"),
     fault("a server stopped and went on"),
     fault("a server was cut off, one way or both"),
@@ -79,4 +80,5 @@ pub(super) const FACTS: [Fact; 31] = [
     coverage("a contender named another number of permits"),
     coverage("contenders waited when all was quiet"),
     coverage("all wanted one node"),
+    coverage("a client took a session for ended that lived on"),
 ];

@@ -280,6 +280,12 @@ pub(super) enum Event {
         attempt: u32,
     },
     Fault,
+    /// What the schedule aims at goes wrong.
+    Strike,
+    CrashLeader,
+    CutClients {
+        server: usize,
+    },
     /// A server is no longer heard by the others.
     Cut {
         server: usize,
