@@ -1,9 +1,58 @@
-//! What one schedule in four aims at: situations that chance alone brings about too seldom.
+//! What a schedule is like: what the operators have chosen, how often what goes wrong, and what the schedule aims at.
 
-use super::{fault::Faults, program::Habits, schedule::Settings};
-use crate::Time;
+use super::program::Habits;
+use crate::{Chance, Time};
 
-/// What a schedule aims at.
+/// What the operators have chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    pub(super) tick: Time,
+    /// The longest of a session.
+    pub(super) timeout: Time,
+    /// For how long a follower and a leader do without each other.
+    pub(super) sync_limit: Time,
+}
+
+/// What goes wrong, and how often.
+#[derive(Debug)]
+pub(super) struct Faults {
+    /// The mean time between two faults.
+    pub(super) pause: Time,
+    /// How many of a hundred commits a follower works through late.
+    pub(super) lag: u64,
+    /// Whether somebody who is no contender deletes and writes.
+    pub(super) foreign: bool,
+    /// Whether a server that comes back may have another limit.
+    pub(super) limits: bool,
+    /// Whether clients are killed.
+    pub(super) kills: bool,
+    /// Whether the servers are restarted one after another, as by an upgrade; and the next one.
+    pub(super) rolling: Option<usize>,
+    /// One of that many messages is slow.
+    pub(super) slow: u64,
+    /// One of that many pieces of news is the last on its connection.
+    pub(super) breaks: u64,
+    /// What the schedule aims at beside.
+    pub(super) aim: Aim,
+}
+
+impl Faults {
+    pub(super) fn draw(chance: &mut Chance, tick: Time, aim: Aim) -> Self {
+        Self {
+            pause: chance.one_of(&[tick, 2 * tick, 5 * tick]),
+            lag: chance.one_of(&[0, 10, 40]),
+            foreign: chance.one_in(2),
+            limits: chance.one_in(4),
+            kills: chance.one_in(6),
+            rolling: chance.one_in(6).then_some(0),
+            slow: 40,
+            breaks: 100,
+            aim,
+        }
+    }
+}
+
+/// What a schedule aims at: one in four, at a situation that chance alone brings about too seldom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
     /// Whatever chance brings.

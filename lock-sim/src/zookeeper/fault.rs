@@ -1,55 +1,16 @@
 //! What goes wrong, and how often.
 
 use super::{
-    aim::Aim,
     client::Link,
     fact::Seen,
     message::{Answer, Event, Forward},
+    profile::Aim,
     program::NAME,
     schedule::Schedule,
     server::Role,
     tree::{Change, split},
 };
-use crate::{Chance, MS, Time, US, world::Stop};
-
-/// What a schedule is like.
-#[derive(Debug)]
-pub(super) struct Faults {
-    /// The mean time between two faults.
-    pub(super) pause: Time,
-    /// How many of a hundred commits a follower works through late.
-    pub(super) lag: u64,
-    /// Whether somebody who is no contender deletes and writes.
-    pub(super) foreign: bool,
-    /// Whether a server that comes back may have another limit.
-    pub(super) limits: bool,
-    /// Whether clients are killed.
-    pub(super) kills: bool,
-    /// Whether the servers are restarted one after another, as by an upgrade; and the next one.
-    pub(super) rolling: Option<usize>,
-    /// One of that many messages is slow.
-    pub(super) slow: u64,
-    /// One of that many pieces of news is the last on its connection.
-    pub(super) breaks: u64,
-    /// What the schedule aims at beside.
-    pub(super) aim: Aim,
-}
-
-impl Faults {
-    pub(super) fn draw(chance: &mut Chance, tick: Time, aim: Aim) -> Self {
-        Self {
-            pause: chance.one_of(&[tick, 2 * tick, 5 * tick]),
-            lag: chance.one_of(&[0, 10, 40]),
-            foreign: chance.one_in(2),
-            limits: chance.one_in(4),
-            kills: chance.one_in(6),
-            rolling: chance.one_in(6).then_some(0),
-            slow: 40,
-            breaks: 100,
-            aim,
-        }
-    }
-}
+use crate::{MS, Time, US, world::Stop};
 
 impl Schedule<'_> {
     /// How long a message takes between two servers.

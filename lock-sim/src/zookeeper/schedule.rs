@@ -6,13 +6,12 @@ use lock_zk::{Config, Strategy, protocol::queue::NUMBERS_END, wire::WatchEvent};
 use tokio::sync::watch;
 
 use super::{
-    aim::Aim,
     client::Client,
     ensemble::{Entry, Leader},
     fact::Seen,
-    fault::Faults,
     invariant::{Contending, Invariants},
     message::Event,
+    profile::{Aim, Faults, Settings},
     program::{self, Habits, NAME, Plan},
     report::{Kind, Report, Stage},
     server::{Role, Server},
@@ -23,16 +22,6 @@ use crate::{
     Chance, Counts, LocalClock, MS, Outcome, SECOND, Time, Trace,
     world::{Happening, HostClocks, HostId, Wires, World},
 };
-
-/// What the operators have chosen.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
-    pub(super) tick: Time,
-    /// The longest of a session.
-    pub(super) timeout: Time,
-    /// For how long a follower and a leader do without each other.
-    pub(super) sync_limit: Time,
-}
 
 /// A machine on which programs run.
 #[derive(Debug)]
