@@ -33,7 +33,6 @@ pub mod runner;
 pub mod trace;
 pub mod validity;
 pub mod world;
-pub mod zk;
 pub mod zookeeper;
 
 pub use crate::{
@@ -49,13 +48,5 @@ pub use crate::{
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![
-        &zookeeper::ZooKeeper,
-        &redlock::Redlock,
-        &fifo::Fifo,
-        &one_redis::OneRedis,
-        &quorum::Quorum,
-        &validity::Cell,
-        &zk::ZooKeeperBackend,
-    ]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &one_redis::OneRedis, &quorum::Quorum, &validity::Cell]
 }

@@ -37,6 +37,7 @@
 
 mod executor;
 mod host;
+mod id;
 mod links;
 mod network;
 mod servers;
@@ -47,16 +48,16 @@ use std::{collections::VecDeque, future::Future, sync::Arc};
 use lock_core::{BootInstant, Clock, Context};
 
 use self::{
-    executor::Tasks,
-    host::{Gate, HostState},
+    executor::{Gate, Tasks},
     network::Line,
     servers::ServerState,
-    shared::{EndState, Request, SleepKey, shared},
+    shared::{EndState, HostState, Request, SleepKey, shared},
 };
 pub use self::{
-    host::{HOSTS, HostClock, HostClocks, HostExecutor},
-    network::{ConnectionId, ServerId, SimEnding, SimStream, Way, Wires},
-    shared::{HostId, call_machine},
+    host::{HOSTS, HostClock, HostExecutor},
+    id::{ConnectionId, HostId, ServerId},
+    network::{SimEnding, SimStream, Way, Wires},
+    shared::{HostClocks, call_machine},
 };
 use crate::{Agenda, Chance, LocalClock, MS, SECOND, Time};
 

@@ -1,38 +1,36 @@
-//! The queue on ZooKeeper: contenders on an ensemble of three servers.
+//! ZooKeeper: the shipped backend on an ensemble of three servers.
 //!
-//! What decides is the backend's own code: the order of the queue and who stands where (`lock_zk::protocol::queue`), and the
-//! arithmetic of the heartbeat (`lock_zk::protocol::heartbeat`). What the backend does with answers and events is done here as there,
-//! step by step. Around it is an ensemble with what the rules depend on: a leader with a log, sessions and their time-outs
+//! The programs use `lock_core::Locks` over `lock_zk::ZooKeeper`, as it is shipped, on hosts with clocks of their own. Below the
+//! backend's wire stands an ensemble with what the protocol depends on: a leader with a log, sessions and their time-outs
 //! by its own clock; followers that apply late, tell of their sessions' activity with their answers to pings, and go on
 //! answering when they are cut off; elections that keep what is committed and lengthen every time-out; deposed leaders that
 //! believe what they know; one-shot watches, in the order of the commits; connections that break in any moment.
 
 pub mod alone;
-mod chore;
 mod client;
-mod contender;
 mod ensemble;
 mod fact;
-mod guard;
-mod holding;
-mod line;
+mod fault;
+mod invariant;
 mod message;
-mod oracle;
+mod profile;
+mod program;
+mod report;
+mod safeguard;
+mod schedule;
 mod server;
 mod tree;
-mod view;
-mod weather;
-mod world;
+mod wire;
 
 pub use self::{
-    message::{Answer, Down, Op, Refusal, Reply},
+    message::{Answer, Down, Made, Op, Refusal, Reply, Stat},
     tree::{News, SessionId},
 };
 
-use self::world::World;
+use self::schedule::Schedule;
 use crate::{Fact, Machine, Outcome, Safeguard, Trace};
 
-/// The queue on a simulated ensemble.
+/// The shipped backend on a simulated ensemble.
 #[derive(Debug)]
 pub struct ZooKeeper;
 
@@ -42,11 +40,11 @@ impl Machine for ZooKeeper {
     }
 
     fn about(&self) -> &'static str {
-        "the queue of ephemeral sequential nodes, on an ensemble of three"
+        "the shipped backend, on an ensemble of three"
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {
-        &guard::SAFEGUARDS
+        &safeguard::SAFEGUARDS
     }
 
     fn facts(&self) -> &'static [Fact] {
@@ -54,6 +52,9 @@ impl Machine for ZooKeeper {
     }
 
     fn run(&self, seed: u64, without: Option<usize>, trace: &mut Trace) -> Outcome {
-        World::new(seed, without, trace).play()
+        lock_core::take_out(without.map(|place| safeguard::SAFEGUARDS[place].name));
+        let outcome = Schedule::new(seed, trace).play();
+        lock_core::take_out(None);
+        outcome
     }
 }

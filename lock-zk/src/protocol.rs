@@ -1,6 +1,6 @@
 //! What the backend decides, as plain functions and values: no request is sent here, and no clock is read.
 
-pub mod heartbeat;
+pub(crate) mod heartbeat;
 pub mod queue;
 pub(crate) mod sole;
 pub(crate) mod watch_budget;

@@ -2,7 +2,7 @@
 //! removed by others, each seeing the servers with a delay of its own. Nobody is granted wrongly, whoever may hold is
 //! woken, and a departure wakes nobody whom it does not concern.
 //!
-//! The model does what `src/contend/line.rs` does with the answers of the servers, by the same pure functions.
+//! The model does what `src/attempt/queue.rs` does with the answers of the servers, by the same pure functions.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 

@@ -13,7 +13,7 @@ use std::{
 use lock_lab::servers;
 use lock_sim::{
     Chance, Trace,
-    zk::{Answer, Down, Made, News, Op, Refusal, Reply, SessionId, Stat, alone::Servers},
+    zookeeper::{Answer, Down, Made, News, Op, Refusal, Reply, SessionId, Stat, alone::Servers},
 };
 
 use self::raw::{Body, Connected, Connection, Message, Parts, Session, kind};

@@ -1,8 +1,6 @@
 //! Tasks, and which of them are to be polled.
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,19 +9,18 @@ use std::{
 };
 
 use super::{
-    host::Gate,
-    shared::{HostId, take_woken, woken},
+    id::{HostId, LocalTask, TaskId},
+    shared::{take_woken, woken},
 };
 use crate::Chance;
 
-/// A task of this thread.
-pub(super) type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
-
-/// A task, and the how-manieth at its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TaskId {
-    place: u32,
-    generation: u32,
+/// Whether the tasks of a host are polled.
+#[derive(Debug)]
+pub(super) enum Gate {
+    Running,
+    /// With those that became ready meanwhile.
+    Paused(Vec<TaskId>),
+    Dead,
 }
 
 struct TaskWaker {
@@ -142,12 +139,5 @@ impl Tasks {
 impl std::fmt::Debug for Tasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tasks").field("ready", &self.ready).finish_non_exhaustive()
-    }
-}
-
-impl TaskId {
-    /// For the fingerprint of a schedule.
-    pub(super) const fn number(self) -> u64 {
-        (self.generation as u64) << 32 | self.place as u64
     }
 }

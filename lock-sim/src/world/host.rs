@@ -10,35 +10,13 @@ use futures::future::BoxFuture;
 use lock_core::{BootInstant, Executor, TimeSource};
 
 use super::{
-    executor::TaskId,
-    shared::{HostId, Request, SleepKey, shared},
+    id::HostId,
+    shared::{HostClocks, Request, SleepKey, shared},
 };
-use crate::{LocalClock, Time};
+use crate::Time;
 
 /// How many hosts a schedule may have.
 pub const HOSTS: usize = 16;
-
-/// The clocks of a host.
-#[derive(Debug, Clone, Copy)]
-pub struct HostClocks {
-    /// The one that never jumps: of the time since the machine was booted.
-    pub boot: LocalClock,
-    /// The one on the wall, in nanoseconds since 1970.
-    pub wall: LocalClock,
-}
-
-pub(super) struct HostState {
-    pub(super) clocks: HostClocks,
-}
-
-/// Whether the tasks of a host are polled.
-#[derive(Debug)]
-pub(super) enum Gate {
-    Running,
-    /// With those that became ready meanwhile.
-    Paused(Vec<TaskId>),
-    Dead,
-}
 
 /// The boot-time clock and the wall clock of one host of the schedule that this thread plays.
 ///

@@ -15,50 +15,11 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::shared::{ClientEnd, EndState, HostId, Request, shared};
+use super::{
+    id::{ConnectionId, HostId, ServerId},
+    shared::{ClientEnd, EndState, Request, shared},
+};
 use crate::{Chance, MS, Time};
-
-/// The number of a server, from 0 on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServerId(pub(super) u8);
-
-impl ServerId {
-    /// The server at this place.
-    #[must_use]
-    pub fn at(place: usize) -> Self {
-        Self(u8::try_from(place).unwrap_or(u8::MAX))
-    }
-
-    /// Its place among all servers.
-    #[must_use]
-    pub const fn place(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// The number of a connection, from 0 on in the order in which they were asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub(super) u32);
-
-impl ConnectionId {
-    /// The connection with this number.
-    #[must_use]
-    pub const fn of(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.0
-    }
-
-    /// Its place among all connections.
-    #[must_use]
-    pub const fn place(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// How long chunks take, and what a kernel does for them.
 #[derive(Debug, Clone, Copy)]

@@ -7,23 +7,20 @@
 
 use std::{cell::RefCell, collections::VecDeque, task::Waker};
 
-use super::{
-    executor::{LocalTask, TaskId},
-    host::HostState,
-    network::{ConnectionId, ServerId},
-};
-use crate::Time;
+use super::id::{ConnectionId, HostId, LocalTask, ServerId, TaskId};
+use crate::{LocalClock, Time};
 
-/// The number of a host, from 0 on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub(super) u8);
+/// The clocks of a host.
+#[derive(Debug, Clone, Copy)]
+pub struct HostClocks {
+    /// The one that never jumps: of the time since the machine was booted.
+    pub boot: LocalClock,
+    /// The one on the wall, in nanoseconds since 1970.
+    pub wall: LocalClock,
+}
 
-impl HostId {
-    /// Its place among all hosts.
-    #[must_use]
-    pub const fn place(self) -> usize {
-        self.0 as usize
-    }
+pub(super) struct HostState {
+    pub(super) clocks: HostClocks,
 }
 
 /// What the tasks of a schedule share with its world.

@@ -1,21 +1,21 @@
 //! The servers of the machine without its clients, for a comparison with a real server: nothing goes wrong, no session
 //! ends by time, and all that somebody has asked for is done before anything else is asked.
 
-use std::fmt;
+use std::{fmt, rc::Rc};
 
 use super::{
     message::{Answer, Down, Event, Op, Up},
-    tree::{Effect, SessionId, Tree},
-    world::World,
+    schedule::Schedule,
+    tree::{Change, SessionId, Tree},
 };
-use crate::Trace;
+use crate::{Trace, world::Happening};
 
-/// Whoever has a connection, for the servers: they know a program of the machine.
-const CLIENT: usize = 0;
+/// Whoever has a connection, for the servers: they need not know a program.
+const CLIENT: usize = usize::MAX;
 
-/// Three servers without a directory.
+/// Three servers that keep nothing yet.
 pub struct Servers<'a> {
-    world: World<'a>,
+    schedule: Schedule<'a>,
     /// To which of them clients connect.
     server: usize,
 }
@@ -24,21 +24,23 @@ impl<'a> Servers<'a> {
     /// The servers, with the randomness of that seed: in how long messages take, and in to which of them clients connect.
     #[must_use]
     pub fn new(seed: u64, trace: &'a mut Trace) -> Self {
-        let mut world = World::new(seed, None, trace);
-        let server = world.chance.place(world.servers.len());
-        for server in &mut world.servers {
-            server.tree = Tree { directory: false, counter: 0, children: Vec::new(), pzxid: 0 };
+        let mut schedule = Schedule::without_programs(seed, trace);
+        let servers = schedule.servers.len();
+        let server = schedule.world.chance().place(servers);
+        for server in &mut schedule.servers {
+            server.tree = Tree::new();
         }
-        world.elect(0, &[0, 1, 2]);
-        Self { world, server }
+        schedule.elect(0, &[0, 1, 2]);
+        Self { schedule, server }
     }
 
     /// Connects, with that session or with a new one for 0, as a client that has seen that transaction; returns the number
     /// of the connection.
     pub fn connect(&mut self, session: SessionId, seen: u64) -> u32 {
-        self.world.conns += 1;
-        let conn = self.world.conns;
-        self.say(conn, Up::Connect { client: CLIENT, session, seen });
+        self.schedule.conns += 1;
+        let conn = self.schedule.conns;
+        let timeout = self.schedule.settings.timeout;
+        self.say(conn, Up::Connect { client: CLIENT, session, seen, timeout });
         conn
     }
 
@@ -48,39 +50,44 @@ impl<'a> Servers<'a> {
     }
 
     fn say(&mut self, conn: u32, message: Up) {
-        self.world.agenda.after(0, Event::Arrive { server: self.server, conn, message });
+        self.schedule.world.after(0, Event::Arrive { server: self.server, conn, message: Rc::new(message) });
     }
 
     /// The client's end of a connection is closed.
     pub fn disconnect(&mut self, conn: u32) {
-        self.world.servers[self.server].conns.retain(|other| other.id != conn);
+        self.schedule.servers[self.server].conns.retain(|other| other.id != conn);
     }
 
     /// Ends a session, as its client asks for it.
     pub fn close(&mut self, session: SessionId) {
-        if let Some(tracked) = self.world.session(session) {
+        if let Some(tracked) = self.schedule.session(session) {
             tracked.closing = true;
         }
-        self.world.append(Effect::Close(session), None, Ok(Answer::Done), 0, false);
+        self.schedule.append(vec![Change::Close(session)], None, Ok(Answer::Done), 0, false);
     }
 
-    /// Removes the directory, which is there and empty.
-    pub fn reap(&mut self) {
-        self.world.append(Effect::Reap, None, Ok(Answer::Done), 0, false);
+    /// Removes an empty container.
+    pub fn reap(&mut self, path: &str) {
+        self.schedule.append(vec![Change::Delete { path: path.into() }], None, Ok(Answer::Done), 0, false);
     }
 
     /// Plays until all is quiet, and says what was said to whom: `None` to those who were hung up on.
     pub fn settle(&mut self) -> Vec<(u32, Option<Down>)> {
         let mut said = Vec::new();
-        while let Some(event) = self.world.agenda.next_event() {
-            match event {
-                Event::Deliver { conn, message, .. } => said.push((conn, Some(message))),
-                Event::HungUp { conn, .. } => said.push((conn, None)),
-                event @ (Event::Arrive { .. }
-                | Event::ToLeader { .. }
-                | Event::ToFollower { .. }
-                | Event::Apply { .. }
-                | Event::Commit { .. }) => self.world.happen(event),
+        let until = self.schedule.now() + self.schedule.settings.tick * 2;
+        self.schedule.world.at(until, Event::Stage);
+        while let Some(happening) = self.schedule.world.next() {
+            match happening {
+                Happening::Own(Event::Deliver { conn, message, .. }) => said.push((conn, Some((*message).clone()))),
+                Happening::Own(Event::HungUp { conn, .. }) => said.push((conn, None)),
+                Happening::Own(
+                    event @ (Event::Arrive { .. }
+                    | Event::ToLeader { .. }
+                    | Event::ToFollower { .. }
+                    | Event::Apply { .. }
+                    | Event::Commit { .. }),
+                ) => self.schedule.happen(event),
+                Happening::Own(Event::Stage) => break,
                 // What time brings.
                 _ => {}
             }
@@ -88,17 +95,16 @@ impl<'a> Servers<'a> {
         said
     }
 
-    /// What is in the directory, when that is there.
+    /// What is in a directory, when that is there.
     #[must_use]
-    pub fn directory(&self) -> Option<Vec<String>> {
-        let tree = &self.world.servers[self.server].tree;
-        tree.directory.then(|| tree.names())
+    pub fn directory(&self, path: &str) -> Option<Vec<String>> {
+        self.schedule.servers[self.server].tree.children(path)
     }
 
     /// The newest transaction.
     #[must_use]
     pub const fn zxid(&self) -> u64 {
-        self.world.zxid
+        self.schedule.zxid
     }
 }
 

@@ -1,46 +1,53 @@
-//! One program: its connection, its session and its heartbeat.
+//! The client library: one session's connection, what waits for it, and its watches. It does what `zookeeper-client` does.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, rc::Rc};
 
-use lock_core::{BootInstant, validity};
-use lock_zk::protocol::heartbeat::{Heartbeat, Request, counted_tick};
+use futures::channel::oneshot;
+use lock_zk::wire::{SessionState, WatchEvent};
+use tokio::sync::watch;
 
 use super::{
-    chore::Chore,
-    contender::{Slot, What},
     fact::Seen,
-    guard::Guard,
-    message::{Down, Event, Op, Refusal, Reply, Up},
+    message::{Answer, Down, Event, Op, Refusal, Reply, Up},
+    safeguard::has,
+    schedule::Schedule,
     tree::{News, SessionId},
-    world::World,
+    wire::{Opened, SetWatch, Waiter, WatchKind},
 };
-use crate::{LocalClock, MS, Pipe, Time};
+use crate::{MS, Pipe, Time};
 
-#[derive(Debug)]
+/// How many tenths of its time-out a client waits before it takes its session for ended.
+const GIVES_UP: Time = 14;
+
 pub(super) struct Client {
-    pub(super) clock: LocalClock,
-    /// It does nothing until then, and goes on with what it knew.
-    pub(super) paused_until: Time,
-    /// The servers do not hear it.
-    pub(super) mute: bool,
-    /// It does not hear the servers.
-    pub(super) deaf: bool,
+    pub(super) host: usize,
+    /// Of the servers it knows.
+    servers: Vec<usize>,
     pub(super) link: Link,
     attempt: u32,
-    /// When it asked for the connection, and when it last heard from a server, by its clock.
+    /// When it asked for the connection, when it last heard from a server, and when it last sent anything, by its clock.
     asked: Time,
     received: Time,
+    sent: Time,
     up: Pipe,
     up_broken: bool,
-    pub(super) session: Option<Session>,
+    pub(super) session: SessionId,
+    pub(super) timeout: Time,
+    opening: Option<Opening>,
+    /// The newest transaction that it knows of.
     seen: u64,
+    /// The newest transaction that its server had applied when it said the last thing.
+    pub(super) told: u64,
     numbers: u32,
     outstanding: VecDeque<Sent>,
     /// What waits for a connection.
     backlog: VecDeque<(Sent, Op)>,
-    watches: Vec<Watch>,
-    pub(super) slots: Vec<Slot>,
-    pub(super) chores: Vec<Chore>,
+    watches: Vec<Watching>,
+    watch_numbers: u64,
+    states: watch::Sender<SessionState>,
+    /// Its user has dropped it.
+    is_dropped: bool,
+    is_over: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,114 +57,113 @@ pub(super) enum Link {
     Up { conn: u32, server: usize },
 }
 
-/// A session, as its client has it.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub(super) id: SessionId,
-    heartbeat: Heartbeat,
-    /// Where the heartbeat's own arithmetic is taken out.
-    bare: BootInstant,
-    /// What the guards were told last.
-    published: BootInstant,
-    beating: bool,
-    last_beat: Time,
+/// A session that is being opened.
+struct Opening {
+    /// The servers that were not tried yet.
+    left: Vec<usize>,
+    answer: oneshot::Sender<Result<Opened, Refusal>>,
 }
 
-/// Who waits for an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiter {
-    Nobody,
-    Beat,
-    Slot { slot: usize, attempt: u32, step: u32, what: What },
-    Chore { chore: u32, what: What },
-}
-
-#[derive(Debug)]
 struct Sent {
     number: u32,
-    sent: Time,
-    request: Request,
+    /// When, in true time: for the facts.
+    at: Time,
+    is_ping: bool,
+    /// The prefix of a contender's node that is being created.
+    creates: Option<String>,
+    /// The path that is watched.
+    watched: Option<String>,
+    is_close: bool,
     waiter: Waiter,
 }
 
-/// What a client waits to hear of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Watch {
-    /// The node; `None` for the directory's children.
-    node: Option<String>,
-    slot: usize,
-    attempt: u32,
-    own: bool,
+struct Watching {
+    number: u64,
+    path: String,
+    kind: WatchKind,
+    event: oneshot::Sender<WatchEvent>,
 }
 
-/// What an answer to it proves.
-const fn kind(op: &Op) -> Request {
-    match op {
-        Op::Sync => Request::Sync,
-        op if op.is_write() => Request::Write,
-        _ => Request::Touch,
+impl Schedule<'_> {
+    pub(super) fn local(&self, host: usize) -> Time {
+        self.hosts[host].clock.at(self.now())
     }
-}
 
-impl Client {
-    pub(super) fn new(clock: LocalClock, slots: Vec<Slot>) -> Self {
-        Self {
-            clock,
-            paused_until: 0,
-            mute: false,
-            deaf: false,
+    /// A session is asked for, at one of these servers.
+    pub(super) fn open(
+        &mut self,
+        host: usize,
+        mut servers: Vec<usize>,
+        timeout: Time,
+        answer: oneshot::Sender<Result<Opened, Refusal>>,
+    ) {
+        let now = self.local(host);
+        let start = self.world.chance().place(servers.len());
+        servers.rotate_left(start);
+        let left = servers.clone();
+        let client = Client {
+            host,
+            servers,
             link: Link::Down,
             attempt: 0,
-            asked: 0,
-            received: 0,
+            asked: now,
+            received: now,
+            sent: now,
             up: Pipe::default(),
             up_broken: false,
-            session: None,
+            session: 0,
+            timeout,
+            opening: Some(Opening { left, answer }),
             seen: 0,
+            told: 0,
             numbers: 0,
             outstanding: VecDeque::new(),
             backlog: VecDeque::new(),
             watches: Vec::new(),
-            slots,
-            chores: Vec::new(),
-        }
-    }
-
-    pub(super) fn session_id(&self) -> SessionId {
-        self.session.as_ref().map_or(0, |session| session.id)
-    }
-}
-
-impl World<'_> {
-    pub(super) fn local(&self, client: usize) -> Time {
-        self.clients[client].clock.at(self.now())
-    }
-
-    /// Until when the session of a client is certain to live, as it believes, by its clock.
-    pub(super) fn deadline(&self, client: usize) -> Time {
-        let Some(session) = &self.clients[client].session else { return 0 };
-        let deadline = if self.has(Guard::TickBefore) {
-            session.heartbeat.deadline()
-        } else {
-            session.bare.max(session.heartbeat.deadline())
+            watch_numbers: 0,
+            states: watch::Sender::new(SessionState::Connected),
+            is_dropped: false,
+            is_over: false,
         };
-        let margin = if self.has(Guard::Margin) { 0 } else { self.settings.timeout / 100 + 2 * MS };
-        deadline.as_nanos() + margin
+        self.clients.push(client);
+        let client = self.clients.len() - 1;
+        self.look_again(client);
+        self.connect(client, 0);
     }
 
-    /// Whether a grant may begin.
-    pub(super) fn admits(&self, client: usize) -> bool {
-        let now = BootInstant::from_nanos(self.local(client));
-        !self.has(Guard::RunningSession)
-            || self.clients[client].session.as_ref().is_some_and(|session| session.heartbeat.admits(now))
+    /// The servers that a host is connected to.
+    pub(super) fn connections(&self, host: usize) -> Vec<usize> {
+        let linked = |client: &Client| match client.link {
+            Link::Up { server, .. } if client.host == host && !client.is_over => Some(server),
+            _ => None,
+        };
+        let mut servers: Vec<usize> = self.clients.iter().filter_map(linked).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        servers
     }
 
     /// Sends a request, or keeps it for the next connection.
     pub(super) fn ask(&mut self, client: usize, op: Op, waiter: Waiter) {
-        let sent = self.local(client);
+        let at = self.now();
         let this = &mut self.clients[client];
+        if this.is_over {
+            return reply(waiter, Err(Refusal::SessionEnded));
+        }
         this.numbers += 1;
-        let sent = Sent { number: this.numbers, sent, request: kind(&op), waiter };
+        if let Op::Delete(path) = &op {
+            self.invariants.asks_to_delete(this.session, this.numbers, path, this.told);
+        }
+        let creates = match &op {
+            Op::Create { path, made: super::message::Made::Sequential, .. } => Some(path.clone()),
+            _ => None,
+        };
+        let watched = match &op {
+            Op::Watch(path) | Op::WatchExistence(path) | Op::WatchChildren(path) => Some(path.clone()),
+            _ => None,
+        };
+        let (is_ping, is_close) = (matches!(op, Op::Ping), matches!(op, Op::Close));
+        let sent = Sent { number: this.numbers, at, is_ping, creates, watched, is_close, waiter };
         if matches!(this.link, Link::Up { .. }) {
             self.transmit(client, sent, op);
         } else {
@@ -167,6 +173,8 @@ impl World<'_> {
 
     fn transmit(&mut self, client: usize, sent: Sent, op: Op) {
         let number = sent.number;
+        let now = self.local(self.clients[client].host);
+        self.clients[client].sent = now;
         self.clients[client].outstanding.push_back(sent);
         if let Link::Up { conn, server } = self.clients[client].link {
             self.send(client, server, conn, Up::Request { number, op });
@@ -174,271 +182,358 @@ impl World<'_> {
     }
 
     fn send(&mut self, client: usize, server: usize, conn: u32, message: Up) {
-        let (now, delay) = (self.now(), self.client_delay());
+        let (mut from, delay) = (self.now(), self.client_delay());
         let this = &mut self.clients[client];
-        this.up_broken |= this.mute;
+        let host = &self.hosts[this.host];
+        if host.mute {
+            match host.sends_again_at {
+                Some(at) => from = at,
+                None => this.up_broken = true,
+            }
+        }
         if !this.up_broken {
-            let at = this.up.arrival(now, delay);
-            self.agenda.at(at, Event::Arrive { server, conn, message });
+            let at = this.up.arrival(from, delay);
+            self.world.at(at, Event::Arrive { server, conn, message: Rc::new(message) });
         }
     }
 
-    pub(super) fn connect_soon(&mut self, client: usize) {
+    fn connect_soon(&mut self, client: usize) {
         self.clients[client].attempt += 1;
-        let (attempt, pause) = (self.clients[client].attempt, MS + self.chance.below(20 * MS));
-        self.agenda.after(pause, Event::Connect { client, attempt });
+        let (attempt, pause) = (self.clients[client].attempt, MS + self.world.chance().below(20 * MS));
+        self.world.after(pause, Event::Connect { client, attempt });
     }
 
     pub(super) fn connect(&mut self, client: usize, attempt: u32) {
-        let this = &self.clients[client];
-        if this.link != Link::Down || this.attempt != attempt {
+        let this = &mut self.clients[client];
+        if this.link != Link::Down || this.attempt != attempt || this.is_over {
             return;
         }
-        let (session, seen) = (this.session_id(), this.seen);
+        let (session, seen, timeout, host) = (this.session, this.seen, this.timeout, this.host);
+        let server = match &mut this.opening {
+            Some(opening) => match opening.left.pop() {
+                Some(server) => server,
+                // One round over the servers.
+                None => return self.client_ends(client, Refusal::Unknown),
+            },
+            None => {
+                let servers = self.clients[client].servers.len();
+                let place = self.world.chance().place(servers);
+                self.clients[client].servers[place]
+            }
+        };
         self.conns += 1;
-        let (conn, server, now) = (self.conns, self.chance.place(self.servers.len()), self.local(client));
+        let (conn, now) = (self.conns, self.local(host));
         let this = &mut self.clients[client];
         (this.link, this.asked) = (Link::Connecting { conn, server }, now);
         (this.up, this.up_broken) = (Pipe::default(), false);
-        self.send(client, server, conn, Up::Connect { client, session, seen });
+        self.send(client, server, conn, Up::Connect { client, session, seen, timeout });
     }
 
     /// The connection is gone, and with it the answers.
-    pub(super) fn lose_connection(&mut self, client: usize) {
+    fn lose_connection(&mut self, client: usize) {
         let this = &mut self.clients[client];
         this.link = Link::Down;
+        let (host, is_opening) = (this.host, this.opening.is_some());
+        if !is_opening {
+            change_state(&this.states, SessionState::Disconnected);
+        }
         let lost = std::mem::take(&mut this.outstanding);
-        self.note(format_args!("client {client}"), format_args!("has lost its connection"));
+        self.note(format_args!("host {host}"), format_args!("client {client} has lost its connection"));
         for sent in lost {
-            self.route(client, sent.waiter, Err(Refusal::Unknown), 0);
+            if let Some(prefix) = sent.creates {
+                let was_done = self.log.iter().any(|entry| entry.creates(&prefix));
+                self.counts.add(if was_done { Seen::NodeMade } else { Seen::NodeNotMade } as usize);
+            }
+            reply(sent.waiter, Err(Refusal::Unknown));
         }
         self.connect_soon(client);
     }
 
     pub(super) fn hung_up(&mut self, client: usize, conn: u32) {
-        match self.clients[client].link {
-            Link::Connecting { conn: present, .. } | Link::Up { conn: present, .. } if present == conn => {
+        let Some(this) = self.clients.get(client) else { return };
+        match this.link {
+            Link::Connecting { conn: present, .. } | Link::Up { conn: present, .. }
+                if present == conn && !this.is_over =>
+            {
                 self.lose_connection(client);
             }
             _ => {}
         }
     }
 
-    pub(super) fn deliver(&mut self, client: usize, conn: u32, message: Down) {
-        let server = match self.clients[client].link {
-            Link::Connecting { conn: present, server } | Link::Up { conn: present, server } if present == conn => {
-                server
+    pub(super) fn deliver(&mut self, client: usize, conn: u32, message: &Down) {
+        let Some(this) = self.clients.get(client) else { return };
+        let (host, server) = match this.link {
+            Link::Connecting { conn: present, server } | Link::Up { conn: present, server }
+                if present == conn && !this.is_over =>
+            {
+                (this.host, server)
             }
             _ => return,
         };
-        let now = self.local(client);
+        let now = self.local(host);
         self.clients[client].received = now;
         match message {
-            Down::Connected { session } => self.connected(client, conn, server, session),
-            Down::Expired => self.session_ended(client),
-            Down::Reply { number, reply, zxid } => self.replied(client, number, reply, zxid),
+            Down::Connected { session, timeout } => self.connected(client, conn, server, *session, *timeout),
+            Down::Expired => self.client_ends(client, Refusal::SessionEnded),
+            Down::Reply { number, reply, zxid } => self.replied(client, *number, reply.clone(), *zxid),
             Down::News { news, zxid } => {
+                let this = &mut self.clients[client];
+                this.told = *zxid;
                 // An answer comes behind all news of what its server had applied. News say that of earlier transactions only.
-                if !self.has(Guard::SeenInAnswers) {
-                    self.clients[client].seen = self.clients[client].seen.max(zxid);
+                if !has("seen-in-answers") {
+                    this.seen = this.seen.max(*zxid);
                 }
-                self.hear(client, &news, zxid);
+                self.hear(client, news);
+                // The worst moment for a connection to break is between two pieces of news.
+                let breaks = self.faults.breaks;
+                if !self.is_calm() && self.world.chance().one_in(breaks) {
+                    self.hung_up(client, conn);
+                }
             }
         }
+        self.check_deadlines_of(client);
     }
 
-    fn connected(&mut self, client: usize, conn: u32, server: usize, session: SessionId) {
-        self.clients[client].link = Link::Up { conn, server };
-        self.note(format_args!("client {client}"), format_args!("is connected to server {server}, session {session}"));
-        if self.clients[client].session.is_none() {
-            self.session_opened(client, session);
+    fn connected(&mut self, client: usize, conn: u32, server: usize, session: SessionId, timeout: Time) {
+        let this = &mut self.clients[client];
+        this.link = Link::Up { conn, server };
+        let host = this.host;
+        (this.session, this.timeout) = (session, timeout);
+        let opening = this.opening.take();
+        let states = this.states.subscribe();
+        self.note(
+            format_args!("host {host}"),
+            format_args!(
+                "client {client} is connected to server {server}, connection {conn}, session {session}, for {} ms",
+                timeout / MS
+            ),
+        );
+        if let Some(opening) = opening {
+            if opening.answer.send(Ok(Opened { client, session, timeout, states })).is_err() {
+                self.drop_client(client);
+            }
+            self.is_unlucky(host, server);
+            return;
         }
         self.set_watches(client);
+        change_state(&self.clients[client].states, SessionState::Connected);
         for (sent, op) in std::mem::take(&mut self.clients[client].backlog) {
             self.transmit(client, sent, op);
         }
+        if self.clients[client].is_dropped {
+            self.close(client);
+        }
     }
 
-    fn session_opened(&mut self, client: usize, id: SessionId) {
-        let now = self.local(client);
+    /// Nobody has it any more: the session is ended behind everything that was asked for.
+    pub(super) fn drop_client(&mut self, client: usize) {
         let this = &mut self.clients[client];
-        let (timeout, tick) = (Duration::from_nanos(self.settings.timeout), Duration::from_nanos(self.settings.tick));
-        let heartbeat = Heartbeat::new(timeout, tick, BootInstant::from_nanos(this.asked));
-        let (bare, published) = (heartbeat.deadline(), heartbeat.deadline());
-        this.session = Some(Session { id, heartbeat, bare, published, beating: false, last_beat: now });
-        self.check_deadline(client);
-        self.is_unlucky(client);
-        for slot in 0..self.clients[client].slots.len() {
-            self.session_is_there(client, slot);
+        if std::mem::replace(&mut this.is_dropped, true) || this.is_over {
+            return;
         }
+        if this.opening.is_some() {
+            this.is_over = true;
+        } else if matches!(this.link, Link::Up { .. }) {
+            self.close(client);
+        }
+    }
+
+    fn close(&mut self, client: usize) {
+        let this = &mut self.clients[client];
+        this.numbers += 1;
+        let sent = Sent {
+            number: this.numbers,
+            at: 0,
+            is_ping: false,
+            creates: None,
+            watched: None,
+            is_close: true,
+            waiter: Waiter::Nobody,
+        };
+        self.transmit(client, sent, Op::Close);
     }
 
     fn set_watches(&mut self, client: usize) {
-        let this = &mut self.clients[client];
-        let slots = &this.slots;
-        this.watches.retain(|watch| slots[watch.slot].attempt == watch.attempt);
-        if this.watches.is_empty() {
+        let this = &self.clients[client];
+        let of = |kind: WatchKind| {
+            let watched = this.watches.iter().filter(|watch| watch.kind == kind).map(|watch| watch.path.clone());
+            let mut paths: Vec<String> = watched.collect();
+            paths.sort_unstable();
+            paths.dedup();
+            paths
+        };
+        let (nodes, missing, children) = (of(WatchKind::Node), of(WatchKind::Missing), of(WatchKind::Children));
+        if nodes.is_empty() && missing.is_empty() && children.is_empty() {
             return;
         }
-        let mut nodes: Vec<String> = this.watches.iter().filter_map(|watch| watch.node.clone()).collect();
-        nodes.dedup();
-        let children = this.watches.iter().any(|watch| watch.node.is_none());
-        let (since, number) = (this.seen, this.numbers + 1);
-        this.numbers = number;
-        let sent = Sent { number, sent: 0, request: Request::Touch, waiter: Waiter::Nobody };
-        self.transmit(client, sent, Op::SetWatches { nodes, children, since });
+        let op = Op::SetWatches { nodes, missing, children, since: this.seen };
+        self.ask(client, op, Waiter::Nobody);
     }
 
-    /// Waits for news of a node, or of the directory.
-    pub(super) fn watch(&mut self, client: usize, node: Option<String>, slot: usize, own: bool) {
-        let attempt = self.clients[client].slots[slot].attempt;
-        let watch = Watch { node, slot, attempt, own };
-        if !self.clients[client].watches.contains(&watch) {
-            self.clients[client].watches.push(watch);
-        }
+    pub(super) fn unwatch(&mut self, client: usize, number: u64) {
+        self.clients[client].watches.retain(|watch| watch.number != number);
     }
 
-    /// The own node is no longer watched.
-    pub(super) fn watch_no_more(&mut self, client: usize, own: &str) {
-        self.clients[client].watches.retain(|watch| !watch.own || watch.node.as_deref() != Some(own));
-    }
-
-    fn hear(&mut self, client: usize, news: &News, zxid: u64) {
-        let about = match news {
-            News::Children => None,
-            News::Changed(name) | News::Deleted(name) => Some(name),
+    fn hear(&mut self, client: usize, news: &News) {
+        let (path, event) = match news {
+            News::Created(path) => (path, WatchEvent::Created),
+            News::Changed(path) => (path, WatchEvent::DataChanged),
+            News::Deleted(path) => (path, WatchEvent::Deleted),
+            News::Children(path) => (path, WatchEvent::ChildrenChanged),
         };
+        let is_told = |watch: &Watching| {
+            watch.path == *path
+                && match (watch.kind, event) {
+                    (_, WatchEvent::Deleted) => true,
+                    (WatchKind::Children, event) => event == WatchEvent::ChildrenChanged,
+                    (_, event) => event != WatchEvent::ChildrenChanged,
+                }
+        };
+        let host = self.clients[client].host;
+        self.hosts[host].heard = Some(event);
         let this = &mut self.clients[client];
-        let (heard, kept) = this.watches.drain(..).partition(|watch| watch.node.as_ref() == about);
+        let (heard, kept) = this.watches.drain(..).partition(is_told);
         this.watches = kept;
-        let heard: Vec<Watch> = heard;
+        let heard: Vec<Watching> = heard;
         for watch in heard {
-            if self.clients[client].slots[watch.slot].attempt == watch.attempt {
-                self.news(client, watch.slot, watch.own, news, zxid);
-            }
+            let _ = watch.event.send(event);
         }
     }
 
-    fn replied(&mut self, client: usize, number: u32, reply: Reply, zxid: u64) {
+    fn replied(&mut self, client: usize, number: u32, answer: Reply, zxid: u64) {
+        let now = self.now();
         let this = &mut self.clients[client];
-        this.seen = this.seen.max(zxid);
         if this.outstanding.front().is_none_or(|sent| sent.number != number) {
             return;
         }
         let Some(sent) = this.outstanding.pop_front() else { return };
-        if reply.as_ref().is_err_and(|refusal| *refusal == Refusal::SessionEnded) {
-            return self.session_ended(client);
+        if sent.is_ping {
+            return;
         }
-        if sent.waiter != Waiter::Nobody {
-            self.answered(client, &sent, reply.is_ok());
+        this.seen = this.seen.max(zxid);
+        this.told = zxid;
+        self.hosts[this.host].heard = None;
+        if answer.as_ref().is_err_and(|refusal| *refusal == Refusal::SessionEnded) || sent.is_close {
+            reply(sent.waiter, Err(Refusal::SessionEnded));
+            return self.client_ends(client, Refusal::SessionEnded);
         }
-        self.route(client, sent.waiter, reply, zxid);
-    }
-
-    /// Counts an answer for the heartbeat, and tells the guards.
-    fn answered(&mut self, client: usize, sent: &Sent, done: bool) {
-        let now = self.local(client);
-        let honest = self.has(Guard::AnsweredBefore);
-        let timeout = Duration::from_nanos(self.settings.timeout);
-        let tick = counted_tick(timeout, Duration::from_nanos(self.settings.tick));
-        let Some(session) = &mut self.clients[client].session else { return };
-        let at = BootInstant::from_nanos(sent.sent);
-        let received = if honest { BootInstant::from_nanos(now) } else { at };
-        // Refused, but heard.
-        let request = if done { sent.request } else { Request::Touch };
-        if BootInstant::from_nanos(now).saturating_since(at) > tick {
+        if now - sent.at > self.settings.tick {
             self.counts.add(Seen::SlowAnswer as usize);
         }
-        session.heartbeat.answered(request, at, received);
-        if request == Request::Write {
-            session.bare = session.bare.max(validity::deadline(at, timeout));
-        }
-        self.check_deadline(client);
-        let deadline = self.deadline(client);
-        let Some(session) = &mut self.clients[client].session else { return };
-        if deadline >= session.published.as_nanos() + self.settings.timeout / 32 {
-            session.published = BootInstant::from_nanos(deadline);
-            self.renew(client, now, deadline);
-        }
-    }
-
-    fn route(&mut self, client: usize, waiter: Waiter, reply: Reply, zxid: u64) {
-        match waiter {
-            Waiter::Nobody => {}
-            Waiter::Beat => {
-                if let Some(session) = &mut self.clients[client].session {
-                    session.beating = false;
-                }
+        match (sent.waiter, sent.watched) {
+            (Waiter::Watch(kind, waiter), Some(path)) => {
+                let told = answer.map(|answer| {
+                    let kind = if answer == Answer::Missing { WatchKind::Missing } else { kind };
+                    let this = &mut self.clients[client];
+                    this.watch_numbers += 1;
+                    let (event, heard) = oneshot::channel();
+                    let number = this.watch_numbers;
+                    this.watches.push(Watching { number, path, kind, event });
+                    (answer, SetWatch { client, number, event: heard })
+                });
+                // A watch of which nobody takes the news is dropped with them.
+                let _ = waiter.send(told);
             }
-            Waiter::Slot { slot, attempt, step, what } => {
-                let contender = &self.clients[client].slots[slot];
-                if contender.attempt == attempt && contender.step == step {
-                    self.contender_hears(client, slot, what, reply, zxid);
-                }
+            (waiter, _) => reply(waiter, answer),
+        }
+    }
+
+    /// The session is over, by the servers' word or by the client's own clock; or none was opened.
+    fn client_ends(&mut self, client: usize, why: Refusal) {
+        let this = &mut self.clients[client];
+        if std::mem::replace(&mut this.is_over, true) {
+            return;
+        }
+        this.link = Link::Down;
+        let (host, session) = (this.host, this.session);
+        let lost = std::mem::take(&mut this.outstanding);
+        let backlog = std::mem::take(&mut this.backlog);
+        let watches = std::mem::take(&mut this.watches);
+        if let Some(opening) = this.opening.take() {
+            let _ = opening.answer.send(Err(why));
+        } else {
+            self.note(format_args!("host {host}"), format_args!("takes session {session} for ended"));
+            if self.invariants.alive.contains(&session) {
+                self.counts.add(Seen::SessionOutlives as usize);
             }
-            Waiter::Chore { chore, what } => self.chore_hears(client, chore, what, reply),
+        }
+        change_state(&self.clients[client].states, SessionState::Ended);
+        for watch in watches {
+            let _ = watch.event.send(WatchEvent::SessionEnded);
+        }
+        for sent in lost.into_iter().chain(backlog.into_iter().map(|(sent, _)| sent)) {
+            reply(sent.waiter, Err(Refusal::SessionEnded));
         }
     }
 
-    /// Somebody else takes over what was asked by a contender that has given up. Returns whether the answer is still to come.
-    pub(super) fn hand_over(&mut self, client: usize, from: Waiter, to: Waiter) -> bool {
-        let this = &mut self.clients[client];
-        let waiting = this.outstanding.iter_mut().chain(this.backlog.iter_mut().map(|(sent, _)| sent));
-        let mut found = false;
-        for sent in waiting.filter(|sent| sent.waiter == from) {
-            (sent.waiter, found) = (to, true);
-        }
-        found
-    }
-
-    /// The session is over, by the servers' word or by the client's own clock.
-    pub(super) fn session_ended(&mut self, client: usize) {
-        let this = &mut self.clients[client];
-        if let Some(session) = this.session.take() {
-            self.note(format_args!("client {client}"), format_args!("takes session {} for ended", session.id));
-        }
-        let this = &mut self.clients[client];
-        (this.link, this.seen) = (Link::Down, 0);
-        this.outstanding.clear();
-        this.backlog.clear();
-        this.watches.clear();
-        this.chores.clear();
-        for slot in 0..self.clients[client].slots.len() {
-            self.session_is_gone(client, slot);
-        }
-        self.connect_soon(client);
-    }
-
-    /// The client's heartbeat, and its limits.
-    pub(super) fn beat(&mut self, client: usize) {
-        let timeout = self.settings.timeout;
-        let tick = self.settings.tick.max(timeout / 6);
-        let period = (timeout / 6).min(tick / 2);
-        let now = self.local(client);
-        let next = self.clients[client].clock.when(now + period);
-        self.agenda.at(next, Event::Beat { client });
+    fn look_again(&mut self, client: usize) {
         let this = &self.clients[client];
+        let at = self.hosts[this.host].clock.when(self.local(this.host) + this.timeout / 20);
+        self.world.at(at, Event::Look { client });
+    }
+
+    /// The client looks at its limits.
+    pub(super) fn look(&mut self, client: usize) {
+        let this = &self.clients[client];
+        if this.is_over {
+            return;
+        }
+        let (now, timeout) = (self.local(this.host), this.timeout);
         let silent = now.saturating_sub(this.received);
         match this.link {
-            Link::Up { .. } if silent > timeout / 3 * 2 => return self.lose_connection(client),
-            Link::Connecting { .. } if now - this.asked > timeout / 3 => self.lose_connection(client),
+            Link::Up { .. } if silent >= timeout / 5 * 2 => self.lose_connection(client),
+            Link::Up { .. } if now.saturating_sub(this.sent) >= timeout / 20 * 3 => {
+                self.ask(client, Op::Ping, Waiter::Nobody);
+            }
+            Link::Connecting { .. } if now.saturating_sub(this.asked) >= timeout / 5 * 2 => {
+                self.lose_connection(client);
+            }
             _ => {}
         }
         let this = &self.clients[client];
-        let active = this.slots.iter().any(Slot::is_active);
-        let Some(session) = &this.session else { return };
-        if !matches!(this.link, Link::Up { .. }) {
-            if silent > timeout {
-                self.session_ended(client);
+        let is_patient = this.opening.is_some() || matches!(this.link, Link::Up { .. });
+        if !is_patient && silent > timeout / 10 * GIVES_UP {
+            return self.client_ends(client, Refusal::SessionEnded);
+        }
+        self.look_again(client);
+    }
+
+    /// The process of a host is gone: nothing of it does anything any more.
+    pub(super) fn clients_die(&mut self, host: usize, is_told: bool) {
+        for client in 0..self.clients.len() {
+            let this = &mut self.clients[client];
+            if this.host != host || std::mem::replace(&mut this.is_over, true) {
+                continue;
             }
-            return;
+            let link = std::mem::replace(&mut this.link, Link::Down);
+            if let (Link::Up { conn, server } | Link::Connecting { conn, server }, true) = (link, is_told) {
+                self.servers[server].conns.retain(|other| other.id != conn);
+            }
         }
-        if session.beating || (!active && now - session.last_beat < timeout / 6) {
-            return;
+    }
+}
+
+fn change_state(states: &watch::Sender<SessionState>, to: SessionState) {
+    states.send_if_modified(|state| {
+        let is_new = *state != to && *state != SessionState::Ended;
+        if is_new {
+            *state = to;
         }
-        if let Some(session) = &mut self.clients[client].session {
-            (session.beating, session.last_beat) = (true, now);
+        is_new
+    });
+}
+
+fn reply(waiter: Waiter, answer: Reply) {
+    match waiter {
+        Waiter::Nobody => {}
+        Waiter::Plain(waiter) => {
+            let _ = waiter.send(answer);
         }
-        self.ask(client, if active { Op::Beat } else { Op::Sync }, Waiter::Beat);
+        Waiter::Watch(_, waiter) => {
+            if let Err(refusal) = answer {
+                let _ = waiter.send(Err(refusal));
+            }
+        }
     }
 }

@@ -6,10 +6,10 @@ use lock_zk::protocol::queue::NUMBERS_END;
 
 use super::{
     fact::Seen,
-    message::{Answer, Event, Follow, Forward, Op, Refusal, Reply},
+    message::{Answer, Event, Follow, Forward, Made, Op, Refusal, Reply, Stat},
+    schedule::Schedule,
     server::{Link, Role},
-    tree::{Effect, SessionId, Tree},
-    world::World,
+    tree::{Change, SessionId, Tree, split},
 };
 use crate::{MS, Pipe, Time};
 
@@ -17,7 +17,7 @@ use crate::{MS, Pipe, Time};
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) zxid: u64,
-    pub(super) effect: Effect,
+    pub(super) changes: Vec<Change>,
     pub(super) origin: Option<Origin>,
     pub(super) reply: Reply,
     /// The session that it opens.
@@ -32,6 +32,8 @@ pub(super) struct Origin {
     pub(super) server: usize,
     pub(super) conn: u32,
     pub(super) number: u32,
+    /// Who asks; 0 for who has no session yet.
+    pub(super) session: SessionId,
 }
 
 /// The leader, as it knows itself.
@@ -54,7 +56,7 @@ pub(super) struct Tracked {
     pub(super) closing: bool,
 }
 
-impl World<'_> {
+impl Schedule<'_> {
     pub(super) fn is_leader(&self, server: usize) -> bool {
         self.leader.as_ref().is_some_and(|leader| leader.server == server)
     }
@@ -78,26 +80,25 @@ impl World<'_> {
         match message {
             Forward::Active(active) => {
                 self.servers[from].link.answered = self.now();
-                let sessions = self.tracked();
-                for id in sessions.into_iter().filter(|id| active & (1 << (id % 128)) != 0) {
-                    self.touch(id);
+                for (id, timeout) in active {
+                    self.touch(id, timeout);
                 }
             }
             Forward::Sync { conn, number } => {
                 let upto = self.log.len();
                 self.send_down(from, Follow::Synced { conn, number, upto });
             }
-            Forward::Open { conn } => {
-                self.sessions += 1;
-                let id = self.sessions;
+            Forward::Open { conn, timeout } => {
+                self.timeouts.push(timeout);
+                let id = SessionId::try_from(self.timeouts.len()).unwrap_or(SessionId::MAX);
                 self.track(id, Some(from));
-                let origin = Some(Origin { server: from, conn, number: 0 });
-                self.append(Effect::Nothing, origin, Ok(Answer::Done), id, false);
+                let origin = Some(Origin { server: from, conn, number: 0, session: 0 });
+                self.append(Vec::new(), origin, Ok(Answer::Done), id, false);
             }
-            Forward::Revalidate { conn, session } => {
+            Forward::Revalidate { conn, session, timeout } => {
                 let alive = self.session(session).is_some_and(|tracked| !tracked.closing);
                 if alive {
-                    self.touch(session);
+                    self.touch(session, timeout);
                     if let Some(tracked) = self.session(session) {
                         tracked.owner = Some(from);
                     }
@@ -109,55 +110,79 @@ impl World<'_> {
                 }
             }
             Forward::Write { conn, number, session, op } => {
-                let origin = Some(Origin { server: from, conn, number });
-                let (effect, reply) = match self.session(session) {
-                    Some(tracked) if tracked.closing => (Effect::Nothing, Err(Refusal::SessionEnded)),
-                    None => (Effect::Nothing, Err(Refusal::SessionEnded)),
+                let origin = Some(Origin { server: from, conn, number, session });
+                let (changes, reply) = match self.session(session) {
+                    Some(tracked) if tracked.closing => (Vec::new(), Err(Refusal::SessionEnded)),
+                    None => (Vec::new(), Err(Refusal::SessionEnded)),
                     Some(tracked) if tracked.owner.is_some_and(|owner| owner != from) => {
-                        (Effect::Nothing, Err(Refusal::Unknown))
+                        (Vec::new(), Err(Refusal::Unknown))
                     }
-                    Some(_) => self.judge(session, op),
+                    Some(tracked) if matches!(op, Op::Close) => {
+                        tracked.closing = true;
+                        (vec![Change::Close(session)], Ok(Answer::Done))
+                    }
+                    Some(_) => match self.judge(session, op) {
+                        Ok((changes, answer)) => (changes, Ok(answer)),
+                        Err(refusal) => (Vec::new(), Err(refusal)),
+                    },
                 };
-                self.append(effect, origin, reply, 0, false);
+                self.append(changes, origin, reply, 0, false);
             }
         }
     }
 
     /// What a write does, by all that was proposed before it.
-    fn judge(&mut self, session: SessionId, op: Op) -> (Effect, Reply) {
-        let Some(leader) = &self.leader else { return (Effect::Nothing, Err(Refusal::Unknown)) };
+    fn judge(&mut self, session: SessionId, op: Op) -> Result<(Vec<Change>, Answer), Refusal> {
+        let Some(leader) = &self.leader else { return Err(Refusal::Unknown) };
         let (tree, zxid) = (&leader.tree, self.zxid + 1);
-        let there = |name: &str| tree.child(name).is_some();
-        let done = Ok(Answer::Done);
-        let refused = (Effect::Nothing, Err(Refusal::NoNode));
+        let there = |path: &str| if tree.get(path).is_some() { Ok(()) } else { Err(Refusal::NoNode) };
         match op {
-            Op::Create { .. } | Op::CreatePlain { .. } if !tree.directory => refused,
-            Op::Create { prefix } => {
-                let name = format!("{prefix}{:010}", tree.counter);
-                let node = Answer::Node { name: name.clone(), session, czxid: zxid, version: 0 };
-                if tree.counter >= NUMBERS_END {
+            Op::Create { path, data, made } => {
+                let ends = matches!(made, Made::Ephemeral | Made::Sequential);
+                let parent = tree.get(split(&path).0).ok_or(Refusal::NoNode)?;
+                let path = if made == Made::Sequential { format!("{path}{:010}", parent.counter) } else { path };
+                let is_near_the_end = parent.counter >= NUMBERS_END;
+                may_be_created(tree, &path)?;
+                if is_near_the_end {
                     self.counts.add(Seen::OutOfNumbers as usize);
                 }
-                (Effect::Create { name, session }, Ok(node))
+                let owner = if ends { session } else { 0 };
+                let answer = Answer::Created(path.clone(), Stat { session: owner, czxid: zxid, version: 0 });
+                let is_container = made == Made::Container;
+                Ok((vec![Change::Create { path: path.into(), data: data.into(), owner, is_container }], answer))
             }
-            Op::CreatePlain { name } | Op::Replace { reader: name, .. } if there(&name) => {
-                (Effect::Nothing, Err(Refusal::NodeExists))
+            Op::Delete(path) => {
+                let node = tree.get(&path).ok_or(Refusal::NoNode)?;
+                if !node.children.is_empty() {
+                    return Err(Refusal::NotEmpty);
+                }
+                Ok((vec![Change::Delete { path: path.into() }], Answer::Done))
             }
-            Op::CreatePlain { name } => (Effect::Create { name, session }, done),
-            Op::Delete(name) if there(&name) => (Effect::Delete(name), done),
-            Op::Marked(name) if there(&name) => (Effect::Marked(name), done),
-            Op::Write(name) if there(&name) => (Effect::Write(name), done),
-            Op::Replace { writer, reader } if there(&writer) => (Effect::Replace { writer, reader, session }, done),
-            Op::MakeDirectory if !tree.directory => (Effect::MakeDirectory, done),
-            Op::Delete(_) | Op::Marked(_) | Op::Write(_) | Op::Replace { .. } => refused,
-            _ => (Effect::Nothing, done),
+            Op::Write(path, data) => {
+                there(&path)?;
+                Ok((vec![Change::Write { path: path.into(), data: data.into() }], Answer::Done))
+            }
+            Op::Marked(path, data) => {
+                there(&path)?;
+                let path: Rc<str> = path.into();
+                let write = Change::Write { path: Rc::clone(&path), data: data.into() };
+                Ok((vec![write, Change::Delete { path }], Answer::Done))
+            }
+            Op::Replace { created, data, deleted } => {
+                may_be_created(tree, &created)?;
+                there(&deleted)?;
+                let create =
+                    Change::Create { path: created.into(), data: data.into(), owner: session, is_container: false };
+                Ok((vec![create, Change::Delete { path: deleted.into() }], Answer::Done))
+            }
+            _ => Ok((Vec::new(), Answer::Done)),
         }
     }
 
     /// Proposes a transaction. It is committed when a majority has it.
     pub(super) fn append(
         &mut self,
-        effect: Effect,
+        changes: Vec<Change>,
         origin: Option<Origin>,
         reply: Reply,
         opens: SessionId,
@@ -166,27 +191,29 @@ impl World<'_> {
         self.zxid += 1;
         let (zxid, epoch, delay, now) = (self.zxid, self.epoch, self.peer_delay() + self.peer_delay(), self.now());
         let Some(leader) = &mut self.leader else { return };
-        leader.tree.apply(zxid, &effect, |_| {});
-        self.log.push(Rc::new(Entry { zxid, effect, origin, reply, opens, foreign }));
+        leader.tree.apply(zxid, &changes, |_| {});
+        self.log.push(Rc::new(Entry { zxid, changes, origin, reply, opens, foreign }));
         let at = leader.commits.arrival(now, delay);
-        self.agenda.at(at, Event::Commit { epoch, upto: self.log.len() });
+        let upto = self.log.len();
+        self.world.at(at, Event::Commit { epoch, upto });
     }
 
     /// A majority should have that much of the log by now.
     pub(super) fn commit(&mut self, upto: usize) {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        let now = self.now();
         let holds = |server: usize| {
             let link = &self.servers[server].link;
             server != leader
                 && self.follows(server)
                 && !link.up_broken
                 && !link.down_broken
-                && self.servers[server].paused_until <= self.agenda.now()
+                && self.servers[server].paused_until <= now
                 && self.is_connected(server, leader)
         };
         if !(0..self.servers.len()).any(holds) {
             let epoch = self.epoch;
-            self.agenda.after(self.settings.tick / 8, Event::Commit { epoch, upto });
+            self.world.after(self.settings.tick / 8, Event::Commit { epoch, upto });
             return;
         }
         self.committed_now(upto);
@@ -220,43 +247,36 @@ impl World<'_> {
         let (now, delay) = (self.now(), self.peer_delay());
         let link = &mut self.servers[server].link;
         let (at, link) = (link.down.arrival(now, delay), link.number);
-        self.agenda.at(at, Event::ToFollower { server, link, message });
+        self.world.at(at, Event::ToFollower { server, link, message });
     }
 
     pub(super) fn session(&mut self, id: SessionId) -> Option<&mut Tracked> {
         self.leader.as_mut()?.sessions.iter_mut().find(|tracked| tracked.id == id)
     }
 
-    fn tracked(&self) -> Vec<SessionId> {
-        self.leader
-            .as_ref()
-            .map(|leader| leader.sessions.iter().map(|tracked| tracked.id).collect())
-            .unwrap_or_default()
+    /// The time-out that a session was opened with.
+    pub(super) fn timeout_of(&self, id: SessionId) -> Time {
+        let place = usize::try_from(id).unwrap_or(0).checked_sub(1);
+        place.and_then(|place| self.timeouts.get(place)).copied().unwrap_or(self.settings.timeout)
     }
 
     fn track(&mut self, id: SessionId, owner: Option<usize>) {
         if let Some(leader) = &mut self.leader {
             leader.sessions.push(Tracked { id, expires: 0, owner, closing: false });
         }
-        self.touch(id);
+        let timeout = self.timeout_of(id);
+        self.touch(id, timeout);
         let epoch = self.epoch;
-        self.agenda.after(self.settings.timeout / 2, Event::Expire { epoch, session: id });
+        self.world.after(timeout / 2, Event::Expire { epoch, session: id });
     }
 
     /// The time-out counts anew, up to the end of a tick, in the milliseconds in which the servers count.
-    fn touch(&mut self, id: SessionId) {
+    pub(super) fn touch(&mut self, id: SessionId, timeout: Time) {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
         let (now, tick) = (self.servers[leader].clock.at(self.now()) / MS * MS, self.settings.tick);
-        let expires = ((now + self.settings.timeout) / tick + 1) * tick;
+        let expires = ((now + timeout) / tick + 1) * tick;
         if let Some(tracked) = self.session(id) {
-            tracked.expires = tracked.expires.max(expires);
-        }
-    }
-
-    /// A request has come to the leader itself.
-    pub(super) fn touch_at(&mut self, server: usize, session: SessionId) {
-        if self.is_leader(server) {
-            self.touch(session);
+            tracked.expires = expires;
         }
     }
 
@@ -264,16 +284,18 @@ impl World<'_> {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
         let (epoch, clock) = (self.epoch, self.servers[leader].clock);
         let now = clock.at(self.now());
+        let most = self.settings.tick / 2;
         let Some(tracked) = self.session(id).filter(|tracked| !tracked.closing) else { return };
         if now < tracked.expires {
-            let at = clock.when(tracked.expires);
-            self.agenda.at(at, Event::Expire { epoch, session: id });
+            // A session that moves to a server with another limit may end earlier.
+            let at = clock.when(tracked.expires.min(now + most));
+            self.world.at(at, Event::Expire { epoch, session: id });
             return;
         }
         tracked.closing = true;
         self.counts.add(Seen::SessionExpired as usize);
         self.note("leader", format_args!("ends session {id}"));
-        self.append(Effect::Close(id), None, Ok(Answer::Done), 0, false);
+        self.append(vec![Change::Close(id)], None, Ok(Answer::Done), 0, false);
     }
 
     pub(super) fn leader_tick(&mut self) {
@@ -287,13 +309,14 @@ impl World<'_> {
             }
         }
         let epoch = self.epoch;
-        self.agenda.after(self.settings.tick / 2, Event::LeaderTick { epoch });
+        self.world.after(self.settings.tick / 2, Event::LeaderTick { epoch });
     }
 
     /// A server looks whether it still has a leader, or is one.
     pub(super) fn check(&mut self, server: usize) {
-        let pause = self.settings.tick / 4 + self.chance.below(self.settings.tick / 4);
-        self.agenda.after(pause, Event::Check { server });
+        let quarter = self.settings.tick / 4;
+        let pause = quarter + self.world.chance().below(quarter);
+        self.world.after(pause, Event::Check { server });
         let silent = self.now() - self.servers[server].heard > self.settings.sync_limit;
         let cut = self.servers[server].mute || self.servers[server].deaf;
         match self.servers[server].role {
@@ -338,7 +361,7 @@ impl World<'_> {
         let candidates: Vec<usize> =
             (0..self.servers.len()).filter(|other| *other == server || looking(other)).collect();
         if candidates.len() > self.servers.len() / 2 && self.is_connected(server, server) {
-            let chosen = candidates[self.chance.place(candidates.len())];
+            let chosen = candidates[self.world.chance().place(candidates.len())];
             self.elect(chosen, &candidates);
         }
     }
@@ -361,7 +384,8 @@ impl World<'_> {
     pub(super) fn elect(&mut self, chosen: usize, followers: &[usize]) {
         self.counts.add(Seen::Election as usize);
         self.epoch += 1;
-        let kept = self.committed + self.chance.place(self.log.len() - self.committed + 1);
+        let uncommitted = self.log.len() - self.committed;
+        let kept = self.committed + self.world.chance().place(uncommitted + 1);
         self.log.truncate(kept);
         let now = self.now();
         let epoch = self.epoch;
@@ -372,28 +396,32 @@ impl World<'_> {
         self.apply(chosen, kept);
         let tree = self.servers[chosen].tree.clone();
         self.leader = Some(Leader { server: chosen, tree, sessions: Vec::new(), commits: Pipe::default() });
-        let alive: Vec<SessionId> = (1..=self.sessions).filter(|id| self.is_alive(*id)).collect();
+        let alive: Vec<SessionId> = self.invariants.alive.iter().copied().collect();
         for id in alive {
             self.track(id, None);
         }
         for follower in followers.iter().filter(|other| **other != chosen) {
             self.join(*follower, chosen);
         }
-        self.agenda.after(0, Event::LeaderTick { epoch });
-    }
-
-    /// Whether the log, as far as it is committed, has the session open.
-    fn is_alive(&self, id: SessionId) -> bool {
-        self.oracle.alive.contains(&id)
+        self.world.after(0, Event::LeaderTick { epoch });
     }
 
     pub(super) fn reap(&mut self) {
-        let pause = self.settings.timeout * 2 + self.chance.below(self.settings.timeout * 2);
-        self.agenda.after(pause, Event::Reap);
-        let empty = self.leader.as_ref().is_some_and(|leader| leader.tree.directory && leader.tree.children.is_empty());
-        if empty {
+        let double = self.settings.timeout * 2;
+        let pause = double + self.world.chance().below(double);
+        self.world.after(pause, Event::Reap);
+        let empty = self.leader.as_ref().map(|leader| leader.tree.empty_containers()).unwrap_or_default();
+        for path in empty {
             self.counts.add(Seen::Reaped as usize);
-            self.append(Effect::Reap, None, Ok(Answer::Done), 0, false);
+            self.append(vec![Change::Delete { path }], None, Ok(Answer::Done), 0, false);
         }
     }
+}
+
+fn may_be_created(tree: &Tree, path: &str) -> Result<(), Refusal> {
+    let parent = tree.get(split(path).0).ok_or(Refusal::NoNode)?;
+    if tree.get(path).is_some() {
+        return Err(Refusal::NodeExists);
+    }
+    if parent.owner != 0 { Err(Refusal::NoChildren) } else { Ok(()) }
 }

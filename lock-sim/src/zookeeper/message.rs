@@ -1,56 +1,77 @@
 //! What clients and servers say to each other, and what happens.
 
+use std::rc::Rc;
+
 use super::tree::{News, SessionId};
+use crate::Time;
+
+/// How a node is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// To stay.
+    Persistent,
+    /// To be removed when its last child has gone.
+    Container,
+    /// To end with its session.
+    Ephemeral,
+    /// To end with its session, with a number behind its name.
+    Sequential,
+}
 
 /// A client's request.
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// Creates a sequential node.
+    /// Creates a node.
     Create {
-        /// Its name but for the digits.
-        prefix: String,
-    },
-    /// Creates a node of that very name.
-    CreatePlain {
-        /// Its name.
-        name: String,
+        /// Its path, but for the digits.
+        path: String,
+        /// Its data.
+        data: Vec<u8>,
+        /// How.
+        made: Made,
     },
     /// Deletes a node.
     Delete(String),
-    /// Writes to a node and deletes it, in one transaction.
-    Marked(String),
     /// Writes to a node.
-    Write(String),
-    /// Creates a node and deletes another, in one transaction.
+    Write(String, Vec<u8>),
+    /// Writes to a node and deletes it, in one transaction.
+    Marked(String, Vec<u8>),
+    /// Creates an ephemeral node and deletes another, in one transaction.
     Replace {
-        /// What is deleted.
-        writer: String,
         /// What is created.
-        reader: String,
+        created: String,
+        /// Its data.
+        data: Vec<u8>,
+        /// What is deleted.
+        deleted: String,
     },
-    /// Makes the directory; that it is there is as good.
-    MakeDirectory,
-    /// Writes to the session's own node.
-    Beat,
     /// Lets the server catch up with its leader.
     Sync,
-    /// Lists the directory.
-    List,
-    /// Lists the directory and watches it, once.
-    ListAndWatch,
-    /// Reads a node and watches it, once.
-    Watch(String),
+    /// Lists a node's children.
+    List(String),
+    /// Lists a node's children and watches them, once.
+    WatchChildren(String),
     /// Reads a node.
     Read(String),
+    /// Reads a node and watches it, once.
+    Watch(String),
+    /// Watches for a node that may be there or not, once.
+    WatchExistence(String),
     /// Sets the watches of a lost connection anew.
     SetWatches {
-        /// The nodes that were watched.
+        /// The nodes that were watched and were there.
         nodes: Vec<String>,
-        /// Whether the directory was.
-        children: bool,
+        /// The nodes that were watched and were not there.
+        missing: Vec<String>,
+        /// The nodes whose children were watched.
+        children: Vec<String>,
         /// The newest transaction that the client knows of.
         since: u64,
     },
+    /// Shows that the client is there.
+    Ping,
+    /// Ends the session.
+    Close,
 }
 
 impl Op {
@@ -58,13 +79,11 @@ impl Op {
         matches!(
             self,
             Self::Create { .. }
-                | Self::CreatePlain { .. }
                 | Self::Delete(_)
-                | Self::Marked(_)
-                | Self::Write(_)
+                | Self::Marked(..)
+                | Self::Write(..)
                 | Self::Replace { .. }
-                | Self::MakeDirectory
-                | Self::Beat
+                | Self::Close
         )
     }
 }
@@ -72,14 +91,29 @@ impl Op {
 /// Why a request was not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// A node or the directory is not there.
+    /// A node or the one above it is not there.
     NoNode,
     /// A node of that name is there already.
     NodeExists,
+    /// The node has children.
+    NotEmpty,
+    /// The node above it is one without children.
+    NoChildren,
     /// The connection is gone, or the session is another server's: it may have been done or not.
     Unknown,
     /// The session is over.
     SessionEnded,
+}
+
+/// A node as a client is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// With which session it ends.
+    pub session: SessionId,
+    /// The transaction that created it.
+    pub czxid: u64,
+    /// How often its data were written.
+    pub version: i32,
 }
 
 /// What a request is answered.
@@ -87,18 +121,13 @@ pub enum Refusal {
 pub enum Answer {
     /// It was done.
     Done,
-    /// A node that was created or read.
-    Node {
-        /// Its name.
-        name: String,
-        /// With which session it ends.
-        session: SessionId,
-        /// The transaction that created it.
-        czxid: u64,
-        /// How often its data were written.
-        version: i32,
-    },
-    /// What is in the directory.
+    /// A node that was created.
+    Created(String, Stat),
+    /// A node that is there.
+    Node(Vec<u8>, Stat),
+    /// It is not there, and is watched for.
+    Missing,
+    /// Which children a node has.
     List(Vec<String>),
 }
 
@@ -108,17 +137,19 @@ pub type Reply = Result<Answer, Refusal>;
 /// From a client to its server.
 #[derive(Debug, Clone)]
 pub(super) enum Up {
-    Connect { client: usize, session: SessionId, seen: u64 },
+    Connect { client: usize, session: SessionId, seen: u64, timeout: Time },
     Request { number: u32, op: Op },
 }
 
 /// From a server to its client. `zxid` is the newest transaction that the server had applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Down {
-    /// The connection is open, with this session.
+    /// The connection is open.
     Connected {
-        /// Its session.
+        /// With this session.
         session: SessionId,
+        /// And with this time-out.
+        timeout: Time,
     },
     /// The session is over.
     Expired,
@@ -155,13 +186,15 @@ pub(super) enum Forward {
     },
     Open {
         conn: u32,
+        timeout: Time,
     },
     Revalidate {
         conn: u32,
         session: SessionId,
+        timeout: Time,
     },
-    /// The answer to a ping, with the sessions that were active.
-    Active(u128),
+    /// The answer to a ping, with the sessions that were active, and their time-outs by this server.
+    Active(Vec<(SessionId, Time)>),
 }
 
 /// From a leader to a follower.
@@ -190,12 +223,12 @@ pub(super) enum Event {
     Arrive {
         server: usize,
         conn: u32,
-        message: Up,
+        message: Rc<Up>,
     },
     Deliver {
         client: usize,
         conn: u32,
-        message: Down,
+        message: Rc<Down>,
     },
     /// A client learns that its connection is closed.
     HungUp {
@@ -235,10 +268,10 @@ pub(super) enum Event {
     Check {
         server: usize,
     },
-    /// The leader looks for an empty directory.
+    /// The leader looks for empty containers.
     Reap,
-    /// A client's heartbeat and its limits.
-    Beat {
+    /// A client looks at its limits.
+    Look {
         client: usize,
     },
     /// A client tries to connect.
@@ -246,27 +279,26 @@ pub(super) enum Event {
         client: usize,
         attempt: u32,
     },
-    /// A contender's timer.
-    Timer {
-        client: usize,
-        slot: usize,
-        timer: u32,
+    Fault,
+    /// What the schedule aims at goes wrong.
+    Strike,
+    CrashLeader,
+    CutClients {
+        server: usize,
     },
-    Chore {
-        client: usize,
-        chore: u32,
-    },
-    Weather,
     /// A server is no longer heard by the others.
     Cut {
         server: usize,
     },
-    /// A cut-off server or client is heard again, or a server that was down starts.
+    /// A cut-off server is heard again, or a server that was down starts.
     Heal {
         server: usize,
     },
-    HealClient {
-        client: usize,
+    HealHost {
+        host: usize,
+    },
+    ResumeHost {
+        host: usize,
     },
     /// The next part of the schedule.
     Stage,

@@ -1,12 +1,12 @@
 //! One server: its connections, what it has applied, and what it answers by itself.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, rc::Rc};
 
 use super::{
     fact::Seen,
-    message::{Answer, Down, Event, Follow, Forward, Op, Refusal, Reply, Up},
-    tree::{News, SessionId, Tree},
-    world::World,
+    message::{Answer, Down, Event, Follow, Forward, Op, Refusal, Reply, Stat, Up},
+    schedule::Schedule,
+    tree::{Change, News, Node, SessionId, Tree},
 };
 use crate::{LocalClock, Pipe, Time};
 
@@ -40,9 +40,11 @@ pub(super) struct Server {
     pub(super) applied: usize,
     pub(super) zxid: u64,
     pub(super) conns: Vec<Conn>,
-    /// Which sessions were active since the leader was last told.
-    pub(super) active: u128,
+    /// Which sessions were active since the leader was last told, and their time-outs here.
+    pub(super) active: Vec<(SessionId, Time)>,
     pub(super) clock: LocalClock,
+    /// The longest time-out that it grants.
+    pub(super) longest: Time,
 }
 
 /// A follower's connection to its leader.
@@ -68,13 +70,15 @@ pub(super) struct Conn {
     pub(super) id: u32,
     pub(super) client: usize,
     pub(super) session: SessionId,
+    pub(super) timeout: Time,
     pub(super) open: bool,
     pub(super) broken: bool,
     pub(super) down: Pipe,
     pub(super) pending: VecDeque<Pending>,
-    /// The nodes whose data are watched.
+    /// The nodes that are watched, or waited for.
     pub(super) nodes: Vec<String>,
-    pub(super) children: bool,
+    /// The nodes whose children are watched.
+    pub(super) children: Vec<String>,
 }
 
 /// A request that is not answered yet.
@@ -87,66 +91,105 @@ pub(super) struct Pending {
     pub(super) upto: Option<usize>,
 }
 
-const fn bit(session: SessionId) -> u128 {
-    1 << (session % 128)
+impl Server {
+    pub(super) fn new(tree: Tree, clock: LocalClock, longest: Time) -> Self {
+        Self {
+            role: Role::Looking,
+            paused_until: 0,
+            deaf_until: 0,
+            mute: false,
+            deaf: false,
+            link: Link::default(),
+            heard: 0,
+            tree,
+            applied: 0,
+            zxid: 0,
+            conns: Vec::new(),
+            active: Vec::new(),
+            clock,
+            longest,
+        }
+    }
+
+    fn is_active(&mut self, session: SessionId, timeout: Time) {
+        if !self.active.iter().any(|(id, _)| *id == session) {
+            self.active.push((session, timeout));
+        }
+    }
 }
 
-impl World<'_> {
+impl Node {
+    pub(super) const fn stat(&self) -> Stat {
+        Stat { session: self.owner, czxid: self.czxid, version: self.version }
+    }
+}
+
+impl Schedule<'_> {
     pub(super) fn conn(&mut self, server: usize, conn: u32) -> Option<&mut Conn> {
         self.servers[server].conns.iter_mut().find(|other| other.id == conn)
     }
 
     /// A client's message has arrived.
-    pub(super) fn arrive(&mut self, server: usize, conn: u32, message: Up) {
+    pub(super) fn arrive(&mut self, server: usize, conn: u32, message: &Up) {
         if !matches!(self.servers[server].role, Role::Leading(_) | Role::Following) {
             if let Up::Connect { client, .. } = message {
-                self.hang_up(client, conn);
+                self.hang_up(*client, conn);
             }
             return;
         }
         match message {
-            Up::Connect { client, session, seen } => self.welcome(server, conn, client, session, seen),
-            Up::Request { number, op } => self.request(server, conn, number, op),
+            Up::Connect { client, session, seen, timeout } => {
+                self.welcome(server, conn, *client, *session, *seen, *timeout);
+            }
+            Up::Request { number, op } => self.request(server, conn, *number, op),
         }
     }
 
-    fn welcome(&mut self, server: usize, id: u32, client: usize, session: SessionId, seen: u64) {
+    fn welcome(&mut self, server: usize, id: u32, client: usize, session: SessionId, seen: u64, asked: Time) {
         // A client never sees the servers go back.
         if self.servers[server].zxid < seen {
             return self.hang_up(client, id);
         }
+        let timeout = asked.clamp(self.settings.tick * 2, self.servers[server].longest);
         // One connection for a session: what the old one still brings is not heard.
         self.servers[server].conns.retain(|conn| session == 0 || conn.session != session);
         let conn = Conn {
             id,
             client,
             session,
+            timeout,
             open: false,
             broken: false,
             down: Pipe::default(),
             pending: VecDeque::new(),
             nodes: Vec::new(),
-            children: false,
+            children: Vec::new(),
         };
         self.servers[server].conns.push(conn);
-        let message = if session == 0 { Forward::Open { conn: id } } else { Forward::Revalidate { conn: id, session } };
+        let message = if session == 0 {
+            Forward::Open { conn: id, timeout }
+        } else {
+            Forward::Revalidate { conn: id, session, timeout }
+        };
         self.forward(server, message);
     }
 
-    fn request(&mut self, server: usize, id: u32, number: u32, op: Op) {
+    fn request(&mut self, server: usize, id: u32, number: u32, op: &Op) {
         let leads = matches!(self.servers[server].role, Role::Leading(_));
         let Some(conn) = self.conn(server, id).filter(|conn| conn.open) else { return };
-        let session = conn.session;
+        let (session, timeout) = (conn.session, conn.timeout);
         // A leader that is asked for a sync takes its own word for the newest.
         let upto = (leads && matches!(op, Op::Sync)).then_some(0);
         conn.pending.push_back(Pending { number, op: op.clone(), reply: None, upto });
-        self.servers[server].active |= bit(session);
-        if leads {
-            self.touch_at(server, session);
+        self.servers[server].is_active(session, timeout);
+        if leads && self.is_leader(server) {
+            self.touch(session, timeout);
         }
         match op {
             Op::Sync if !leads => self.forward(server, Forward::Sync { conn: id, number }),
-            op if op.is_write() => self.forward(server, Forward::Write { conn: id, number, session, op }),
+            op if op.is_write() => {
+                self.forward(server, Forward::Write { conn: id, number, session, op: op.clone() });
+            }
             _ => {}
         }
         self.pump(server, id);
@@ -160,7 +203,7 @@ impl World<'_> {
             }
             // A deposed leader believes what it has. What it would write is never committed.
             Role::Leading(_) => {
-                if let Forward::Revalidate { conn, session } = message {
+                if let Forward::Revalidate { conn, session, .. } = message {
                     self.revalidated(server, conn, session, true);
                 }
             }
@@ -180,20 +223,20 @@ impl World<'_> {
         let (now, delay) = (self.now(), self.peer_delay());
         let link = &mut self.servers[server].link;
         let (at, link) = (link.up.arrival(now, delay), link.number);
-        self.agenda.at(at, Event::ToLeader { from: server, link, message });
+        self.world.at(at, Event::ToLeader { from: server, link, message });
     }
 
     /// The leader's word has arrived.
     pub(super) fn follower_hears(&mut self, server: usize, message: Follow) {
         match message {
             Follow::Commit { upto } => {
-                let lags = self.chance.percent(self.weather.lag);
-                let lag = if lags { self.chance.mostly_short(self.settings.tick) } else { 0 };
+                let lags = self.world.chance().percent(self.faults.lag);
+                let lag = if lags { self.world.chance().mostly_short(self.settings.tick) } else { 0 };
                 let now = self.now();
                 let link = &mut self.servers[server].link;
                 let (at, link) = (link.work.arrival(now, lag), link.number);
                 if at > now {
-                    self.agenda.at(at, Event::Apply { server, link, upto });
+                    self.world.at(at, Event::Apply { server, link, upto });
                 } else {
                     self.apply(server, upto);
                 }
@@ -218,18 +261,22 @@ impl World<'_> {
     pub(super) fn revalidated(&mut self, server: usize, id: u32, session: SessionId, alive: bool) {
         let Some(conn) = self.conn(server, id) else { return };
         conn.open = alive;
-        self.say(server, id, if alive { Down::Connected { session } } else { Down::Expired });
+        let timeout = conn.timeout;
+        if alive {
+            self.servers[server].is_active(session, timeout);
+        }
+        self.say(server, id, if alive { Down::Connected { session, timeout } } else { Down::Expired });
     }
 
     /// Works through the log up to there: fires watches, answers those who asked for it.
     pub(super) fn apply(&mut self, server: usize, upto: usize) {
         while self.servers[server].applied < upto {
-            let entry = std::rc::Rc::clone(&self.log[self.servers[server].applied]);
+            let entry = Rc::clone(&self.log[self.servers[server].applied]);
             let mut heard = Vec::new();
             let this = &mut self.servers[server];
             this.applied += 1;
             this.zxid = entry.zxid;
-            this.tree.apply(entry.zxid, &entry.effect, |news| heard.push(news));
+            this.tree.apply(entry.zxid, &entry.changes, |news| heard.push(news));
             for news in heard {
                 self.fire(server, &news);
             }
@@ -242,6 +289,9 @@ impl World<'_> {
                     pending.reply = Some(entry.reply.clone());
                 }
             }
+            if let [Change::Close(session)] = entry.changes.as_slice() {
+                self.session_is_closed(server, *session);
+            }
         }
         for place in 0..self.servers[server].conns.len() {
             let waiting = self.servers[server].conns.get(place).filter(|conn| !conn.pending.is_empty());
@@ -251,10 +301,20 @@ impl World<'_> {
         }
     }
 
+    /// The connection of a session that has ended is answered what it has asked for, and closed.
+    fn session_is_closed(&mut self, server: usize, session: SessionId) {
+        let Some(conn) = self.servers[server].conns.iter().find(|conn| conn.session == session) else { return };
+        let (id, client) = (conn.id, conn.client);
+        self.pump(server, id);
+        self.servers[server].conns.retain(|conn| conn.id != id);
+        self.hang_up(client, id);
+    }
+
     fn opened(&mut self, server: usize, id: u32, session: SessionId) {
         let Some(conn) = self.conn(server, id) else { return };
         (conn.open, conn.session) = (true, session);
-        self.say(server, id, Down::Connected { session });
+        let timeout = conn.timeout;
+        self.say(server, id, Down::Connected { session, timeout });
     }
 
     /// Tells whoever watches, once.
@@ -262,12 +322,10 @@ impl World<'_> {
         for place in 0..self.servers[server].conns.len() {
             let conn = &mut self.servers[server].conns[place];
             let fires = match news {
-                News::Children => std::mem::take(&mut conn.children),
-                News::Changed(name) | News::Deleted(name) => {
-                    let before = conn.nodes.len();
-                    conn.nodes.retain(|node| node != name);
-                    conn.nodes.len() < before
-                }
+                News::Children(path) => forget(&mut conn.children, path),
+                News::Created(path) | News::Changed(path) => forget(&mut conn.nodes, path),
+                // Told once to whoever watches both.
+                News::Deleted(path) => forget(&mut conn.nodes, path) | forget(&mut conn.children, path),
             };
             if fires {
                 let (id, zxid) = (conn.id, self.servers[server].zxid);
@@ -293,11 +351,11 @@ impl World<'_> {
             let Some(Pending { number, op, reply, .. }) = conn.pending.pop_front() else { return };
             let reply = match (reply, op) {
                 (Some(reply), _) => reply,
-                (None, Op::SetWatches { nodes, children, since }) => {
-                    self.watch_again(server, id, &nodes, children, since);
+                (None, Op::SetWatches { nodes, missing, children, since }) => {
+                    self.watch_again(server, id, &nodes, &missing, &children, since);
                     Ok(Answer::Done)
                 }
-                (None, op) => self.read(server, id, &op),
+                (None, op) => self.read(server, id, op),
             };
             if reply.as_ref().is_err_and(|refusal| *refusal == Refusal::Unknown) {
                 // The session is another server's now.
@@ -312,57 +370,78 @@ impl World<'_> {
         }
     }
 
-    fn read(&mut self, server: usize, id: u32, op: &Op) -> Reply {
-        let directory = self.servers[server].tree.directory;
+    fn read(&mut self, server: usize, id: u32, op: Op) -> Reply {
+        let tree = &self.servers[server].tree;
+        let node = |path: &str| tree.get(path).map(|node| Answer::Node(node.data.to_vec(), node.stat()));
         match op {
-            Op::List | Op::ListAndWatch if !directory => Err(Refusal::NoNode),
-            Op::List => Ok(Answer::List(self.servers[server].tree.names())),
-            Op::ListAndWatch => {
-                if let Some(conn) = self.conn(server, id) {
-                    conn.children = true;
-                }
-                Ok(Answer::List(self.servers[server].tree.names()))
+            Op::List(path) => tree.children(&path).map(Answer::List).ok_or(Refusal::NoNode),
+            Op::Read(path) => node(&path).ok_or(Refusal::NoNode),
+            Op::WatchChildren(path) => {
+                let list = tree.children(&path).map(Answer::List).ok_or(Refusal::NoNode)?;
+                self.watches(server, id, |conn| &mut conn.children, path);
+                Ok(list)
             }
-            Op::Watch(name) | Op::Read(name) => {
-                let Some(child) = self.servers[server].tree.child(name) else { return Err(Refusal::NoNode) };
-                let answer = Answer::Node {
-                    name: child.name.clone(),
-                    session: child.session,
-                    czxid: child.czxid,
-                    version: child.version,
-                };
-                if matches!(op, Op::Watch(_))
-                    && let Some(conn) = self.conn(server, id)
-                {
-                    conn.nodes.push(name.clone());
-                }
-                Ok(answer)
+            Op::Watch(path) => {
+                let found = node(&path).ok_or(Refusal::NoNode)?;
+                self.watches(server, id, |conn| &mut conn.nodes, path);
+                Ok(found)
+            }
+            Op::WatchExistence(path) => {
+                let found = tree.get(&path).map_or(Answer::Missing, |node| Answer::Node(Vec::new(), node.stat()));
+                self.watches(server, id, |conn| &mut conn.nodes, path);
+                Ok(found)
             }
             _ => Ok(Answer::Done),
         }
     }
 
-    /// Sets the watches of an earlier connection; what they have missed is told at once.
-    fn watch_again(&mut self, server: usize, id: u32, nodes: &[String], children: bool, since: u64) {
-        for name in nodes {
-            let missed = match self.servers[server].tree.child(name) {
-                None => Some(News::Deleted(name.clone())),
-                Some(child) if child.mzxid > since => Some(News::Changed(name.clone())),
-                Some(_) => None,
-            };
-            let zxid = self.servers[server].zxid;
-            if let Some(news) = missed {
-                self.say(server, id, Down::News { news, zxid });
-            } else if let Some(conn) = self.conn(server, id) {
-                conn.nodes.push(name.clone());
+    fn watches(&mut self, server: usize, id: u32, which: impl Fn(&mut Conn) -> &mut Vec<String>, path: String) {
+        if let Some(conn) = self.conn(server, id) {
+            let watched = which(conn);
+            if !watched.contains(&path) {
+                watched.push(path);
             }
         }
-        if children {
-            let (tree, zxid) = (&self.servers[server].tree, self.servers[server].zxid);
-            if !tree.directory || tree.pzxid > since {
-                self.say(server, id, Down::News { news: News::Children, zxid });
-            } else if let Some(conn) = self.conn(server, id) {
-                conn.children = true;
+    }
+
+    /// Sets the watches of an earlier connection; what they have missed is told at once.
+    fn watch_again(
+        &mut self,
+        server: usize,
+        id: u32,
+        nodes: &[String],
+        missing: &[String],
+        children: &[String],
+        since: u64,
+    ) {
+        let zxid = self.servers[server].zxid;
+        for path in nodes {
+            let missed = match self.servers[server].tree.get(path) {
+                None => Some(News::Deleted(path.clone())),
+                Some(node) if node.mzxid > since => Some(News::Changed(path.clone())),
+                Some(_) => None,
+            };
+            match missed {
+                Some(news) => self.say(server, id, Down::News { news, zxid }),
+                None => self.watches(server, id, |conn| &mut conn.nodes, path.clone()),
+            }
+        }
+        for path in missing {
+            if self.servers[server].tree.get(path).is_some() {
+                self.say(server, id, Down::News { news: News::Created(path.clone()), zxid });
+            } else {
+                self.watches(server, id, |conn| &mut conn.nodes, path.clone());
+            }
+        }
+        for path in children {
+            let missed = match self.servers[server].tree.get(path) {
+                None => Some(News::Deleted(path.clone())),
+                Some(node) if node.pzxid > since => Some(News::Children(path.clone())),
+                Some(_) => None,
+            };
+            match missed {
+                Some(news) => self.say(server, id, Down::News { news, zxid }),
+                None => self.watches(server, id, |conn| &mut conn.children, path.clone()),
             }
         }
     }
@@ -371,22 +450,27 @@ impl World<'_> {
     fn say(&mut self, server: usize, id: u32, message: Down) {
         let (now, delay) = (self.now(), self.client_delay());
         let Some(conn) = self.servers[server].conns.iter_mut().find(|conn| conn.id == id) else { return };
-        if self.clients[conn.client].deaf {
-            conn.broken = true;
+        let host = &self.hosts[self.clients.get(conn.client).map_or(0, |client| client.host)];
+        let mut from = now;
+        if host.deaf {
+            match host.sends_again_at {
+                Some(at) => from = at,
+                None => conn.broken = true,
+            }
         }
         if conn.broken {
             self.counts.add(Seen::LostAnswer as usize);
             return;
         }
-        let at = conn.down.arrival(now, delay);
-        self.agenda.at(at, Event::Deliver { client: conn.client, conn: id, message });
+        let at = conn.down.arrival(from, delay);
+        self.world.at(at, Event::Deliver { client: conn.client, conn: id, message: Rc::new(message) });
     }
 
     /// Closes a client's connection, which it learns a little later.
     pub(super) fn hang_up(&mut self, client: usize, conn: u32) {
-        if !self.clients[client].deaf {
+        if !self.clients.get(client).is_some_and(|client| self.hosts[client.host].deaf) {
             let delay = self.client_delay();
-            self.agenda.after(delay, Event::HungUp { client, conn });
+            self.world.after(delay, Event::HungUp { client, conn });
         }
     }
 
@@ -397,6 +481,12 @@ impl World<'_> {
                 self.hang_up(conn.client, conn.id);
             }
         }
-        self.servers[server].active = 0;
+        self.servers[server].active.clear();
     }
+}
+
+fn forget(watched: &mut Vec<String>, path: &str) -> bool {
+    let before = watched.len();
+    watched.retain(|other| other != path);
+    watched.len() < before
 }

@@ -1,4 +1,6 @@
-//! What the servers keep: one directory, its contenders' nodes, and what a transaction changes.
+//! What the servers keep: a tree of nodes, and what a transaction changes.
+
+use std::{collections::BTreeMap, rc::Rc};
 
 use lock_zk::protocol::queue::NUMBERS_END;
 
@@ -9,144 +11,171 @@ const STUCK: i32 = NUMBERS_END + 2;
 /// A session; 0 is none.
 pub type SessionId = u32;
 
-/// A contender's node.
+/// A node.
 #[derive(Debug, Clone)]
-pub(super) struct Child {
-    pub(super) name: String,
-    pub(super) session: SessionId,
+pub(super) struct Node {
+    pub(super) data: Rc<[u8]>,
+    /// The session that it ends with; 0 for a node that ends with none.
+    pub(super) owner: SessionId,
+    /// The servers remove it when its last child has gone.
+    pub(super) is_container: bool,
     /// The transaction that created it.
     pub(super) czxid: u64,
-    /// The transaction that changed it last.
+    /// The transaction that wrote it last.
     pub(super) mzxid: u64,
+    /// The transaction that changed last which children it has.
+    pub(super) pzxid: u64,
     /// How often its data were written.
     pub(super) version: i32,
+    /// What the next sequential child is numbered with.
+    pub(super) counter: i32,
+    /// Whether it has ever had a child.
+    pub(super) had_children: bool,
+    /// The names of its children, oldest first.
+    pub(super) children: Vec<Rc<str>>,
     /// When its contender arrived, whatever its name says: by this the checks go.
     pub(super) arrival: u64,
 }
 
-/// The directory as one server has it.
+/// The nodes as one server has them, by their paths.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
-    pub(super) directory: bool,
-    /// What the next sequential node is numbered with.
-    pub(super) counter: i32,
-    pub(super) children: Vec<Child>,
-    /// The transaction that changed last what is in the directory.
-    pub(super) pzxid: u64,
+    pub(super) nodes: BTreeMap<Rc<str>, Node>,
 }
 
-/// What a transaction does.
+/// One change of a transaction.
 #[derive(Debug, Clone)]
-pub(super) enum Effect {
-    Nothing,
-    MakeDirectory,
-    /// The server removes a container that is empty.
-    Reap,
-    Create {
-        name: String,
-        session: SessionId,
-    },
-    Write(String),
-    Delete(String),
-    /// Writes the mark and deletes, in one transaction.
-    Marked(String),
-    /// A reader's node in the place of a writer's, in one transaction.
-    Replace {
-        writer: String,
-        reader: String,
-        session: SessionId,
-    },
+pub(super) enum Change {
+    Create { path: Rc<str>, data: Rc<[u8]>, owner: SessionId, is_container: bool },
+    Write { path: Rc<str>, data: Rc<[u8]> },
+    Delete { path: Rc<str> },
     Close(SessionId),
 }
 
 /// What a watch may hear of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
+    /// A node was created.
+    Created(String),
     /// A node was written to.
     Changed(String),
     /// A node was deleted.
     Deleted(String),
-    /// What is in the directory has changed, or the directory is gone.
-    Children,
+    /// Which children a node has was changed.
+    Children(String),
+}
+
+/// The path and the name of the node above and below.
+pub(super) fn split(path: &str) -> (&str, &str) {
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/", name),
+        Some(parts) => parts,
+        None => ("/", path),
+    }
 }
 
 impl Tree {
-    pub(super) fn child(&self, name: &str) -> Option<&Child> {
-        self.children.iter().find(|child| child.name == name)
+    /// Only the root.
+    pub(super) fn new() -> Self {
+        let root = Node::new(0, Rc::from([]), 0, false);
+        Self { nodes: BTreeMap::from([(Rc::from("/"), root)]) }
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
-        self.children.iter().map(|child| child.name.clone()).collect()
+    pub(super) fn get(&self, path: &str) -> Option<&Node> {
+        self.nodes.get(path)
     }
 
-    fn remove(&mut self, zxid: u64, name: &str) -> Option<Child> {
-        let place = self.children.iter().position(|child| child.name == name)?;
-        self.pzxid = zxid;
-        Some(self.children.remove(place))
+    /// The children of a node, oldest first.
+    pub(super) fn children(&self, path: &str) -> Option<Vec<String>> {
+        self.get(path).map(|node| node.children.iter().map(|name| name.as_ref().to_owned()).collect())
     }
 
-    fn write(&mut self, zxid: u64, name: &str) -> bool {
-        let Some(child) = self.children.iter_mut().find(|child| child.name == name) else { return false };
-        child.version += 1;
-        child.mzxid = zxid;
-        true
+    /// The paths of the containers that have had children and have none.
+    pub(super) fn empty_containers(&self) -> Vec<Rc<str>> {
+        let is_empty = |node: &Node| node.is_container && node.had_children && node.children.is_empty();
+        self.nodes.iter().filter(|(_, node)| is_empty(node)).map(|(path, _)| Rc::clone(path)).collect()
     }
 
-    fn create(&mut self, zxid: u64, name: &str, session: SessionId, arrival: u64) {
-        self.counter = (self.counter + 1).min(STUCK);
-        self.pzxid = zxid;
-        let child = Child { name: name.to_owned(), session, czxid: zxid, mzxid: zxid, version: 0, arrival };
-        self.children.push(child);
+    fn create(&mut self, zxid: u64, path: &Rc<str>, node: Node) {
+        let (above, name) = split(path);
+        if let Some(parent) = self.nodes.get_mut(above) {
+            parent.counter = parent.counter.saturating_add(1).min(STUCK);
+            parent.pzxid = zxid;
+            parent.had_children = true;
+            parent.children.push(Rc::from(name));
+        }
+        self.nodes.insert(Rc::clone(path), node);
+    }
+
+    fn remove(&mut self, zxid: u64, path: &str) -> Option<Node> {
+        let node = self.nodes.remove(path)?;
+        let (above, name) = split(path);
+        if let Some(parent) = self.nodes.get_mut(above) {
+            parent.pzxid = zxid;
+            parent.children.retain(|child| child.as_ref() != name);
+        }
+        Some(node)
     }
 
     /// Does what the transaction `zxid` does, and hands what may be heard of it to `tell`, in its order.
-    pub(super) fn apply(&mut self, zxid: u64, effect: &Effect, mut tell: impl FnMut(News)) {
-        match effect {
-            Effect::Nothing => {}
-            Effect::MakeDirectory => (self.directory, self.counter, self.pzxid) = (true, 0, zxid),
-            Effect::Reap => {
-                self.directory = false;
-                tell(News::Children);
-            }
-            Effect::Create { name, session } => {
-                self.create(zxid, name, *session, zxid);
-                tell(News::Children);
-            }
-            Effect::Write(name) => {
-                if self.write(zxid, name) {
-                    tell(News::Changed(name.clone()));
+    pub(super) fn apply(&mut self, zxid: u64, changes: &[Change], mut tell: impl FnMut(News)) {
+        let mut created: Option<&Rc<str>> = None;
+        for change in changes {
+            match change {
+                Change::Create { path, data, owner, is_container } => {
+                    self.create(zxid, path, Node::new(zxid, Rc::clone(data), *owner, *is_container));
+                    created = Some(path);
+                    tell(News::Created(path.to_string()));
+                    tell(News::Children(split(path).0.to_owned()));
+                }
+                Change::Write { path, data } => {
+                    let Some(node) = self.nodes.get_mut(path) else { continue };
+                    node.version += 1;
+                    node.mzxid = zxid;
+                    node.data = Rc::clone(data);
+                    tell(News::Changed(path.to_string()));
+                }
+                Change::Delete { path } => {
+                    if let Some(node) = self.delete(zxid, path, &mut tell)
+                        && let Some(replacement) = created.and_then(|path| self.nodes.get_mut(path))
+                    {
+                        // It stands in the place of the one that it replaces.
+                        replacement.arrival = node.arrival;
+                    }
+                }
+                Change::Close(session) => {
+                    let owned = self.nodes.iter().filter(|(_, node)| node.owner == *session);
+                    let owned: Vec<Rc<str>> = owned.map(|(path, _)| Rc::clone(path)).collect();
+                    for path in owned {
+                        self.delete(zxid, &path, &mut tell);
+                    }
                 }
             }
-            Effect::Delete(name) => {
-                if self.remove(zxid, name).is_some() {
-                    tell(News::Deleted(name.clone()));
-                    tell(News::Children);
-                }
-            }
-            Effect::Marked(name) => {
-                if self.remove(zxid, name).is_some() {
-                    tell(News::Changed(name.clone()));
-                    tell(News::Deleted(name.clone()));
-                    tell(News::Children);
-                }
-            }
-            Effect::Replace { writer, reader, session } => {
-                let arrival = self.remove(zxid, writer).map_or(zxid, |child| child.arrival);
-                self.create(zxid, reader, *session, arrival);
-                // The reader's node comes first in the transaction.
-                tell(News::Children);
-                tell(News::Deleted(writer.clone()));
-            }
-            Effect::Close(session) => {
-                let (gone, kept) = self.children.drain(..).partition(|child| child.session == *session);
-                self.children = kept;
-                let gone: Vec<Child> = gone;
-                for child in gone {
-                    self.pzxid = zxid;
-                    tell(News::Deleted(child.name));
-                    tell(News::Children);
-                }
-            }
+        }
+    }
+
+    fn delete(&mut self, zxid: u64, path: &str, tell: &mut impl FnMut(News)) -> Option<Node> {
+        let node = self.remove(zxid, path)?;
+        tell(News::Deleted(path.to_owned()));
+        tell(News::Children(split(path).0.to_owned()));
+        Some(node)
+    }
+}
+
+impl Node {
+    fn new(zxid: u64, data: Rc<[u8]>, owner: SessionId, is_container: bool) -> Self {
+        Self {
+            data,
+            owner,
+            is_container,
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            version: 0,
+            counter: 0,
+            had_children: false,
+            children: Vec::new(),
+            arrival: zxid,
         }
     }
 }

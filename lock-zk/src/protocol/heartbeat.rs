@@ -19,7 +19,7 @@ use lock_core::{BootInstant, safeguard, validity};
 
 /// What an answered request proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
+pub(crate) enum Request {
     /// A write that the ensemble committed: its leader had the session alive at that moment.
     Write,
     /// A `sync`: it was answered by the leader, which was running.
@@ -31,7 +31,7 @@ pub enum Request {
 /// The tick that is counted with: the servers', but no less than a sixth of the session's time-out. A longer one is as
 /// safe, and a session that is many ticks long needs no heartbeat in each of them.
 #[must_use]
-pub fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
+pub(crate) fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
     tick.max(timeout / 6)
 }
 
@@ -66,7 +66,7 @@ impl Record {
 
 /// The record of one session's answered requests, and the deadline that follows.
 #[derive(Debug)]
-pub struct Heartbeat {
+pub(crate) struct Heartbeat {
     timeout: Duration,
     tick: Duration,
     /// All that were answered.
@@ -82,7 +82,7 @@ impl Heartbeat {
     /// Creating a session is itself a write, and the leader counts the time-out from the moment when it handles it,
     /// which is after `sent`: this first deadline needs no older request, and the leader need not hear of it again.
     #[must_use]
-    pub fn new(timeout: Duration, tick: Duration, sent: BootInstant) -> Self {
+    pub(crate) fn new(timeout: Duration, tick: Duration, sent: BootInstant) -> Self {
         let deadline = validity::deadline(sent, timeout);
         let tick = counted_tick(timeout, tick);
         let answered = Record(VecDeque::from([Answered { sent, received: sent }]));
@@ -91,14 +91,14 @@ impl Heartbeat {
 
     /// Until when the session is certainly alive on the servers.
     #[must_use]
-    pub const fn deadline(&self) -> BootInstant {
+    pub(crate) const fn deadline(&self) -> BootInstant {
         self.deadline
     }
 
     /// Whether a grant may begin at `now`: the session is certain to live, and for a while. A grant that is about to end is
     /// none: the next heartbeat gives a better one, or none.
     #[must_use]
-    pub fn admits(&self, now: BootInstant) -> bool {
+    pub(crate) fn admits(&self, now: BootInstant) -> bool {
         self.deadline.saturating_since(now) >= self.timeout / 8
     }
 
@@ -106,7 +106,7 @@ impl Heartbeat {
     ///
     /// `sent` may be earlier than the real moment (a request that waited in the client), never later, and `received` later
     /// than that, never earlier: both only make the deadline earlier.
-    pub fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
+    pub(crate) fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
         let received = if safeguard("answered-before") { received } else { sent };
         let answered = Answered { sent, received };
         self.answered.note(answered, self.timeout);

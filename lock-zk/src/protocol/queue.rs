@@ -9,8 +9,11 @@
 mod name;
 mod position;
 
-pub(crate) use self::{name::NodeName, position::occupants};
+pub(crate) use self::{
+    name::NodeName,
+    position::{made_by, occupants},
+};
 pub use self::{
     name::{ContenderKind, NUMBERS_END, downgraded, is_out_of_numbers, marks, prefix},
-    position::{QueuePosition, is_followed, is_news, made_by, position},
+    position::{QueuePosition, is_followed, is_news, position},
 };

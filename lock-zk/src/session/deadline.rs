@@ -39,6 +39,8 @@ pub(super) struct GuardDeadlines {
     reconnects: u64,
     /// Up to which of these connections it is known that the servers kept to the time-out.
     verified: u64,
+    /// A connection was lost before it was known what its server made of the time-out.
+    in_doubt: bool,
     ended: bool,
 }
 
@@ -47,7 +49,8 @@ impl GuardDeadlines {
     pub(super) const fn new(timeout: Duration, heartbeat: Heartbeat) -> Self {
         let published = heartbeat.deadline();
         let guards = BTreeMap::new();
-        Self { timeout, heartbeat, published, guards, next: 0, reconnects: 0, verified: 0, ended: false }
+        let (next, reconnects, verified) = (0, 0, 0);
+        Self { timeout, heartbeat, published, guards, next, reconnects, verified, in_doubt: false, ended: false }
     }
 
     pub(super) const fn deadline(&self) -> BootInstant {
@@ -117,7 +120,12 @@ impl GuardDeadlines {
     /// Lets no deadline move and nobody be granted the lock until it is known that the servers kept to the time-out. Returns
     /// the number of the connection. The guards that are there keep the deadline that they have: it is worth nothing if the
     /// time-out is a shorter one now, and they are lost as soon as that is known.
-    pub(super) const fn reconnected(&mut self) -> u64 {
+    ///
+    /// A client asks on its next connection for the time-out that it was given on the last one. So a server with a lower limit
+    /// shortens the session for good, and a connection that was lost before that was known leaves a doubt which a look at the
+    /// next server does not end.
+    pub(super) fn reconnected(&mut self) -> u64 {
+        self.in_doubt |= !self.is_verified() && safeguard("doubted-timeout");
         self.reconnects += 1;
         self.reconnects
     }
@@ -127,13 +135,45 @@ impl GuardDeadlines {
         self.reconnects == connection
     }
 
-    /// The servers kept to the time-out on that connection.
+    /// Whether the session may have been connected to any server since the time-out was last verified.
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// The servers kept to the time-out on that connection, and on those before it.
     pub(super) fn verify(&mut self, connection: u64) {
-        self.verified = self.verified.max(connection);
-        self.publish();
+        if self.is_latest(connection) {
+            (self.verified, self.in_doubt) = (connection, false);
+            self.publish();
+        }
     }
 
     const fn is_verified(&self) -> bool {
         self.verified >= self.reconnects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deadlines() -> GuardDeadlines {
+        let (timeout, tick) = (Duration::from_secs(10), Duration::from_secs(2));
+        GuardDeadlines::new(timeout, Heartbeat::new(timeout, tick, BootInstant::from_nanos(1)))
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_before_its_time_out_is_verified_leaves_a_doubt_until_one_is_verified() {
+        let mut deadlines = deadlines();
+        let first = deadlines.reconnected();
+        assert!(!deadlines.is_verified() && !deadlines.is_in_doubt());
+        let second = deadlines.reconnected();
+        assert!(deadlines.is_in_doubt(), "the first server may have shortened the time-out");
+        deadlines.verify(first);
+        assert!(!deadlines.is_verified() && deadlines.is_in_doubt(), "that answer came too late");
+        deadlines.verify(second);
+        assert!(deadlines.is_verified() && !deadlines.is_in_doubt());
+        deadlines.reconnected();
+        assert!(!deadlines.is_verified() && !deadlines.is_in_doubt(), "the one before it was verified");
     }
 }

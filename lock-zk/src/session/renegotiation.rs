@@ -4,6 +4,9 @@
 //! before a restart, or it never had those of the others. It counts by its own from then on, and the client keeps what it
 //! was told to itself. So whichever server the session may be connected to is asked, by a session that is closed at once:
 //! what a server answers depends on its limits and on what it is asked for, and on nothing else.
+//!
+//! A client asks a server for what it was given by the server before. So when a connection was lost before its server was
+//! asked, the question is what any server makes of the time-out.
 
 use std::time::Duration;
 
@@ -23,19 +26,19 @@ pub(super) enum Renegotiated {
     Unknown,
 }
 
-/// Asks each of `servers` that this process is connected to what it makes of `timeout`, within `limit`.
+/// Asks each of `connections` what it makes of `timeout`, within `limit`.
 ///
 /// A server that has just taken the session's connection answers, unless it stops or is cut off right then: so it is waited
 /// for, and asked again. Only where the system does not let the process look at its own sockets all servers are asked, and
 /// those that do not answer are taken for others: one of them may be down for days.
 pub(super) async fn ask(
     ensemble: &dyn Ensemble,
-    servers: &[Server],
+    connections: Connections,
     timeout: Duration,
     limit: Duration,
     clock: Clock,
 ) -> Renegotiated {
-    let Connections { servers, is_certain } = ensemble.connections(servers).await;
+    let Connections { servers, is_certain } = connections;
     let asked = servers.iter().map(|server| clock.timeout(limit, negotiate(ensemble, server, timeout)));
     let mut answers: FuturesUnordered<_> = asked.collect();
     let (mut same, mut silent) = (false, false);

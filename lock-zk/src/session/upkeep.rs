@@ -12,7 +12,10 @@ use super::{
     LinkState, Session,
     renegotiation::{self, Renegotiated},
 };
-use crate::{protocol::heartbeat::counted_tick, wire::SessionState};
+use crate::{
+    protocol::heartbeat::counted_tick,
+    wire::{Connections, SessionState},
+};
 
 /// For how many time-outs a session that is not the only one stays open without being of use.
 const IDLE_TIMEOUTS: u32 = 2;
@@ -60,12 +63,30 @@ impl Session {
     async fn verify_timeout(&self, connection: u64) {
         let (ensemble, clock) = (self.config.ensemble(), self.clock());
         let mut backoff = Backoff::new(Duration::from_millis(10), self.timeout / 8);
+        let begun = clock.now();
         while self.deadlines().is_latest(connection) {
             let limit = self.timeout / 3;
-            match renegotiation::ask(ensemble.as_ref(), &self.config.servers, self.timeout, limit, clock).await {
+            let in_doubt = self.deadlines().is_in_doubt();
+            let connections = if in_doubt {
+                // All of them, and each has to answer.
+                Connections { servers: self.config.servers.clone(), is_certain: true }
+            } else {
+                ensemble.connections(&self.config.servers).await
+            };
+            if !self.client().is_ok_and(|client| client.state() == SessionState::Connected) {
+                // Its server is not among those that the process is connected to now.
+                clock.sleep(backoff.pause()).await;
+                continue;
+            }
+            match renegotiation::ask(ensemble.as_ref(), connections, self.timeout, limit, clock).await {
                 Renegotiated::Same => return self.deadlines().verify(connection),
                 Renegotiated::Changed(timeout) => {
                     tracing::warn!(session = self.id, was = ?self.timeout, now = ?timeout, "the servers changed the time-out");
+                    return self.close_for(Loss::SessionEnded);
+                }
+                // No deadline has moved for a whole time-out, so nothing is lost that is held, and another session has no
+                // past to be in doubt about: a server that does not answer may be down for days.
+                Renegotiated::Unknown if in_doubt && clock.now().saturating_since(begun) > self.timeout => {
                     return self.close_for(Loss::SessionEnded);
                 }
                 Renegotiated::Unknown => clock.sleep(backoff.pause()).await,

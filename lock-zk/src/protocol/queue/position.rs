@@ -160,7 +160,7 @@ pub(crate) fn occupants(children: &[String]) -> Occupants<'_> {
 /// The nodes among `children` that the attempt called `unique` made in `session`, oldest first. More than one can only
 /// come of a request that was sent again.
 #[must_use]
-pub fn made_by<'a>(children: &'a [String], unique: &str, session: i64) -> Vec<&'a str> {
+pub(crate) fn made_by<'a>(children: &'a [String], unique: &str, session: i64) -> Vec<&'a str> {
     let mut nodes: Vec<_> = children
         .iter()
         .filter_map(|name| NodeName::parse(name))

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use super::{
     message::{Answer, Made, Op, Refusal, Reply, Stat as Seen},
-    program::Report,
+    report::Report,
     tree::SessionId,
 };
 use crate::{Time, world::call_machine};

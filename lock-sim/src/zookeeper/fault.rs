@@ -4,42 +4,13 @@ use super::{
     client::Link,
     fact::Seen,
     message::{Answer, Event, Forward},
+    profile::Aim,
     program::NAME,
     schedule::Schedule,
     server::Role,
     tree::{Change, split},
 };
-use crate::{Chance, MS, Time, US, world::Stop};
-
-/// What a schedule is like.
-#[derive(Debug)]
-pub(super) struct Faults {
-    /// The mean time between two faults.
-    pub(super) pause: Time,
-    /// How many of a hundred commits a follower works through late.
-    pub(super) lag: u64,
-    /// Whether somebody who is no contender deletes and writes.
-    pub(super) foreign: bool,
-    /// Whether a server that comes back may have another limit.
-    pub(super) limits: bool,
-    /// Whether clients are killed.
-    pub(super) kills: bool,
-    /// Whether the servers are restarted one after another, as by an upgrade; and the next one.
-    pub(super) rolling: Option<usize>,
-}
-
-impl Faults {
-    pub(super) fn draw(chance: &mut Chance, tick: Time) -> Self {
-        Self {
-            pause: chance.one_of(&[tick, 2 * tick, 5 * tick]),
-            lag: chance.one_of(&[0, 10, 40]),
-            foreign: chance.one_in(2),
-            limits: chance.one_in(4),
-            kills: chance.one_in(6),
-            rolling: chance.one_in(6).then_some(0),
-        }
-    }
-}
+use crate::{MS, Time, US, world::Stop};
 
 impl Schedule<'_> {
     /// How long a message takes between two servers.
@@ -52,9 +23,9 @@ impl Schedule<'_> {
 
     /// How long a message takes between a client and its server.
     pub(super) fn client_delay(&mut self) -> Time {
-        let tick = self.settings.tick;
+        let (tick, slow) = (self.settings.tick, self.faults.slow);
         let chance = self.world.chance();
-        let most = if chance.one_in(40) { tick / 8 } else { MS };
+        let most = if chance.one_in(slow) { tick / 8 } else { MS };
         chance.between(50 * US, most)
     }
 
@@ -208,17 +179,108 @@ impl Schedule<'_> {
         if self.hosts[host].mute || self.hosts[host].deaf {
             return;
         }
-        self.counts.add(Seen::HostCut as usize);
         let way = self.world.chance().below(3);
-        self.note(format_args!("host {host}"), format_args!("is cut off ({way})"));
         // A kernel sends again what was lost, also when its program has given the connection up; or a router in between says
         // that there is no such connection.
         let long = self.world.chance().mostly_short(self.settings.timeout * 3);
+        let sends_again = self.world.chance().one_in(2);
+        self.cut_host_off(host, way, long, sends_again);
+    }
+
+    /// One way (1: it does not hear, 2: it is not heard) or both (0), for so long.
+    fn cut_host_off(&mut self, host: usize, way: u64, long: Time, sends_again: bool) {
+        self.counts.add(Seen::HostCut as usize);
+        self.note(format_args!("host {host}"), format_args!("is cut off ({way})"));
         let at = self.now() + long;
         let this = &mut self.hosts[host];
         (this.mute, this.deaf) = (way != 1, way != 2);
-        this.sends_again_at = self.world.chance().one_in(2).then_some(at);
+        this.sends_again_at = sends_again.then_some(at);
         self.world.at(at, Event::HealHost { host });
+    }
+
+    /// What the schedule aims at goes wrong.
+    pub(super) fn strike(&mut self) {
+        if self.is_calm() {
+            return;
+        }
+        let timeout = self.settings.timeout;
+        match self.faults.aim {
+            Aim::WakingLeader => self.pause_leader_with_requests(),
+            Aim::OutlivingSession => self.cut_waiting_host_off(),
+            Aim::Nothing | Aim::SilentHolders | Aim::MissedNews => return,
+        }
+        let pause = timeout * 2 + self.world.chance().below(timeout);
+        self.world.after(pause, Event::Strike);
+    }
+
+    /// The leader stops for so long that requests wait for it together, and when it wakes another server is not heard, which
+    /// has told it nothing of its sessions since.
+    fn pause_leader_with_requests(&mut self) {
+        let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
+        if self.servers[leader].deaf_until > self.now() {
+            return;
+        }
+        self.counts.add(Seen::ServerPause as usize);
+        self.note(format_args!("server {leader}"), format_args!("stops for a while"));
+        // A client waits no longer than that for an answer before it connects anew.
+        let (least, most) = (self.settings.tick * 3 / 2, self.settings.timeout * 2 / 5 - self.settings.tick / 4);
+        let until = self.now() + self.world.chance().between(least, most);
+        let this = &mut self.servers[leader];
+        (this.paused_until, this.deaf_until) = (until, until);
+        let others: Vec<usize> = (0..self.servers.len()).filter(|server| *server != leader).collect();
+        let server = self.world.chance().one_of(&others);
+        self.world.at(until, Event::Cut { server });
+        // By then they have the answers.
+        let soon = until + self.world.chance().between(4 * MS, 10 * MS);
+        self.world.at(soon, Event::CutClients { server });
+    }
+
+    /// The clients of a server are cut off for longer than their sessions.
+    pub(super) fn cut_clients_off(&mut self, server: usize) {
+        if self.is_calm() {
+            return;
+        }
+        for host in 0..self.hosts.len() {
+            let is_client = self.connections(host).contains(&server);
+            if is_client && !self.hosts[host].mute && !self.hosts[host].deaf {
+                self.cut_host_off(host, 0, self.settings.timeout * 3 / 2, false);
+            }
+        }
+    }
+
+    /// A host with a contender that waits is cut off until its client takes the session for ended. Before the servers do, the
+    /// leader crashes.
+    fn cut_waiting_host_off(&mut self) {
+        let waiting: Vec<usize> = (0..self.hosts.len()).filter(|host| self.has_waiting(*host)).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let host = self.world.chance().one_of(&waiting);
+        if self.hosts[host].mute || self.hosts[host].deaf || self.hosts[host].is_dead {
+            return;
+        }
+        let timeout = self.settings.timeout;
+        let long = timeout / 20 * self.world.chance().between(29, 33);
+        self.cut_host_off(host, 0, long, false);
+        let crash = timeout / 20 * self.world.chance().between(10, 18);
+        self.world.after(crash, Event::CrashLeader);
+    }
+
+    pub(super) fn crash_leader(&mut self) {
+        if let Some(leader) = self.leader.as_ref().map(|leader| leader.server)
+            && !self.is_calm()
+        {
+            self.crash_server(leader);
+        }
+    }
+
+    /// A contender of that host has just been granted the lock.
+    pub(super) fn strike_at_grant(&mut self, host: usize) {
+        let is_cut = self.hosts[host].mute || self.hosts[host].deaf;
+        if self.faults.aim == Aim::SilentHolders && !is_cut && !self.is_calm() {
+            let long = self.settings.timeout / 10 * self.world.chance().between(12, 20);
+            self.cut_host_off(host, 0, long, false);
+        }
     }
 
     pub(super) fn heal_host(&mut self, host: usize) {

@@ -9,7 +9,7 @@ use lock_zk::wire::WatchEvent;
 use super::{
     ensemble::Entry,
     fact::Seen,
-    program::{Ended, Kind},
+    report::{Ended, Kind},
     schedule::{Schedule, lock_path},
     tree::{Change, Node, SessionId, split},
 };
@@ -26,7 +26,7 @@ pub(super) struct Contending {
     grant: Option<Grant>,
     /// When it asked.
     since: Time,
-    pub(super) is_closed: bool,
+    is_closed: bool,
     is_dead: bool,
 }
 
@@ -78,8 +78,9 @@ pub(super) struct Invariants {
     closed: Vec<(SessionId, Time)>,
     /// Nodes that somebody else deleted, with the transaction.
     removed: Vec<(Rc<str>, u64)>,
-    /// The one node that all want: who asked last that it be deleted, and the newest transaction it knew of then.
-    deletes: Vec<(SessionId, u64)>,
+    /// The one node that all want: the requests to delete it, by session and number, and the newest transaction that their
+    /// clients knew of then.
+    deletes: Vec<(SessionId, u32, u64)>,
     /// All contenders' nodes that there ever were.
     made: Vec<Made>,
     /// The highest token of a writer, and of anybody after the lock.
@@ -92,10 +93,9 @@ pub(super) struct Invariants {
 
 impl Invariants {
     /// A client asks that a node be deleted.
-    pub(super) fn asks_to_delete(&mut self, session: SessionId, path: &str, told: u64) {
+    pub(super) fn asks_to_delete(&mut self, session: SessionId, number: u32, path: &str, told: u64) {
         if path == lock_path() {
-            self.deletes.retain(|(other, _)| *other != session);
-            self.deletes.push((session, told));
+            self.deletes.push((session, number, told));
         }
     }
 
@@ -104,10 +104,13 @@ impl Invariants {
     fn is_misled(&self, entry: &Entry, path: &Rc<str>) -> bool {
         let Some(origin) = entry.origin else { return false };
         let of_another = self.made.iter().rev().find(|made| made.path == *path);
-        let told = self.deletes.iter().find(|(session, _)| *session == origin.session).map(|(_, told)| *told);
+        let is_it =
+            |(session, number, _): &&(SessionId, u32, u64)| (*session, *number) == (origin.session, origin.number);
+        let Some((.., told)) = self.deletes.iter().find(is_it) else { return false };
+        // It may be of the same session: another contender's of the same program.
         path.as_ref() == lock_path()
-            && of_another.is_some_and(|made| made.session != origin.session)
-            && self.removed.iter().any(|(other, zxid)| other == path && told.is_some_and(|told| *zxid > told))
+            && of_another.is_some_and(|made| made.czxid > *told)
+            && self.removed.iter().any(|(other, zxid)| other == path && zxid > told)
     }
 }
 
@@ -261,6 +264,14 @@ impl Schedule<'_> {
         (this.phase, this.grant) = (Phase::Idle, None);
     }
 
+    /// O: when all is quiet a connection is closed in order, with nothing that is left to the end of its session.
+    pub(super) fn closed(&mut self, slot: usize, failure: Option<String>) {
+        self.contending[slot].is_closed = true;
+        if let Some(failure) = failure {
+            self.violate("O", format!("the connection of contender {slot} is not closed in order: {failure}"));
+        }
+    }
+
     /// L: a grant is worth something when it begins, unless its program stood still.
     fn was_granted_too_late(&mut self, slot: usize) {
         let host = &self.hosts[self.contending[slot].host];
@@ -297,11 +308,13 @@ impl Schedule<'_> {
             (self.contending[slot].host, self.contending[slot].attempt, self.contending[slot].kind);
         let number = token.map(|token| token.number);
         self.say_of(slot, format_args!("HOLDS {kind:?}, token {number:?}"));
-        let mut made = self.invariants.made.iter().rev();
         let is_its = |made: &&Made| {
             made.slot == slot && made.attempt == attempt && number.is_none_or(|number| number == made.czxid)
         };
-        let Some(session) = made.find(is_its).map(|made| made.session) else {
+        // A permit does not say by which node it is granted. Of an earlier session there may be one that was made later: its
+        // create waited in the client when the session was given up.
+        let made = self.invariants.made.iter().filter(is_its).map(|made| made.session).max();
+        let Some(session) = made else {
             return self.violate("L", format!("contender {slot} is granted it by a node that was never there"));
         };
         let told = self.clients.iter().filter(|client| client.host == host && client.session == session);
@@ -321,6 +334,9 @@ impl Schedule<'_> {
         this.grant = Some(Grant { validity, session, evidence });
         this.phase = Phase::Holds;
         self.check_deadline(slot);
+        if self.contending[slot].grant.as_ref().is_some_and(|grant| grant.validity.loss() == Some(Loss::Expired)) {
+            return self.was_granted_too_late(slot);
+        }
         if !self.is_valid(slot) || self.is_robbed(slot) {
             return;
         }
@@ -379,6 +395,7 @@ impl Schedule<'_> {
     /// Why all is not quiet, or not as it should be when it is: the invariant, and what is wrong.
     pub(super) fn unrest(&self) -> Option<(&'static str, String)> {
         let Some(nodes) = self.nodes() else { return Some(("P", "there is no leader".to_owned())) };
+        let mut owners = BTreeSet::new();
         for (path, node) in &nodes {
             let used = owner(node).is_some_and(|(slot, attempt)| {
                 let this = &self.contending[slot];
@@ -387,6 +404,9 @@ impl Schedule<'_> {
             });
             if !used {
                 return Some(("O", format!("the node {path} is left behind by {:?}", owner(node))));
+            }
+            if !owners.insert(owner(node)) {
+                return Some(("O", format!("the node {path} is the second one of {:?}", owner(node))));
             }
         }
         (0..self.contending.len()).find_map(|slot| self.is_uneasy(slot, &nodes))
@@ -429,6 +449,15 @@ impl Schedule<'_> {
     /// Whether somebody waits.
     pub(super) fn somebody_waits(&self) -> bool {
         self.contending.iter().any(|contending| contending.phase == Phase::Waits)
+    }
+
+    /// Whether a contender of that host waits.
+    pub(super) fn has_waiting(&self, host: usize) -> bool {
+        self.contending.iter().any(|contending| contending.host == host && contending.phase == Phase::Waits)
+    }
+
+    pub(super) fn host_of(&self, slot: usize) -> usize {
+        self.contending[slot].host
     }
 
     /// Whether no contender is there any more.

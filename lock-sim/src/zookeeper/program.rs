@@ -3,36 +3,18 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures::future::{self, Either};
-use lock_core::{Clock, Context, Error, Executor, FencingToken, Guard, Locks, Loss, Permit, Validity, WriteGuard};
+use lock_core::{Clock, Context, Error, Executor, FencingToken, Guard, Locks, Permit, Validity, WriteGuard};
 use lock_zk::{Config, ZooKeeper};
 use tokio::sync::watch;
 
-use super::wire::{Call, call};
+use super::{
+    report::{Ended, Kind, Report, Stage},
+    wire::{Call, call},
+};
 use crate::{
     Chance, Time,
     world::{HostClock, HostExecutor, HostId},
 };
-
-/// What is asked for, as a contender's name on the servers says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Writer,
-    Reader,
-    Permit(NonZeroU32),
-}
-
-/// The part of the schedule, for the programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    Active,
-    /// Nothing goes wrong any more, nobody comes, and nobody lets go.
-    Calm,
-    /// The holders release.
-    Ending,
-    /// The connections are closed.
-    Closing,
-    Over,
-}
 
 /// What the programs of one host are like.
 #[derive(Debug, Clone)]
@@ -51,48 +33,16 @@ pub(super) struct Plan {
 pub(super) struct Habits {
     pub(super) tick: Time,
     pub(super) timeout: Time,
+    /// The longest pause between two attempts.
+    pub(super) pause: Time,
+    /// One of that many holds may be long, and how long.
+    pub(super) long_holds: u64,
+    pub(super) longest_hold: Time,
     /// How many writers, readers and permits are asked for.
     pub(super) mix: (u64, u64, u64),
     /// The permits that most believe in; and one in how many believes in which other number.
     pub(super) permits: (u32, u64, u32),
     pub(super) is_herd: bool,
-}
-
-/// What a program tells of itself. `slot` is its number, and `attempt` counts what it has asked for.
-#[derive(Debug)]
-pub(super) enum Report {
-    Asks {
-        slot: usize,
-        attempt: u32,
-        kind: Kind,
-    },
-    Granted {
-        slot: usize,
-        token: Option<FencingToken>,
-        validity: Validity,
-    },
-    /// From here on it only reads.
-    Downgrades {
-        slot: usize,
-    },
-    /// It was not granted, or does not hold any more.
-    Ends {
-        slot: usize,
-        why: Ended,
-    },
-    /// Its connection is closed.
-    Closed {
-        slot: usize,
-    },
-}
-
-#[derive(Debug)]
-pub(super) enum Ended {
-    Released,
-    Dropped,
-    GaveUp,
-    Lost(Loss),
-    Failed(Error),
 }
 
 /// The lock of a schedule.
@@ -145,7 +95,7 @@ pub(super) async fn host(mut plan: Plan) {
             Ok(zk) => break Locks::new(zk),
             Err(_) if *plan.stage.borrow() != Stage::Active => {
                 // It does not matter any more.
-                plan.slots.for_each(|slot| report(Report::Closed { slot }));
+                plan.slots.for_each(|slot| report(Report::Closed { slot, failure: None }));
                 return;
             }
             Err(_) => clock.sleep(Duration::from_nanos(chance.between(1, plan.habits.tick))).await,
@@ -164,14 +114,9 @@ pub(super) async fn host(mut plan: Plan) {
         executor.spawn(Box::pin(contender.run()));
     }
     if plan.stage.wait_for(|stage| *stage >= Stage::Closing).await.is_ok() {
-        let _ = locks.close(Duration::from_nanos(plan.habits.timeout * 4)).await;
-        plan.slots.for_each(|slot| report(Report::Closed { slot }));
-    }
-}
-
-impl PartialOrd for Stage {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        (*self as u8).partial_cmp(&(*other as u8))
+        let closed = locks.close(Duration::from_nanos(plan.habits.timeout * 4)).await;
+        let failure = closed.err().map(|error| error.to_string());
+        plan.slots.for_each(|slot| report(Report::Closed { slot, failure: failure.clone() }));
     }
 }
 
@@ -182,7 +127,7 @@ fn report(report: Report) {
 impl Contender {
     async fn run(mut self) {
         loop {
-            let pause = self.chance.mostly_short(self.habits.tick * 2);
+            let pause = self.chance.mostly_short(self.habits.pause);
             self.sleep(pause).await;
             if *self.stage.borrow() != Stage::Active {
                 return;
@@ -311,9 +256,12 @@ impl Contender {
 
     /// Holds for a while; and when all is to become quiet, until it is said that holders let go.
     async fn keep(&mut self) {
-        let long = if self.chance.one_in(4) { self.habits.timeout } else { self.habits.tick / 2 };
+        let Habits { long_holds, longest_hold, tick, .. } = self.habits;
+        let long = if self.chance.one_in(long_holds) { longest_hold } else { tick / 2 };
         let hold = self.chance.mostly_short(long);
-        self.sleep(hold).await;
+        let mut stage = self.stage.clone();
+        let ending = stage.wait_for(|stage| *stage >= Stage::Ending);
+        let _ = future::select(Box::pin(self.sleep(hold)), Box::pin(ending)).await;
         let _ = self.stage.wait_for(|stage| *stage != Stage::Calm).await;
     }
 }

@@ -9,10 +9,11 @@ use super::{
     client::Client,
     ensemble::{Entry, Leader},
     fact::Seen,
-    fault::Faults,
     invariant::{Contending, Invariants},
     message::Event,
-    program::{self, Habits, Kind, NAME, Plan, Report, Stage},
+    profile::{Aim, Faults, Settings},
+    program::{self, Habits, NAME, Plan},
+    report::{Kind, Report, Stage},
     server::{Role, Server},
     tree::{Change, Tree},
     wire::{Call, SimEnsemble, clear_calls, next_call, server},
@@ -21,16 +22,6 @@ use crate::{
     Chance, Counts, LocalClock, MS, Outcome, SECOND, Time, Trace,
     world::{Happening, HostClocks, HostId, Wires, World},
 };
-
-/// What the operators have chosen.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
-    pub(super) tick: Time,
-    /// The longest of a session.
-    pub(super) timeout: Time,
-    /// For how long a follower and a leader do without each other.
-    pub(super) sync_limit: Time,
-}
 
 /// A machine on which programs run.
 #[derive(Debug)]
@@ -110,32 +101,40 @@ impl<'a> Schedule<'a> {
 
     fn draw(seed: u64, trace: &'a mut Trace, begin: fn(Chance, Wires) -> World<Event>) -> (Self, Habits) {
         clear_calls();
-        let mut chance = Chance::new(seed);
-        let settings = Settings {
+        let (mut chance, aim) = (Chance::new(seed), Aim::of(seed));
+        let mut settings = Settings {
             tick: TICK,
             timeout: TICK * chance.one_of(&[4, 4, 6, 10]),
             sync_limit: TICK * chance.one_of(&[2, 5]),
         };
-        let faults = Faults::draw(&mut chance, TICK);
+        aim.change_settings(&mut settings);
+        let mut faults = Faults::draw(&mut chance, TICK, aim);
+        aim.change_faults(&mut faults, settings);
         let is_herd = chance.one_in(8);
-        let habits = Habits {
+        let mut habits = Habits {
             tick: TICK,
             timeout: settings.timeout,
+            pause: TICK * 2,
+            long_holds: 4,
+            longest_hold: settings.timeout,
             mix: chance.one_of(&[(1, 0, 0), (1, 1, 0), (1, 3, 0), (0, 0, 1), (0, 0, 1), (1, 1, 2)]),
             // One that counts on being alone, among those who count on three, is the worst that can be believed: with two
             // and three the second one is never out of step with enough of the others.
             permits: chance.one_of(&[(2, 12, 3), (3, 12, 1), (3, 2, 1)]),
             is_herd,
         };
+        aim.change_habits(&mut habits);
+        let is_herd = habits.is_herd;
         let tree = first_tree(&mut chance, is_herd);
         let mut servers = Vec::new();
         for _ in 0..3 {
-            let clock = LocalClock::new(10 * SECOND + chance.below(SECOND), drift(&mut chance));
+            let since = 10 * SECOND + chance.below(SECOND);
+            let clock = LocalClock::new(since, aim.drift(drift(&mut chance), true));
             servers.push(Server::new(tree.clone(), clock, TICK * 20));
         }
         let hosts = usize::try_from(chance.between(2, 4)).unwrap_or(2);
         let mut world = begin(chance, Wires::default());
-        let hosts: Vec<Host> = (0..hosts).map(|_| add_host(&mut world)).collect();
+        let hosts: Vec<Host> = (0..hosts).map(|_| add_host(&mut world, aim)).collect();
         let this = Self {
             world,
             trace,
@@ -173,16 +172,20 @@ impl<'a> Schedule<'a> {
         for server in 0..self.servers.len() {
             self.world.after(self.settings.tick / 2, Event::Check { server });
         }
+        let (fewest, most) = self.faults.aim.contenders();
         for host in 0..self.hosts.len() {
             let first = self.contending.len();
-            let slots = usize::try_from(self.world.chance().between(1, 2)).unwrap_or(1);
+            let slots = usize::try_from(self.world.chance().between(fewest, most)).unwrap_or(1);
             self.contending.extend((0..slots).map(|_| Contending::new(host)));
             let plan = self.plan(host, first..first + slots, habits);
             self.world.spawn(self.hosts[host].id, program::host(plan));
         }
-        self.world.after(self.settings.tick, Event::Fault);
+        let soon = if self.faults.aim == Aim::WakingLeader { self.faults.pause } else { self.settings.tick };
+        self.world.after(soon, Event::Fault);
+        self.world.after(self.settings.tick * 3, Event::Strike);
         self.world.after(self.settings.timeout, Event::Reap);
-        let active = self.settings.timeout * 2 + self.world.chance().below(self.settings.timeout * 3);
+        let (least, more) = self.faults.aim.active(self.settings.timeout);
+        let active = least + self.world.chance().below(more);
         self.world.after(active, Event::Stage);
     }
 
@@ -258,12 +261,15 @@ impl<'a> Schedule<'a> {
     fn hear_of(&mut self, report: Report) {
         match report {
             Report::Asks { slot, attempt, kind } => self.asks(slot, attempt, kind),
-            Report::Granted { slot, token, validity } => self.granted(slot, token, validity),
+            Report::Granted { slot, token, validity } => {
+                self.granted(slot, token, validity);
+                self.strike_at_grant(self.host_of(slot));
+            }
             Report::Downgrades { slot } => {
                 self.contending[slot].kind = Kind::Reader;
             }
             Report::Ends { slot, why } => self.ends(slot, &why),
-            Report::Closed { slot } => self.contending[slot].is_closed = true,
+            Report::Closed { slot, failure } => self.closed(slot, failure),
         }
     }
 
@@ -286,6 +292,9 @@ impl<'a> Schedule<'a> {
             | Event::Look { client }
             | Event::Connect { client, .. } => host_of(*client),
             Event::Fault
+            | Event::Strike
+            | Event::CrashLeader
+            | Event::CutClients { .. }
             | Event::Cut { .. }
             | Event::Heal { .. }
             | Event::HealHost { .. }
@@ -319,6 +328,9 @@ impl<'a> Schedule<'a> {
             Event::Look { client } => self.look(client),
             Event::Connect { client, attempt } => self.connect(client, attempt),
             Event::Fault => self.go_wrong(),
+            Event::Strike => self.strike(),
+            Event::CrashLeader => self.crash_leader(),
+            Event::CutClients { server } => self.cut_clients_off(server),
             Event::Cut { server } => self.mute_server(server),
             Event::Heal { server } => self.heal(server),
             Event::HealHost { host } => self.heal_host(host),
@@ -387,8 +399,8 @@ impl<'a> Schedule<'a> {
     }
 }
 
-fn add_host(world: &mut World<Event>) -> Host {
-    let drift = drift(world.chance());
+fn add_host(world: &mut World<Event>, aim: Aim) -> Host {
+    let drift = aim.drift(drift(world.chance()), false);
     let clocks = HostClocks::new(10 * SECOND + world.chance().below(SECOND), drift, 0);
     let clock = clocks.boot;
     let id = world.add_host(clocks);
