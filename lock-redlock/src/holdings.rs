@@ -1,7 +1,7 @@
 //! What a lease has on each node, without any of the sending: when it is kept by a majority, until when, and when it is
 //! not any more.
 
-use lock_core::BootInstant;
+use lock_core::{BootInstant, safeguard};
 
 use crate::quorum::{largest, majority};
 
@@ -133,7 +133,8 @@ impl Holdings {
                 continue;
             }
             if let (Holding::Held(kept), Some(valid_until)) = (self.nodes[node], valid_until) {
-                self.replaced.push(kept.until.min(valid_until));
+                let until = if safeguard("replaced-frozen") { kept.until.min(valid_until) } else { kept.until };
+                self.replaced.push(until);
             }
             self.nodes[node] = Holding::Absent;
             self.open[node] = Open { vote: false, join: false };
@@ -193,7 +194,9 @@ impl Holdings {
     /// renewal that begins later.
     pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if matches!(self.nodes[node], Holding::Never | Holding::Absent) {
-            self.nodes[node] = Holding::Joined(Kept { number, until });
+            let joined = Kept { number, until };
+            let counts = !safeguard("joined-later");
+            self.nodes[node] = if counts { Holding::Held(joined) } else { Holding::Joined(joined) };
         }
     }
 
@@ -209,7 +212,8 @@ impl Holdings {
         let renewal = |(holding, open): (&mut Holding, &mut Open)| match *holding {
             Holding::Held(kept) => Renewal::Extend(kept.number),
             Holding::Joined(kept) | Holding::Proposed(kept) => {
-                *holding = Holding::Proposed(kept);
+                let counts = !safeguard("joined-proven");
+                *holding = if counts { Holding::Held(kept) } else { Holding::Proposed(kept) };
                 Renewal::Extend(kept.number)
             }
             Holding::Never | Holding::Absent => {
@@ -341,7 +345,8 @@ impl Holdings {
             Holding::Held(kept) => Some(kept.until),
             Holding::Never | Holding::Absent | Holding::Joined(_) | Holding::Proposed(_) => None,
         });
-        largest(deadlines.chain(self.replaced.iter().copied()), majority(self.nodes.len()))
+        let needed = if safeguard("majority-deadline") { majority(self.nodes.len()) } else { 1 };
+        largest(deadlines.chain(self.replaced.iter().copied()), needed)
     }
 
     /// Whether a request may be on its way that takes `node` for this lease, also after it was given back.

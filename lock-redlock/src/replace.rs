@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use lock_core::{Context, Error};
+use lock_core::{Context, Error, safeguard};
 use lock_redis::node::{NodeConfig, ScriptCall};
 
 use crate::{
@@ -210,7 +210,8 @@ impl Change<'_> {
             let stamp = &standings.get(&node).filter(|_| self.panel.address(node) != self.new)?.stamp;
             Some(advance(next, next.next_for(stamp)?, stamp))
         };
-        let (_, refused) = mark(self.panel, call).await;
+        let (mut told, refused) = mark(self.panel, call).await;
+        told.retain(|node| self.panel.address(*node) != self.old);
         failed.extend(refused);
         // What they say now counts, and not that they were told: one that has lost its data since may be a member of the
         // generation before again, as long as a majority had not been told.
@@ -220,7 +221,8 @@ impl Change<'_> {
         });
         // Before they are a majority others may still be granted something by the members of before, and the new server
         // must not begin to count the time that it gives no vote.
-        if staying.count() < majority(next.members.len()) {
+        let knowing = if safeguard("told-still") { staying.count() } else { told.len() };
+        if knowing < majority(next.members.len()) && safeguard("newcomer-after-majority") {
             return Err(self.no_majority("could be told of the change; call it again to complete it", failed));
         }
         let knows = |(node, standing): (&usize, &Standing)| {
@@ -235,8 +237,9 @@ impl Change<'_> {
             return Ok(newcomer.quarantine.unwrap_or_default());
         }
         let Some(member) = next.named(&self.new) else { return Ok(Duration::ZERO) };
+        let absence = if safeguard("newcomer-quarantine") { next.absence() } else { Duration::ZERO };
         let call = |node: usize| {
-            (self.panel.address(node) == self.new).then(|| enlist(next, member, &newcomer.stamp, next.absence()))
+            (self.panel.address(node) == self.new).then(|| enlist(next, member, &newcomer.stamp, absence))
         };
         let (_, failed) = mark(self.panel, call).await;
         if failed.is_empty() {

@@ -6,7 +6,7 @@ mod undo;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{BootInstant, validity::deadline};
+use lock_core::{BootInstant, safeguard, validity::deadline};
 use lock_redis::{node::ScriptCall, scripts::held};
 
 pub(crate) use self::{outcome::Lost, undo::Undo};
@@ -209,6 +209,7 @@ impl Round {
         let mut holdings = Holdings::new(self.seats.members());
         for Numbered { node, number } in settled.numbers {
             let sent_at = self.replies.sent(node)?.at;
+            let sent_at = if safeguard("from-sending") { sent_at } else { self.panel.clock().now() };
             holdings.grant(node, number, deadline(sent_at, self.attempt.ttl));
         }
         for node in 0..self.panel.len() {
@@ -219,7 +220,7 @@ impl Round {
         let until = holdings.valid_until()?;
         // All rounds took their time. What is left must do for the holder to renew it.
         let remaining = until.saturating_since(self.panel.clock().now());
-        self.late = remaining < minimum_remainder(self.attempt.ttl);
+        self.late = remaining < minimum_remainder(self.attempt.ttl) && safeguard("minimum-remainder");
         (!self.late).then_some(Won { token: settled.token, until, holdings })
     }
 
@@ -247,7 +248,7 @@ impl Round {
         self.replies.send_no_more();
         let call = |node: usize| {
             let undoing = self.known(node).undoing(self.attempt.may_stand(node));
-            self.attempt.undo_as(node, false, undoing)
+            self.attempt.undo_as(node, false, undoing).filter(|_| safeguard("undo"))
         };
         let calls = (0..self.panel.len()).map(call).collect();
         Undo::send(self, calls, true)
@@ -345,6 +346,7 @@ async fn join(held_lock: &Held, node: usize, member: u32, number: u64, until: Bo
     let Held { panel, attempt, token, .. } = held_lock;
     let joined = match straggler(number, *token) {
         Straggler::Joins => number,
+        Straggler::PassedBy if !safeguard("straggler") => number,
         Straggler::PassedBy => return held_lock.holdings(|holdings| holdings.pass_by(node)),
         Straggler::JoinsAs(token) => {
             let call = |stamp: &str| attempt.kind.renumber(&attempt.keys, &attempt.value, number, token, stamp);
