@@ -1,7 +1,6 @@
 //! Time: the boot-time clock that validity is counted on, and the one place that reads a wall clock.
 
 use std::{
-    cell::Cell,
     fmt,
     sync::OnceLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -69,7 +68,6 @@ enum Source {
     Boot,
     Runtime,
     Custom(&'static dyn TimeSource),
-    Simulated,
 }
 
 /// A clock of one's own, as a simulator has it.
@@ -82,11 +80,6 @@ pub trait TimeSource: fmt::Debug + Send + Sync {
 
     /// Resolves when [`TimeSource::now`] is `deadline` or later.
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()>;
-}
-
-thread_local! {
-    /// What the simulated clock of this thread shows, in nanoseconds.
-    static SIMULATED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Timers stand still in a suspend, so a longer sleep is cut into slices and the clock is read again after each.
@@ -115,20 +108,6 @@ impl Clock {
         Self(Source::Custom(source))
     }
 
-    /// A clock that shows what this thread was told last by [`Clock::simulate`]: for simulators, which have no runtime.
-    /// Nothing can sleep on it.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn simulated() -> Self {
-        Self(Source::Simulated)
-    }
-
-    /// Sets the simulated clock of this thread.
-    #[doc(hidden)]
-    pub fn simulate(now: BootInstant) {
-        SIMULATED.set(now.0);
-    }
-
     /// The present moment.
     #[must_use]
     pub fn now(self) -> BootInstant {
@@ -140,7 +119,6 @@ impl Clock {
             }
             Source::Runtime => runtime_now(),
             Source::Custom(source) => source.now(),
-            Source::Simulated => BootInstant(SIMULATED.get()),
         }
     }
 
@@ -150,7 +128,7 @@ impl Clock {
     pub fn wall_micros(self) -> u64 {
         match self.0 {
             Source::Custom(source) => source.wall_micros(),
-            Source::Boot | Source::Runtime | Source::Simulated => wall_micros(),
+            Source::Boot | Source::Runtime => wall_micros(),
         }
     }
 
@@ -171,7 +149,6 @@ impl Clock {
                     source.sleep_until(deadline).await;
                     continue;
                 }
-                Source::Simulated => return std::future::pending().await,
             };
             sleep_on_runtime(slice).await;
         }

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use crate::{Lease, Loss, Validity};
+use crate::{Lease, Loss, Validity, safeguard};
 
 /// Every lease of one connection, from its grant until somebody ends it.
 #[derive(Debug, Default)]
@@ -43,7 +43,9 @@ impl Ended {
     pub(crate) fn new(lease: Box<dyn Lease>, loss: Loss) -> Self {
         let lost = lease.validity().loss();
         // Before the request is sent: a successor may hold the lock before the answer is here.
-        lease.validity().end(loss);
+        if safeguard("end-before-release") {
+            lease.validity().end(loss);
+        }
         Self { lease, lost }
     }
 }

@@ -169,8 +169,8 @@ impl Validity {
             if until <= current {
                 return self.is_valid();
             }
-            match self.cell.state.compare_exchange(seen, until.as_nanos(), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
+            match self.replace(seen, until.as_nanos(), "compare-and-swap") {
+                Ok(()) => {
                     self.cell.suspicion.store(code(Loss::Expired), Ordering::Relaxed);
                     // A limit may have passed, which no renewal moves.
                     return self.is_valid();
@@ -186,8 +186,8 @@ impl Validity {
         while let Ok(until) = decode(seen) {
             let ran_out = loss != Loss::Released && self.clock.now() >= self.limited(until);
             let reason = if ran_out { self.reason_to_run_out(until) } else { loss };
-            match self.cell.state.compare_exchange(seen, code(reason).into(), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
+            match self.replace(seen, code(reason).into(), "first-reason") {
+                Ok(()) => {
                     self.cell.ended.notify_waiters();
                     return;
                 }
@@ -204,7 +204,19 @@ impl Validity {
         self.cell.ended.notify_waiters();
     }
 
+    /// Stores `new` over the very value that was judged, and over no other; fails with the value that is there instead.
+    fn replace(&self, judged: u64, new: u64, upheld: &'static str) -> Result<(), u64> {
+        if !safeguard(upheld) {
+            self.cell.state.store(new, Ordering::Release);
+            return Ok(());
+        }
+        self.cell.state.compare_exchange(judged, new, Ordering::AcqRel, Ordering::Acquire).map(drop)
+    }
+
     fn limited(&self, until: BootInstant) -> BootInstant {
+        if !safeguard("limit") {
+            return until;
+        }
         until.min(BootInstant::from_nanos(self.cell.limit.load(Ordering::Acquire)))
     }
 
@@ -231,8 +243,11 @@ impl Validity {
             }
             // Seen expired: final from here on, unless a renewal came first, which is then judged anew.
             let reason = self.reason_to_run_out(until);
-            match self.cell.state.compare_exchange(seen, code(reason).into(), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
+            if !safeguard("seen-is-final") {
+                return Err(reason);
+            }
+            match self.replace(seen, code(reason).into(), "seen-is-final") {
+                Ok(()) => {
                     self.cell.ended.notify_waiters();
                     return Err(reason);
                 }

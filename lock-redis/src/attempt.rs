@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use lock_core::{BootInstant, Error, Request};
+use lock_core::{BootInstant, Error, Request, safeguard};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -111,7 +111,7 @@ impl Redis {
     /// Leaves a tombstone, in the background, for an attempt that was given back although the first of its two requests may
     /// still be on its way: it would take the lock for nobody.
     pub(crate) fn bury(&self, holding: &Holding) {
-        if holding.is_sent_again() {
+        if holding.is_sent_again() && safeguard("bury") {
             self.undo(holding, None);
         }
     }

@@ -11,9 +11,6 @@ mod rhythm;
 pub mod scripts;
 mod turn;
 
-#[doc(hidden)]
-pub use self::{board::Seen, claim::claimed_until, rhythm::Rhythm};
-
 use std::{fmt, sync::Arc};
 
 use lock_core::{Context, Renewer};

@@ -86,11 +86,14 @@ impl Lease for RedisLease {
         let Self { held, kept, redis } = *self;
         drop(kept);
         if held.validity.loss() == Some(Loss::Revoked) {
+            redis.bury(&held.holding);
             return Ok(ReleaseOutcome::Gone);
         }
-        match give_back(redis.servers(), &held.holding).await {
+        let given_back = give_back(redis.servers(), &held.holding).await;
+        // Also when it was gone already, or nobody knows: the cleanup gives back without a tombstone.
+        redis.bury(&held.holding);
+        match given_back {
             Ok(Some(listeners)) => {
-                redis.bury(&held.holding);
                 redis.released(held.holding.kind.family(), &held.name, listeners);
                 Ok(ReleaseOutcome::Released)
             }
@@ -133,6 +136,7 @@ impl Lease for RedisLease {
         held.validity.end(Loss::Released);
         // Whether it went on as a reader or not is not known, so both are given back.
         redis.leave_to_cleanup(vec![held.holding.clone(), reader]);
+        redis.bury(&held.holding);
         Err(problem)
     }
 }

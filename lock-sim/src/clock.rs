@@ -1,5 +1,10 @@
 //! Clocks that are not true.
 
+use std::cell::Cell;
+
+use futures::future::BoxFuture;
+use lock_core::{BootInstant, Clock, TimeSource};
+
 use crate::Time;
 
 const MILLION: i128 = 1_000_000;
@@ -44,6 +49,38 @@ impl LocalClock {
     pub fn jump(&mut self, at: Time, by: i64) {
         self.showed = i128::from(self.at(at)) + i128::from(by);
         self.set_at = at;
+    }
+}
+
+thread_local! {
+    static SHOWN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A boot-time clock that shows what this thread was told last by [`show`]. Nothing can sleep on it.
+#[derive(Debug)]
+struct Shown;
+
+/// That clock.
+pub(crate) const fn shown() -> Clock {
+    Clock::custom(&Shown)
+}
+
+/// Sets it.
+pub(crate) fn show(now: BootInstant) {
+    SHOWN.set(now.as_nanos());
+}
+
+impl TimeSource for Shown {
+    fn now(&self) -> BootInstant {
+        BootInstant::from_nanos(SHOWN.get())
+    }
+
+    fn wall_micros(&self) -> u64 {
+        0
+    }
+
+    fn sleep_until(&self, _: BootInstant) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
     }
 }
 

@@ -7,6 +7,7 @@ pub mod faults;
 mod oracle;
 mod program;
 mod stage;
+mod strike;
 mod without;
 
 pub use self::{

@@ -21,7 +21,6 @@ pub mod campaign;
 pub mod chance;
 pub mod clock;
 pub mod contest;
-pub mod fifo;
 pub mod machine;
 pub mod missed;
 pub mod network;
@@ -45,8 +44,12 @@ pub use crate::{
     trace::Trace,
 };
 
+/// A schedule allocates a lot, most of it in the interpreter of scripts.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &fifo::Fifo, &one_redis::OneRedis, &quorum::Quorum, &validity::Cell]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &one_redis::OneRedis, &quorum::Quorum, &validity::Cell]
 }

@@ -1,6 +1,7 @@
 //! One Redis server: the shipped backend with either way to wait, its clients and its server under faults.
 
 mod kept;
+mod line;
 mod safeguards;
 mod weather;
 
@@ -8,14 +9,17 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::LocalBoxFuture;
 use lock_core::{Context, Locks};
-use lock_redis::{Config, Redis};
+use lock_redis::{Config, Queue, Redis};
 
-use self::weather::{Kind, Weather};
+use self::{
+    line::{Line, Patience},
+    weather::{Kind, Weather},
+};
 use crate::{
     Chance, Fact, LocalClock, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,
     contest::{Grant, Oracle, Scene, Stage, Without, compete, faults},
     redis::{Fleet, HostNetwork, Loses, address},
-    world::{HostClocks, HostId, ServerId, World},
+    world::{HostClocks, HostId, ServerId, Stop, Wires, World},
 };
 
 /// A server, and clients that compete for a lock on it.
@@ -80,6 +84,7 @@ struct Only {
     weather: Weather,
     server: ServerId,
     config: Config,
+    line: Line,
 }
 
 fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Only) {
@@ -101,9 +106,12 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
         servers: vec![server],
         end: weather.end,
         is_calm: false,
+        was_cut_off: false,
+        is_lasting: false,
+        server_stood_still: false,
         wires: weather.wires,
     };
-    let scene = Only { weather, server, config };
+    let scene = Only { weather, server, config, line: Line::default() };
     oracle_begins(&mut stage, &scene, &mut chance);
     plan(&mut stage, &weather, &mut chance);
     (stage, scene)
@@ -111,11 +119,18 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
 
 fn oracle_begins(stage: &mut Stage, scene: &Only, chance: &mut Chance) {
     let weather = scene.weather;
-    stage.oracle.count(if weather.queue == lock_redis::Queue::Fifo { HANDED_OVER } else { NO_LINE });
+    if weather.kind == Kind::Losing {
+        stage.oracle.revives();
+    }
+    stage.oracle.count(if weather.queue == Queue::Fifo { HANDED_OVER } else { NO_LINE });
     for host in stage.clients.clone() {
         let ttl = if weather.ttls_differ { chance.one_of(&[300, 1_000, 4_000]) * MS } else { weather.ttl };
-        let shares = weather.shares && weather.queue == lock_redis::Queue::None;
-        let habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, shares);
+        let shares = weather.shares && weather.queue == Queue::None;
+        let mut habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, shares);
+        habits.crowds = shares && weather.is_crowded;
+        if weather.resets > 0 {
+            (habits.hold, habits.pause) = (30 * MS, 50 * MS);
+        }
         let context = stage.world.context(host);
         let config = weather.limits(scene.config.clone(), chance).with_ttl(Duration::from_nanos(ttl));
         let config = config.with_network(Arc::new(HostNetwork(host)));
@@ -143,6 +158,19 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
             continue;
         }
         stage.world.at(at, faults::Own::Fault(fault));
+    }
+    for _ in 0..weather.resets {
+        let server = chance.one_of(&servers);
+        let reset = if chance.one_in(3) { faults::Fault::Reset(server) } else { faults::Fault::BreakOff(server) };
+        stage.world.at(chance.below(weather.end), faults::Own::Fault(reset));
+    }
+    for host in clients.iter().take(if weather.is_deadly() { 2 } else { 0 }) {
+        let at = chance.between(weather.end / 4, weather.end / 2);
+        stage.world.at(at, faults::Own::Fault(faults::Fault::Kill(*host, Stop::Machine)));
+    }
+    for _ in 0..if weather.is_late_in_line() { 6 } else { 0 } {
+        let (host, length) = (chance.one_of(&clients), chance.between(500, 1_200) * MS);
+        stage.world.at(chance.below(weather.end), faults::Own::Fault(faults::Fault::Pause(host, length)));
     }
     if weather.kind != Kind::Usual {
         for _ in 0..chance.between(1, 3) {
@@ -181,7 +209,7 @@ impl Scene for Only {
                     stage.fleet.save(server);
                 }
                 let length = Time::from(number) * MS;
-                stage.strike(faults::Fault::Restart(server, crate::world::Stop::Process, loses, length));
+                stage.strike(faults::Fault::Restart(server, Stop::Process, loses, length));
             }
             Kind::Meddled if number.is_multiple_of(2) => {
                 stage.oracle.count(DELETED);
@@ -201,6 +229,22 @@ impl Scene for Only {
     }
 
     fn calm(&mut self, _: &mut Stage) {}
+
+    fn look(&mut self, stage: &mut Stage) {
+        // Where data is lost or deleted nobody is promised a place in line.
+        if self.weather.kind != Kind::Usual || self.weather.queue != Queue::Fifo {
+            return;
+        }
+        let now = stage.world.now();
+        let longest = if self.weather.ttls_differ { 4_000 * MS } else { self.weather.ttl };
+        let Wires { most, late, .. } = self.weather.wires;
+        // A server that stood still hears of what was sent to it before when it goes on.
+        let patience = (!stage.server_stood_still).then_some(Patience { alive: longest / 4 * 3, late: most + late });
+        let store = stage.fleet.store(self.server, now);
+        if let Some(text) = self.line.look(store, now, patience, &stage.oracle) {
+            stage.oracle.violate("P", text);
+        }
+    }
 
     fn recovery(&self) -> Duration {
         // The longest ttl, a tombstone, and what a writer that is gone keeps readers out for.

@@ -85,6 +85,7 @@ impl Machine for Quorum {
         let mut chance = Chance::new(seed);
         let mut weather = Weather::draw(&mut chance);
         without.change(&mut weather.wires);
+        weather.keeps_stamps = without.keeps_disks();
         let (stage, mut scene) = prepare(weather, &without, chance, std::mem::take(trace));
         let (outcome, told) = stage.play(&mut scene);
         *trace = told;
@@ -111,7 +112,20 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
         .map(|_| fleet.add(&mut world, weather.server_clock(&mut chance), without.removal()))
         .collect();
     let (end, wires) = (weather.end, weather.wires);
-    let mut stage = Stage { world, fleet, oracle, clients, operator, servers, end, is_calm: false, wires };
+    let mut stage = Stage {
+        world,
+        fleet,
+        oracle,
+        clients,
+        operator,
+        servers,
+        end,
+        is_calm: false,
+        was_cut_off: false,
+        is_lasting: weather.resets > 0,
+        server_stood_still: false,
+        wires,
+    };
     let members = stage.servers[..weather.servers].to_vec();
     let orders: Orders = Rc::new(RefCell::new(Order::new(members)));
     operator::spawn(&mut stage, &weather, &orders);
@@ -138,7 +152,12 @@ fn config(weather: &Weather, servers: &[ServerId], host: HostId) -> Config {
 fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chance) {
     let weather = scene.weather;
     let ttl = if weather.ttls_differ { chance.one_of(&[300, 1_000]) * MS } else { weather.ttl };
-    let habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, weather.shares);
+    let mut habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, weather.shares);
+    habits.least = Duration::from_nanos(ttl / 3);
+    habits.crowds = weather.is_crowded;
+    if weather.resets > 0 {
+        (habits.hold, habits.pause) = (chance.one_of(&[30 * MS, 2 * ttl]), 50 * MS);
+    }
     let context = stage.world.context(host);
     let limits = [chance.one_of(&[200, 1_000]), chance.one_of(&[60, 200, 1_000])].map(Duration::from_millis);
     let (oracle, own, orders) = (stage.oracle.clone(), Chance::new(chance.below(u64::MAX)), Rc::clone(&scene.orders));
@@ -177,6 +196,17 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
             stage.world.at(chance.below(weather.end), faults::Own::Fault(save));
         }
     }
+    for _ in 0..weather.resets {
+        let server = chance.one_of(&servers);
+        let reset = if chance.one_in(3) { faults::Fault::Reset(server) } else { faults::Fault::BreakOff(server) };
+        stage.world.at(chance.below(weather.end), faults::Own::Fault(reset));
+    }
+    // Somebody holds with a bare majority, of which a member is replaced.
+    for _ in 0..if weather.is_replacing { 3 } else { 0 } {
+        let (host, server) = (chance.one_of(&clients), chance.one_of(&servers));
+        let block = faults::Fault::Block(host, server, [true; 2], chance.below(3 * weather.ttl));
+        stage.world.at(chance.below(weather.end), faults::Own::Fault(block));
+    }
     if weather.is_rolling {
         stage.oracle.count(ROLLING);
         let (mut at, gap) = (chance.below(weather.end / 2), chance.below(weather.max_ttl / 2));
@@ -191,6 +221,13 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
     for _ in 0..times {
         let number = u32::try_from(chance.below(10_000)).unwrap_or(0);
         stage.world.at(chance.below(weather.end), faults::Own::Scene(number));
+    }
+    // The operator reaches some of the members only.
+    let (operator, members) = (stage.operator, &stage.servers[..weather.servers]);
+    for _ in 0..if weather.is_replacing { 2 } else { 0 } {
+        let length = chance.below(4 * weather.max_ttl);
+        let block = faults::Fault::Block(operator, chance.one_of(members), [true; 2], length);
+        stage.world.at(chance.below(weather.end), faults::Own::Fault(block));
     }
 }
 

@@ -1,54 +1,127 @@
-//! The validity cell: who renews, who looks, who ends it and who limits it, one atomic access at a time in any order.
+//! The validity cell as it is shipped, under those who share it: who renews, who looks, who ends it and who limits it, each
+//! of them interrupted by the others.
 //!
-//! The cell itself is made of atomics, which cannot be stopped in between; so its operations are written here once more,
-//! access by access, and a test compares them with the cell of `lock-core` where nobody interrupts them. What is checked
-//! (L): once somebody was told that it is lost, everybody who asks later is told so, and for the same reason; and nobody
-//! who asks after a limit was set is told of a validity beyond it.
+//! Whatever the cell decides it decides between a load and a swap, and reads the clock in between. The clock is the
+//! machine's own: while it is read, time passes, and others do with the same cell what they want, who may be interrupted
+//! in their turn. What is checked (L): once somebody was told that it is lost, everybody who asks later is told so, and for
+//! the same reason; and nobody who asks after a limit was set is told of a validity beyond it.
 
-mod cell;
+use std::{cell::RefCell, time::Duration};
 
-use self::cell::{Came, Operation, Rules, Running, Shared};
-use crate::{Chance, Counts, Fact, Machine, Outcome, Safeguard, Sort, Trace, Violation};
+use futures::future::BoxFuture;
+use lock_core::{BootInstant, Clock, Loss, TimeSource, Validity, validity::Observed};
+
+use crate::{
+    Chance, Fact, Machine, Outcome, Safeguard, Sort, Time, Trace, Violation,
+    contest::{Placed, Stands, Without, alone, placed},
+};
 
 /// The cell and those who share it.
 #[derive(Debug)]
 pub struct Cell;
 
-const SAFEGUARDS: &[Safeguard] = &[
-    Safeguard {
-        name: "compare-and-swap",
-        about: "A renewal is stored only over the very value that it was judged by.",
-        seeds: 100_000,
-    },
-    Safeguard { name: "first-reason", about: "An end is stored only over a value that is valid.", seeds: 100_000 },
-    Safeguard { name: "seen-is-final", about: "Whoever sees it expired makes that final.", seeds: 100_000 },
-    Safeguard { name: "limit", about: "No renewal moves the end of the longest holding time.", seeds: 100_000 },
+const ALL: [Placed; 4] = [
+    placed(
+        "compare-and-swap",
+        "A renewal is stored only over the very value that it was judged by.",
+        Stands::Code,
+        100_000,
+    ),
+    placed("first-reason", "An end is stored only over a value that is valid.", Stands::Code, 100_000),
+    placed("seen-is-final", "Whoever sees it expired makes that final.", Stands::Code, 100_000),
+    placed("limit", "No renewal moves the end of the longest holding time.", Stands::Code, 100_000),
 ];
+
+static SAFEGUARDS: [Safeguard; 4] = alone(&ALL);
 
 const RENEWED: usize = 0;
 const REFUSED: usize = 1;
 const RAN_OUT: usize = 2;
 const LIMITED: usize = 3;
+const INTERRUPTED: usize = 4;
 
 const FACTS: &[Fact] = &[
-    Fact { name: "a renewal that others may interrupt", sort: Sort::Coverage },
+    Fact { name: "a renewal", sort: Sort::Coverage },
     Fact { name: "a renewal that found it lost", sort: Sort::Coverage },
-    Fact { name: "a look that found it expired", sort: Sort::Coverage },
+    Fact { name: "a look that found it lost", sort: Sort::Coverage },
     Fact { name: "a limit", sort: Sort::Coverage },
+    Fact { name: "somebody interrupted between a load and a swap", sort: Sort::Coverage },
 ];
 
-/// One that uses the cell.
-#[derive(Debug, Clone, Copy, Default)]
-struct Actor {
-    running: Option<(Running, Began)>,
-    observed: Option<u64>,
+/// How deep interruptions go.
+const DEPTH: u32 = 3;
+/// How many things are done in a schedule by those whom nobody interrupts.
+const STEPS: u32 = 40;
+
+thread_local! {
+    static PLAYED: RefCell<Option<Played>> = const { RefCell::new(None) };
 }
 
-/// What was known when an operation began.
+/// What this thread plays.
+#[derive(Debug)]
+struct Played {
+    chance: Chance,
+    now: u64,
+    validity: Option<Validity>,
+    observed: Option<Observed>,
+    known: Known,
+    depth: u32,
+    steps: u64,
+    outcome: Outcome,
+    trace: Trace,
+}
+
+/// What somebody has been told, or has asked for, and been answered.
 #[derive(Debug, Clone, Copy)]
-struct Began {
-    lost: Option<u64>,
+struct Known {
+    lost: Option<Loss>,
     limit: u64,
+}
+
+/// What somebody does with the cell.
+#[derive(Debug, Clone, Copy)]
+enum Operation {
+    Observe,
+    Advance(Observed, u64),
+    Look,
+    End(Loss),
+    Limit(u64),
+    Suspect(Loss),
+}
+
+/// A clock that is slow to read.
+#[derive(Debug)]
+struct Interrupting;
+
+impl TimeSource for Interrupting {
+    fn now(&self) -> BootInstant {
+        let (before, others) = with(|played| {
+            if played.depth < DEPTH && played.chance.one_in(3) {
+                played.outcome.counts.add(INTERRUPTED);
+                (played.now, played.chance.between(1, 2))
+            } else {
+                (played.now, 0)
+            }
+        });
+        for _ in 0..others {
+            act();
+        }
+        // The others come before it is read, or between that and what is made of it.
+        let shown = with(|played| if played.chance.one_in(2) { before } else { played.now });
+        BootInstant::from_nanos(shown)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        0
+    }
+
+    fn sleep_until(&self, _: BootInstant) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+fn with<T>(work: impl FnOnce(&mut Played) -> T) -> T {
+    PLAYED.with_borrow_mut(|played| work(played.as_mut().expect("a schedule is played")))
 }
 
 impl Machine for Cell {
@@ -57,11 +130,11 @@ impl Machine for Cell {
     }
 
     fn about(&self) -> &'static str {
-        "the validity cell: renewal, look, end and limit, interrupted at every access"
+        "the validity cell: renewal, look, end and limit, interrupted where they decide"
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {
-        SAFEGUARDS
+        &SAFEGUARDS
     }
 
     fn facts(&self) -> &'static [Fact] {
@@ -69,145 +142,118 @@ impl Machine for Cell {
     }
 
     fn run(&self, seed: u64, without: Option<usize>, trace: &mut Trace) -> Outcome {
+        let _without = Without::taking_out(&ALL, without);
         let mut chance = Chance::new(seed);
-        let rules = Rules {
-            compare_and_swap: without != Some(0),
-            first_reason: without != Some(1),
-            seen_is_final: without != Some(2),
-            limit: without != Some(3),
-        };
-        let mut cell = Shared { state: chance.between(110, 140), limit: u64::MAX, suspicion: 0, now: 100 };
-        let mut actors = [Actor::default(); 4];
-        let mut known = Began { lost: None, limit: u64::MAX };
-        let mut outcome = Outcome { grants: 1, ..Outcome::default() };
-        for step in 0..80 {
-            outcome.steps += 1;
-            if chance.one_in(6) {
-                cell.now += chance.mostly_short(30);
-                continue;
+        let until = chance.between(110, 140);
+        PLAYED.set(Some(Played {
+            chance,
+            now: 100,
+            validity: None,
+            observed: None,
+            known: Known { lost: None, limit: u64::MAX },
+            depth: 0,
+            steps: 0,
+            outcome: Outcome { grants: 1, ..Outcome::default() },
+            trace: std::mem::take(trace),
+        }));
+        let validity = Validity::new(Clock::custom(&Interrupting), BootInstant::from_nanos(until));
+        with(|played| played.validity = Some(validity));
+        for _ in 0..STEPS {
+            act();
+            if with(|played| played.outcome.violation.is_some()) {
+                break;
             }
-            let which = chance.place(actors.len());
-            let actor = &mut actors[which];
-            let (running, began) = actor.running.get_or_insert_with(|| {
-                let operation = draw(&mut chance, which, actor.observed.take(), cell.now);
-                (Running::new(operation), known)
-            });
-            let began = *began;
-            trace.note(step, format_args!("actor {which}"), format_args!("{running:?} {cell:?}"));
-            let Some(came) = running.step(&mut cell, rules) else { continue };
-            actor.running = None;
-            trace.note(step, format_args!("actor {which}"), format_args!("{came:?}"));
-            count(&mut outcome.counts, came);
-            if let Came::Observed(value) = came {
-                actor.observed = Some(value);
-            }
-            if let Some(text) = wrong(came, began) {
-                outcome.violation = Some(Violation { invariant: "L", text, at: step });
-                return outcome;
-            }
-            if let Came::Lost(reason) = came {
-                known.lost.get_or_insert(reason);
-            }
-            known.limit = known.limit.min(cell.limit);
         }
-        outcome
+        let played = PLAYED.take().expect("a schedule is played");
+        *trace = played.trace;
+        Outcome { steps: played.steps, ..played.outcome }
     }
 }
 
-/// What an actor does next: the first renews, the second looks, the third ends it now and then, the fourth does anything.
-fn draw(chance: &mut Chance, actor: usize, observed: Option<u64>, now: u64) -> Operation {
-    let actor = if actor == 3 { chance.place(3) } else { actor };
-    match (actor, observed) {
-        (0, Some(from)) => Operation::Advance { from, until: now.saturating_sub(10) + chance.below(60) },
-        (0, None) => Operation::Observe,
-        (2, _) => match chance.below(8) {
-            0 => Operation::End(chance.between(2, 5)),
-            1 => Operation::Limit(now + chance.below(80)),
-            2 => Operation::Suspect(1),
-            _ => Operation::Look,
+/// Somebody does something, and is told what came of it.
+fn act() {
+    let (validity, operation, began) = with(|played| {
+        played.steps += 1;
+        played.depth += 1;
+        if played.chance.one_in(3) {
+            played.now += played.chance.mostly_short(30);
+        }
+        let operation = draw(&mut played.chance, &mut played.observed, played.now);
+        played.note(format_args!("{operation:?}"));
+        (played.validity.clone().expect("there is a cell"), operation, played.known)
+    });
+    let mut told = None;
+    let at = BootInstant::from_nanos;
+    match operation {
+        Operation::Observe => {
+            let observed = validity.observe();
+            with(|played| played.observed = observed);
+        }
+        Operation::Advance(from, until) => {
+            let count = if validity.advance(from, at(until)) { RENEWED } else { REFUSED };
+            with(|played| played.outcome.counts.add(count));
+        }
+        Operation::Look => {
+            let until = validity.valid_until();
+            told = Some(until.map_or_else(|| Err(validity.loss()), Ok));
+        }
+        Operation::End(loss) => validity.end(loss),
+        Operation::Limit(limit) => {
+            validity.limit(at(limit));
+            with(|played| {
+                played.outcome.counts.add(LIMITED);
+                played.known.limit = played.known.limit.min(limit);
+            });
+        }
+        Operation::Suspect(loss) => validity.set_expiry_cause(loss),
+    }
+    with(|played| {
+        played.depth -= 1;
+        played.note(format_args!("{operation:?}: {told:?}"));
+        if let Some(text) = told.and_then(|told| wrong(told, began)) {
+            let at: Time = played.now;
+            played.outcome.violation.get_or_insert(Violation { invariant: "L", text, at });
+        }
+        if let Some(Err(Some(loss))) = told {
+            played.outcome.counts.add(RAN_OUT);
+            played.known.lost.get_or_insert(loss);
+        }
+    });
+}
+
+impl Played {
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        let depth = self.depth;
+        self.trace.note(self.now, format_args!("depth {depth}"), what);
+    }
+}
+
+fn draw(chance: &mut Chance, observed: &mut Option<Observed>, now: u64) -> Operation {
+    match chance.below(12) {
+        0..3 => Operation::Observe,
+        3..6 => match observed.take() {
+            Some(from) => Operation::Advance(from, now.saturating_sub(10) + chance.below(60)),
+            None => Operation::Observe,
         },
+        6 if chance.one_in(2) => Operation::End(chance.one_of(&[Loss::Revoked, Loss::Closed, Loss::Released])),
+        7 if chance.one_in(3) => Operation::Limit(now + chance.below(80)),
+        8 => Operation::Suspect(Loss::Unreachable),
         _ => Operation::Look,
     }
 }
 
-fn count(counts: &mut Counts, came: Came) {
-    match came {
-        Came::Valid(_) => counts.add(RENEWED),
-        Came::Refused => counts.add(REFUSED),
-        Came::Lost(_) => counts.add(RAN_OUT),
-        Came::Done => counts.add(LIMITED),
-        Came::Observed(_) => {}
-    }
-}
-
-/// What may not have come of an operation that began when that was known.
-fn wrong(came: Came, began: Began) -> Option<String> {
-    match (came, began.lost) {
-        (Came::Valid(until), Some(_)) => Some(format!("valid until {until} after somebody was told that it is lost")),
-        (Came::Lost(reason), Some(before)) if reason != before => {
-            Some(format!("lost for another reason ({reason}) than before ({before})"))
+/// What nobody may be told who asked when that was known.
+fn wrong(told: Result<BootInstant, Option<Loss>>, began: Known) -> Option<String> {
+    match (told, began.lost) {
+        (Ok(until), Some(_)) => Some(format!("valid until {until:?} after somebody was told that it is lost")),
+        (Err(Some(loss)), Some(before)) if loss != before => {
+            Some(format!("lost for another reason ({loss:?}) than before ({before:?})"))
         }
-        (Came::Valid(until), None) if until > began.limit => {
-            Some(format!("valid until {until}, beyond the limit {}", began.limit))
+        (Ok(until), None) => {
+            let beyond = until.saturating_since(BootInstant::from_nanos(began.limit));
+            (beyond > Duration::ZERO).then(|| format!("valid for {beyond:?} beyond the limit"))
         }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lock_core::{BootInstant, Clock, Validity};
-
-    use super::{cell::LOSSES, *};
-
-    const RULES: Rules = Rules { compare_and_swap: true, first_reason: true, seen_is_final: true, limit: true };
-
-    fn alone(operation: Operation, cell: &mut Shared) -> Came {
-        let mut running = Running::new(operation);
-        loop {
-            if let Some(came) = running.step(cell, RULES) {
-                return came;
-            }
-        }
-    }
-
-    #[test]
-    fn uninterrupted_it_does_what_the_cell_of_lock_core_does() {
-        let at = BootInstant::from_nanos;
-        for seed in 0..5_000 {
-            let mut chance = Chance::new(seed);
-            let mut cell = Shared { state: chance.between(110, 140), limit: u64::MAX, suspicion: 0, now: 100 };
-            let real = Validity::new(Clock::simulated(), at(cell.state));
-            let mut observed = None;
-            for _ in 0..30 {
-                cell.now += if chance.one_in(3) { chance.below(20) } else { 0 };
-                Clock::simulate(at(cell.now));
-                let which = chance.place(4);
-                let operation = draw(&mut chance, which, observed.as_ref().map(|(mine, _)| *mine), cell.now);
-                let came = alone(operation, &mut cell);
-                match operation {
-                    Operation::Look => {}
-                    Operation::Observe => {
-                        let theirs = real.observe();
-                        assert_eq!(matches!(came, Came::Observed(_)), theirs.is_some());
-                        if let (Came::Observed(mine), Some(theirs)) = (came, theirs) {
-                            observed = Some((mine, theirs));
-                        }
-                    }
-                    Operation::Advance { until, .. } => {
-                        let Some((_, theirs)) = observed.take() else { continue };
-                        assert_eq!(matches!(came, Came::Valid(_)), real.advance(theirs, at(until)), "seed {seed}");
-                    }
-                    Operation::End(loss) => real.end(LOSSES[usize::try_from(loss).unwrap()]),
-                    Operation::Limit(limit) => real.limit(at(limit)),
-                    Operation::Suspect(loss) => real.set_expiry_cause(LOSSES[usize::try_from(loss).unwrap()]),
-                }
-                match alone(Operation::Look, &mut cell) {
-                    Came::Valid(until) => assert_eq!(real.valid_until(), Some(at(until)), "seed {seed}"),
-                    Came::Lost(loss) => assert_eq!(real.loss(), Some(LOSSES[usize::try_from(loss).unwrap()])),
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
+        // It was valid when it was asked until when, and lost when it was asked why.
+        (Err(_), _) => None,
     }
 }

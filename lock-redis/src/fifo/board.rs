@@ -46,11 +46,11 @@ pub(super) struct News {
 /// That it stood in line: when the request was sent that was answered so, and the newest number that was given out when
 /// the server worked on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// When the request was sent.
-    pub sent_at: BootInstant,
+    pub(super) sent_at: BootInstant,
     /// The newest number that was given out.
-    pub newest: u64,
+    pub(super) newest: u64,
 }
 
 /// What comes after standing in line.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{BootInstant, Lease, Request, Validity, validity::deadline};
+use lock_core::{BootInstant, Lease, Request, Validity, safeguard, validity::deadline};
 
 use super::{
     board::{End, News, Place, Seen},
@@ -16,11 +16,12 @@ const FIRST_RENEWAL: Duration = Duration::from_millis(20);
 /// Until when a lock that was handed over with this number is its new holder's; `None` when that cannot be told, or is not
 /// enough to go on with.
 #[must_use]
-pub fn claimed_until(seen: Seen, number: u64, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
+fn claimed_until(seen: Seen, number: u64, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
     // The number was not given out yet when the server worked on that request, so the lock was handed over after it, and
     // the server keeps it for longer than this.
-    let came_later = number > seen.newest;
-    let until = deadline(seen.sent_at, rhythm.claim);
+    let came_later = number > seen.newest || !safeguard("newer-number");
+    let counted_from = if safeguard("from-heartbeat") { seen.sent_at } else { now };
+    let until = deadline(counted_from, rhythm.claim);
     (came_later && until.saturating_since(now) >= rhythm.beat / 2).then_some(until)
 }
 
@@ -54,7 +55,8 @@ impl Redis {
         // Too little is left of it: it is delivered once it is renewed, and counts from that.
         // By its number: an acquisition that was sent twice may have taken the lock anew, after others, and the message would
         // give that grant the token of the first.
-        let renewal = holding.attempt.renew(holding.ttl, holding.delay, Some(number));
+        let number_asked = safeguard("claim-number").then_some(number);
+        let renewal = holding.attempt.renew(holding.ttl, holding.delay, number_asked);
         let sent = self.servers().call_relied(renewal).await;
         let renewed = sent.answer.and_then(|answer| held(&answer));
         match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {

@@ -7,19 +7,19 @@ const SLOWEST: Duration = Duration::from_secs(2);
 
 /// The times of a waiter, which follow from the ttl that it asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rhythm {
+pub(crate) struct Rhythm {
     /// From one heartbeat to the next.
-    pub beat: Duration,
+    pub(crate) beat: Duration,
     /// How long a lock that was handed over is its own before its first renewal: two heartbeats, so that a grant of which
     /// the message was missed is found in time by the next one.
-    pub claim: Duration,
+    pub(crate) claim: Duration,
     /// How long it counts as alive without a heartbeat: three, so that one may fail.
-    pub alive: Duration,
+    pub(crate) alive: Duration,
 }
 
 impl Rhythm {
     #[must_use]
-    pub fn of(ttl: Duration) -> Self {
+    pub(crate) fn of(ttl: Duration) -> Self {
         let beat = (ttl / 4).min(SLOWEST);
         Self { beat, claim: beat * 2, alive: beat * 3 }
     }

@@ -17,4 +17,3 @@ mod scripts;
 mod sentinel;
 mod sharing;
 mod sharing_faults;
-mod simulated_line;

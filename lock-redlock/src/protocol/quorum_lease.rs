@@ -1,6 +1,6 @@
 //! A lease by majority: until when it is valid, and when it is lost.
 
-use lock_core::BootInstant;
+use lock_core::{BootInstant, safeguard};
 
 use crate::protocol::votes::{largest, majority};
 
@@ -132,7 +132,8 @@ impl QuorumLease {
                 continue;
             }
             if let (NodeLease::Held(promise), Some(valid_until)) = (self.nodes[node], valid_until) {
-                self.replaced.push(promise.until.min(valid_until));
+                let until = if safeguard("replaced-frozen") { promise.until.min(valid_until) } else { promise.until };
+                self.replaced.push(until);
             }
             self.nodes[node] = NodeLease::Absent;
             self.in_flight[node] = InFlight { vote: false, join: false };
@@ -191,7 +192,9 @@ impl QuorumLease {
     /// not count until a majority, of the nodes that count, has been heard to keep the lease in a renewal that begins later.
     pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if !self.has_holding(node) {
-            self.nodes[node] = NodeLease::Joined(Promise { number, until });
+            let joined = Promise { number, until };
+            let counts = !safeguard("joined-later");
+            self.nodes[node] = if counts { NodeLease::Held(joined) } else { NodeLease::Joined(joined) };
         }
     }
 
@@ -205,7 +208,8 @@ impl QuorumLease {
         let request = |(lease, in_flight): (&mut NodeLease, &mut InFlight)| match *lease {
             NodeLease::Held(promise) => RenewRequest::Extend(promise.number),
             NodeLease::Joined(promise) | NodeLease::Proposed(promise) => {
-                *lease = NodeLease::Proposed(promise);
+                let counts = !safeguard("joined-proven");
+                *lease = if counts { NodeLease::Held(promise) } else { NodeLease::Proposed(promise) };
                 RenewRequest::Extend(promise.number)
             }
             NodeLease::Never | NodeLease::Absent => {
@@ -352,7 +356,8 @@ impl QuorumLease {
             NodeLease::Held(promise) => Some(promise.until),
             NodeLease::Never | NodeLease::Absent | NodeLease::Joined(_) | NodeLease::Proposed(_) => None,
         });
-        largest(deadlines.chain(self.replaced.iter().copied()), majority(self.nodes.len()))
+        let needed = if safeguard("majority-deadline") { majority(self.nodes.len()) } else { 1 };
+        largest(deadlines.chain(self.replaced.iter().copied()), needed)
     }
 
     /// Whether a request may still arrive at `node` and take it for this lease, also after the release.

@@ -1,13 +1,21 @@
 //! Every grant of a schedule, and what may not be true of them.
 
-use std::{cell::RefCell, collections::BTreeSet, rc::Rc};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    rc::Rc,
+    time::Duration,
+};
 
-use lock_core::{BootInstant, Error, FencingToken, Validity};
+use lock_core::{BootInstant, Error, FencingToken, Loss, Validity};
 
 use crate::{
     Counts, Time, Trace, Violation,
     world::{HostId, true_time},
 };
+
+/// How many of those that ended last are looked at again, whether they stay lost.
+const LOOKED_AT_AGAIN: usize = 8;
 
 /// A grant, as everybody can see it who knows the true time.
 #[derive(Debug, Clone)]
@@ -18,7 +26,9 @@ pub struct Grant {
     pub reads: bool,
     /// Its number.
     pub token: FencingToken,
-    /// When its acquisition began, and when it was reported.
+    /// What its client asks the servers to keep it for, at each renewal.
+    pub ttl: Duration,
+    /// When its acquisition began.
     pub began: Time,
     /// When it was reported.
     pub at: Time,
@@ -26,8 +36,15 @@ pub struct Grant {
     pub validity: Validity,
     /// What the servers keep of who holds it: no other grant has the same.
     pub payload: String,
-    /// Its holder has given it up, or is dead.
+    /// Its holder is dead.
     is_over: bool,
+    /// Its holder has given it back, or has heard that it is lost.
+    is_given_up: bool,
+    /// Why it was lost, once somebody could see that.
+    lost: Option<Loss>,
+    /// Up to which moment its holder may come to believe in it: the end that was set for it, or, when somebody whom it
+    /// excludes was granted in between, what an answer proves to a request that was sent before.
+    at_most: Option<BootInstant>,
     /// Something has happened that may end it on the servers without its holder.
     pub is_excused: bool,
     /// Until when it was found valid the last time.
@@ -43,12 +60,18 @@ pub struct New<'a> {
     pub reads: bool,
     /// Its number.
     pub token: FencingToken,
+    /// What its client asks the servers to keep it for, at each renewal.
+    pub ttl: Duration,
     /// What its holder believes in.
     pub validity: &'a Validity,
     /// When its acquisition began.
     pub began: Time,
     /// Who asked for it.
     pub payload: &'a str,
+    /// For how long it may be held, however often it is renewed.
+    pub max_hold: Option<Duration>,
+    /// How much of it is left at the least when it is reported, unless its program stood still.
+    pub least: Duration,
 }
 
 impl Grant {
@@ -67,6 +90,42 @@ impl Grant {
     const fn excludes(&self, reads: bool) -> bool {
         !(self.reads && reads)
     }
+
+    /// What is wrong with one that was lost.
+    fn revived(&self) -> Option<String> {
+        let (who, number, before, now) = (self.host.place(), self.token.number, self.lost, self.validity.loss());
+        match now {
+            _ if now == before => None,
+            None => Some(format!("client {who} holds again by token {number}, which was lost: {before:?}")),
+            Some(_) => Some(format!("client {who} lost token {number} for the reason {before:?}, and now for {now:?}")),
+        }
+    }
+
+    /// What is wrong with one that goes on although another was granted what it excludes.
+    fn goes_on_too_long(&self) -> Option<String> {
+        let (until, at_most) = (self.looked?, self.at_most?);
+        let beyond = until.saturating_since(at_most);
+        let (who, number) = (self.host.place(), self.token.number);
+        let text = || format!("client {who} goes on by token {number} for {beyond:?} longer than it can be its own");
+        (!beyond.is_zero()).then(text)
+    }
+}
+
+impl Book {
+    /// Somebody on `host` is granted what all these exclude that may still hold: an answer to a later request keeps none of
+    /// them. By the token it is told who came later.
+    fn cap(&mut self, host: HostId, reads: bool, token: FencingToken) {
+        if self.revives {
+            return;
+        }
+        for place in &self.live {
+            let grant = &mut self.grants[*place];
+            if grant.excludes(reads) && grant.host != host && grant.token < token {
+                let at_most = grant.validity.clock().now().saturating_add(grant.ttl);
+                grant.at_most = Some(grant.at_most.map_or(at_most, |before| before.min(at_most)));
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -74,11 +133,19 @@ struct Book {
     grants: Vec<Grant>,
     /// Those of them that may still hold.
     live: Vec<usize>,
+    /// Those that ended last, in their order.
+    ended: VecDeque<usize>,
+    /// The servers may lose data that a majority of them had, so that whoever held before holds again.
+    revives: bool,
     violation: Option<Violation>,
     counts: Counts,
     trace: Trace,
     /// On which hosts a program has not ended.
     running: BTreeSet<HostId>,
+    /// When a program stood still for the last time: it is not known how long.
+    stood_still: BTreeMap<HostId, Time>,
+    /// When a program died.
+    died: BTreeMap<HostId, Time>,
     /// When something happened for the last time that excuses what was held, or asked for, then.
     excused: Option<Time>,
     /// Everybody has given back what it had, and said so.
@@ -133,7 +200,7 @@ impl Oracle {
 
     /// A grant is reported. Gives its number.
     pub fn granted(&self, new: New<'_>) -> usize {
-        let New { host, reads, token, validity, began, payload } = new;
+        let New { host, reads, token, ttl, validity, began, payload, max_hold, least } = new;
         let (at, validity) = (true_time(), validity.clone());
         self.note(
             format_args!("client {}", host.place()),
@@ -141,6 +208,11 @@ impl Oracle {
         );
         if !validity.is_valid() {
             self.violate("L", format!("client {} is granted what has ended already", host.place()));
+        }
+        let stood_still = self.0.borrow().stood_still.get(&host).is_some_and(|at| *at >= began);
+        let left = validity.remaining();
+        if left < least && max_hold.is_none() && !stood_still {
+            self.violate("L", format!("client {} is granted what ends in {left:?}", host.place()));
         }
         let others = self.0.borrow().grants.clone();
         let is_excused = self.0.borrow().excused.is_some_and(|at| began <= at);
@@ -169,11 +241,27 @@ impl Oracle {
                 format!("token {} is given to clients {} and {}", token.number, same.host.place(), host.place()),
             );
         }
+        let now = validity.clock().now();
         let mut book = self.0.borrow_mut();
         let place = book.grants.len();
         let payload = payload.to_owned();
-        let (is_over, looked) = (false, None);
-        book.grants.push(Grant { host, reads, token, began, at, validity, payload, is_over, is_excused, looked });
+        book.cap(host, reads, token);
+        book.grants.push(Grant {
+            host,
+            reads,
+            token,
+            ttl,
+            began,
+            at,
+            validity,
+            payload,
+            is_over: false,
+            is_given_up: false,
+            lost: None,
+            at_most: max_hold.map(|most| now.saturating_add(most)),
+            is_excused,
+            looked: None,
+        });
         book.live.push(place);
         place
     }
@@ -185,10 +273,10 @@ impl Oracle {
         book.grants[grant].looked = None;
     }
 
-    /// Its holder gives it up.
+    /// Its holder gives it up. It may act for as long as its validity says so.
     pub fn ended(&self, grant: usize) {
         let mut book = self.0.borrow_mut();
-        if !std::mem::replace(&mut book.grants[grant].is_over, true) {
+        if !std::mem::replace(&mut book.grants[grant].is_given_up, true) {
             let who = book.grants[grant].host.place();
             let was_valid = book.grants[grant].validity.is_valid();
             let what = if was_valid { "gives back" } else { "has lost" };
@@ -208,9 +296,27 @@ impl Oracle {
         let mut book = self.0.borrow_mut();
         book.running.remove(&host);
         book.is_unclean = true;
+        book.died.insert(host, true_time());
         for grant in book.grants.iter_mut().filter(|grant| grant.host == host) {
             grant.is_over = true;
         }
+    }
+
+    /// When nobody acted any more on the host at this place.
+    #[must_use]
+    pub fn died_at(&self, place: usize) -> Option<Time> {
+        self.0.borrow().died.iter().find(|(host, _)| host.place() == place).map(|(_, at)| *at)
+    }
+
+    /// A program stands still from now on, or goes on.
+    pub fn stands_still(&self, host: HostId) {
+        self.0.borrow_mut().stood_still.insert(host, true_time());
+    }
+
+    /// Whether a program runs on the host at this place.
+    #[must_use]
+    pub fn is_running(&self, place: usize) -> bool {
+        self.0.borrow().running.iter().any(|host| host.place() == place)
     }
 
     /// Something has happened that may end what is held now on the servers, and nobody could tell its holder.
@@ -227,18 +333,39 @@ impl Oracle {
     #[must_use]
     pub fn moved(&self) -> Vec<Grant> {
         let mut book = self.0.borrow_mut();
-        let Book { grants, live, .. } = &mut *book;
-        let mut moved = Vec::new();
+        let Book { grants, live, ended, .. } = &mut *book;
+        let (mut moved, mut wrong) = (Vec::new(), None);
+        for place in &*ended {
+            wrong = wrong.or_else(|| grants[*place].revived());
+        }
         live.retain(|place| {
             let grant = &mut grants[*place];
             let until = if grant.is_over { None } else { grant.validity.valid_until() };
-            if until != grant.looked && until.is_some() && !grant.is_excused {
+            if until.is_some() && until != grant.looked {
                 grant.looked = until;
-                moved.push(grant.clone());
+                wrong = wrong.take().or_else(|| grant.goes_on_too_long());
+                if !grant.is_excused {
+                    moved.push(grant.clone());
+                }
+            }
+            if until.is_none() && !grant.is_over {
+                grant.lost = grant.validity.loss();
+                ended.push_back(*place);
             }
             until.is_some()
         });
+        let surplus = ended.len().saturating_sub(LOOKED_AT_AGAIN);
+        ended.drain(..surplus);
+        drop(book);
+        if let Some(text) = wrong {
+            self.violate("L", text);
+        }
         moved
+    }
+
+    /// Says that whoever held before may hold again, because the servers forget what came after it.
+    pub fn revives(&self) {
+        self.0.borrow_mut().revives = true;
     }
 
     /// A program begins on a host.

@@ -6,7 +6,7 @@ use lock_core::{Clock, Error, Guard, Locks, WriteGuard};
 
 use super::{New, Oracle};
 use crate::{
-    Chance, Time,
+    Chance, MS, Time,
     world::{HostId, true_time},
 };
 
@@ -25,6 +25,8 @@ pub struct Habits {
     pub drops: u64,
     /// How many of a hundred writers go on as readers.
     pub downgrades: u64,
+    /// The ttl of its leases.
+    pub ttl: Duration,
     /// The longest time between two acquisitions.
     pub pause: Time,
     /// The longest time for which it holds.
@@ -33,6 +35,12 @@ pub struct Habits {
     pub until: Time,
     /// Whether it uses a read-write lock, or a mutex.
     pub shares: bool,
+    /// How many of a hundred times its guard ends after a time that was set.
+    pub ends: u64,
+    /// How much of the ttl is left at the least of what it is granted.
+    pub least: Duration,
+    /// Whether, when all is well, it is one of a crowd of readers that comes and goes until a writer was there.
+    pub crowds: bool,
     /// What is counted: a writer granted, a reader granted, a lease lost while it was held, a downgrade.
     pub counts: [usize; 4],
 }
@@ -57,7 +65,8 @@ pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, o
         let began = true_time();
         attempts += 1;
         let payload = format!("{}-{attempts}", host.place());
-        let acquired = acquire(&locks, clock, &habits, reads, &payload, &mut chance).await;
+        let max_hold = chance.percent(habits.ends).then(|| time(1 + chance.mostly_short(2 * habits.hold)));
+        let acquired = acquire(&locks, clock, &habits, reads, &payload, max_hold, &mut chance).await;
         match acquired {
             Ok(Some(held)) => {
                 let guard = match &held {
@@ -65,7 +74,9 @@ pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, o
                     Held::Writes(guard) => guard,
                 };
                 let (token, validity) = (guard.token(), guard.validity());
-                let grant = oracle.granted(New { host, reads, token, validity, began, payload: &payload });
+                let (ttl, least) = (habits.ttl, habits.least);
+                let new = New { host, reads, token, ttl, validity, began, payload: &payload, max_hold, least };
+                let grant = oracle.granted(new);
                 oracle.count(habits.counts[usize::from(reads)]);
                 hold(clock, &habits, held, grant, &oracle, &mut chance).await;
             }
@@ -77,6 +88,9 @@ pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, o
                 }
             }
         }
+    }
+    if habits.crowds {
+        crowd(&locks, clock, host, &habits, &oracle, &mut chance).await;
     }
     // What was dropped is given back before the program ends.
     let closed = locks.close(Duration::from_secs(30)).await;
@@ -102,7 +116,9 @@ pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, or
     match acquired {
         Ok(guard) => {
             let (token, validity) = (guard.token(), guard.validity());
-            let grant = oracle.granted(New { host, reads: false, token, validity, began, payload: "probe" });
+            let (ttl, max_hold, least) = (Duration::ZERO, None, Duration::ZERO);
+            let new = New { host, reads: false, token, ttl, validity, began, payload: "probe", max_hold, least };
+            let grant = oracle.granted(new);
             oracle.ended(grant);
             if let Err(error) = guard.release().await {
                 oracle.note("probe", format_args!("releases: {error}"));
@@ -114,12 +130,53 @@ pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, or
     oracle.ends(host, true);
 }
 
+/// The first client would write, and must be let in within this time, while the others read, one beside the other, without
+/// an end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn crowd(locks: &Locks, clock: Clock, host: HostId, habits: &Habits, oracle: &Oracle, chance: &mut Chance) {
+    let payload = format!("{}-crowd", host.place());
+    let lock = locks.rwlock(NAME).payload(payload.as_bytes());
+    let is_writer = host.place() == 0;
+    // When there is a crowd.
+    clock.sleep(Duration::from_millis(if is_writer { 500 } else { 0 })).await;
+    while oracle.is_running(0) {
+        let began = true_time();
+        let acquired = match is_writer {
+            true => lock.clone().timeout(PATIENCE).write().await.map(WriteGuard::into_guard),
+            false => lock.clone().timeout(2 * PATIENCE).read().await,
+        };
+        match acquired {
+            Ok(guard) => {
+                let (token, ttl, validity, least) = (guard.token(), habits.ttl, guard.validity(), habits.least);
+                let (reads, max_hold) = (!is_writer, None);
+                let new = New { host, reads, token, ttl, validity, began, payload: &payload, max_hold, least };
+                let grant = oracle.granted(new);
+                clock.sleep(time(chance.between(100 * MS, 200 * MS))).await;
+                oracle.ended(grant);
+                if let Err(error) = guard.release().await {
+                    oracle.failed(grant, "releases", &error);
+                }
+            }
+            Err(Error::NotAcquired { .. }) if is_writer => {
+                oracle.violate("P", "readers come and go, and a writer waits in vain".to_owned());
+            }
+            Err(error) => oracle.note(format_args!("client {}", host.place()), format_args!("in a crowd: {error}")),
+        }
+        if is_writer {
+            return;
+        }
+        clock.sleep(time(chance.below(MS))).await;
+    }
+}
+
 async fn acquire(
     locks: &Locks,
     clock: Clock,
     habits: &Habits,
     reads: bool,
     payload: &str,
+    max_hold: Option<Duration>,
     chance: &mut Chance,
 ) -> Result<Option<Held>, Error> {
     let limit = time(1 + chance.mostly_short(4 * habits.hold));
@@ -129,6 +186,7 @@ async fn acquire(
         if !habits.shares {
             let mutex = locks.mutex(NAME).payload(payload.as_bytes());
             let mutex = if is_limited { mutex.timeout(limit) } else { mutex };
+            let mutex = if let Some(most) = max_hold { mutex.max_hold(most) } else { mutex };
             return if tries {
                 Ok(mutex.try_lock().await?.map(Held::Alone))
             } else {
@@ -137,6 +195,7 @@ async fn acquire(
         }
         let lock = locks.rwlock(NAME).payload(payload.as_bytes());
         let lock = if is_limited { lock.timeout(limit) } else { lock };
+        let lock = if let Some(most) = max_hold { lock.max_hold(most) } else { lock };
         match (reads, tries) {
             (true, true) => Ok(lock.try_read().await?.map(Held::Alone)),
             (true, false) => Ok(Some(Held::Alone(lock.read().await?))),

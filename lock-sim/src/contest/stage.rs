@@ -53,18 +53,29 @@ pub struct Stage {
     /// From when on nothing goes wrong any more.
     pub end: Time,
     pub(crate) is_calm: bool,
+    /// A server, a client, or a way between them stood still for some time.
+    pub(crate) was_cut_off: bool,
+    /// What an undo has given up stays there for longer than a schedule waits for it.
+    pub(crate) is_lasting: bool,
+    /// A server stood still or was restarted.
+    pub(crate) server_stood_still: bool,
     pub(crate) wires: Wires,
 }
 
 /// How many events a schedule may have.
 const STEPS: u64 = 400_000;
 
+/// How long after the last client has ended it is looked what the servers still keep for the first time.
+const SOON: Time = 100 * MS;
+
 /// How the end of a schedule goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Clients compete, or come to their ends.
     Contest,
-    /// All have ended; what is on its way arrives.
+    /// All have ended; what has just been sent arrives.
+    Ended(Time),
+    /// What is on its way for longer arrives.
     Quiet(Time),
     /// What was left to its ttl ends.
     Expiry(Time),
@@ -142,14 +153,21 @@ impl Stage {
         let running = self.oracle.running();
         match phase {
             Phase::Contest if running.is_empty() => {
+                self.world.after(SOON, Own::Look);
+                Some(Phase::Ended(now + SOON))
+            }
+            Phase::Ended(until) if now >= until => {
+                // A server that nobody reached for longer may have got a request only now, whose undo was given up when
+                // the lease had ended.
+                if !self.was_cut_off {
+                    self.is_all_given_back(scene);
+                }
                 self.world.after(2 * SECOND, Own::Look);
                 Some(Phase::Quiet(now + 2 * SECOND))
             }
             Phase::Quiet(until) if now >= until => {
-                if !self.oracle.is_unclean()
-                    && let Some(left) = scene.residue(self, true)
-                {
-                    self.oracle.violate("O", format!("{left} is left when everybody has given everything back"));
+                if !self.was_cut_off || !self.is_lasting {
+                    self.is_all_given_back(scene);
                 }
                 self.world.after(recovery, Own::Look);
                 Some(Phase::Expiry(now + recovery))
@@ -161,6 +179,11 @@ impl Stage {
                 self.probe(scene);
                 Some(Phase::Probe)
             }
+            // Nothing that comes now takes anything any more.
+            Phase::Expiry(_) if !self.was_cut_off => {
+                self.is_all_given_back(scene);
+                Some(phase)
+            }
             Phase::Probe if running.is_empty() => None,
             _ if now > self.end + 4 * recovery + 120 * SECOND => {
                 let who: Vec<_> = running.iter().map(|host| host.place()).collect();
@@ -168,6 +191,15 @@ impl Stage {
                 None
             }
             phase => Some(phase),
+        }
+    }
+
+    /// Before what was left there ends by its ttl.
+    fn is_all_given_back(&mut self, scene: &mut impl Scene) {
+        if !self.oracle.is_unclean()
+            && let Some(left) = scene.residue(self, true)
+        {
+            self.oracle.violate("O", format!("{left} is left when everybody has given everything back"));
         }
     }
 
@@ -198,9 +230,13 @@ impl Stage {
             leaves: chance.one_of(&[0, 0, 15, 40]),
             drops: chance.one_of(&[0, 20, 50]),
             downgrades: if shares { chance.one_of(&[0, 20]) } else { 0 },
+            ttl: Duration::from_nanos(ttl),
             pause: chance.one_of(&[50 * MS, ttl / 2, ttl]),
             hold: chance.one_of(&[20 * MS, ttl / 2, 2 * ttl]),
             until: end,
+            ends: chance.one_of(&[0, 0, 30]),
+            least: Duration::ZERO,
+            crowds: false,
             shares,
             counts,
         }

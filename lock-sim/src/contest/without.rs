@@ -13,6 +13,8 @@ pub enum Stands {
     Ending,
     /// In what a kernel does that hears nothing.
     Kernel,
+    /// In what a server has on its disk.
+    Disk,
 }
 
 /// A safeguard, and where it stands.
@@ -40,6 +42,12 @@ impl Without {
             Some((_, Stands::Script(removal))) => Some(removal),
             _ => None,
         }
+    }
+
+    /// Whether servers have the newest on their disks of what they must not forget.
+    #[must_use]
+    pub const fn keeps_disks(&self) -> bool {
+        !matches!(self.0, Some((_, Stands::Disk)))
     }
 
     /// Has the network do without it.

@@ -30,6 +30,9 @@ pub(super) struct Weather {
     pub(super) ttl: Time,
     pub(super) ttls_differ: bool,
     pub(super) shares: bool,
+    pub(super) is_crowded: bool,
+    /// How often all connections are reset.
+    pub(super) resets: u64,
     pub(super) end: Time,
     pub(super) wires: Wires,
     pub(super) faults: u64,
@@ -44,29 +47,51 @@ impl Weather {
             70..85 => Kind::Losing,
             _ => Kind::Meddled,
         };
-        let ttl = chance.one_of(&[300, 1_000, 1_000, 4_000]) * MS;
+        // Requests come late, down connections that were given up long ago.
+        let is_straggling = chance.one_in(5);
+        let ttl = if is_straggling { 4_000 * MS } else { chance.one_of(&[300, 1_000, 1_000, 4_000]) * MS };
         let most = chance.one_of(&[MS, 5 * MS, 20 * MS]);
         let wires = Wires {
             least: MS / 10,
             most,
-            late: chance.one_of(&[10 * MS, ttl / 4]),
-            late_per_mille: chance.one_of(&[0, 10, 60]),
+            late: if is_straggling { 1_500 * MS } else { chance.one_of(&[10 * MS, ttl / 4]) },
+            late_per_mille: if is_straggling { 120 } else { chance.one_of(&[0, 10, 60]) },
             lost_per_mille: chance.one_of(&[0, 0, 10, 60]),
+            resent_within: if is_straggling { chance.one_of(&[400, 8_000]) * MS } else { 400 * MS },
             ..Wires::default()
         };
-        Self {
+        let is_crowded = chance.one_in(16);
+        let mut weather = Self {
             kind,
             queue: if chance.one_in(2) { Queue::None } else { Queue::Fifo },
-            clients: 2 + chance.place(3),
+            clients: if is_crowded { 4 } else { 2 + chance.place(3) },
             ttl,
-            ttls_differ: chance.one_in(3),
-            shares: chance.one_in(2),
-            end: ttl * chance.between(3, 8),
+            ttls_differ: !is_straggling && chance.one_in(3),
+            shares: is_crowded || chance.one_in(2),
+            is_crowded,
+            resets: if is_straggling { chance.between(3, 12) } else { 0 },
+            end: if is_straggling { chance.between(4, 12) * SECOND } else { ttl * chance.between(3, 8) },
             wires,
             faults: chance.below(6),
             drift: if kind == Kind::Losing { 0 } else { chance.one_of(&[0, 1_000, 4_500]) },
             offset: if kind == Kind::Losing { 0 } else { chance.one_of(&[0, 100_000_000, 3_000_000_000]) },
+        };
+        if weather.is_late_in_line() {
+            weather.ttl = SECOND;
+            weather.wires.late_per_mille = 250;
         }
+        weather
+    }
+
+    /// Whether somebody may be granted the lock in line, not hear of it in time, and come once more by a request that was
+    /// on its way all the time.
+    pub(super) fn is_late_in_line(&self) -> bool {
+        self.resets > 0 && self.queue == Queue::Fifo && self.clients == 3
+    }
+
+    /// Whether some of those who wait in line die there.
+    pub(super) fn is_deadly(&self) -> bool {
+        self.queue == Queue::Fifo && self.clients == 4 && self.faults % 2 == 1
     }
 
     /// The clocks of a client.

@@ -6,7 +6,7 @@ use lock_redis::keys::Keys;
 use crate::{
     MS, Time,
     contest::{Grant, Stage},
-    redis::{Fleet, Store, Value},
+    redis::{Fleet, Store, Value, address},
     world::ServerId,
 };
 
@@ -20,29 +20,52 @@ pub(super) fn holding_keys() -> [String; 3] {
     [keys.lock().to_owned(), keys.readers(), keys.reading()]
 }
 
-/// Until when nobody whom this grant excludes can win a vote, if nobody asks for anything any more: in whichever
-/// generation of the members that lasts longest.
+/// Until when nobody whom this grant excludes can win a vote, in none of the generations of the members, if nobody asks
+/// for anything any more but to be granted the lock.
 pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: Time, grant: &Grant) -> Time {
     let now = stage.world.now();
-    let kept = |stage: &mut Stage, server: ServerId| {
+    let kept = |stage: &mut Stage, server: ServerId, asked_in: usize| {
         let clock = stage.fleet.clock(server);
         // Another process, or one without its data, gives no vote for the longest ttl from when it becomes a member again.
         let is_out = stage.world.is_stopped(server) || !is_voting(stage.fleet.at(server, now).store());
         if is_out {
             return clock.when(clock.at(now) + max_ttl);
         }
+        // One that knows of a later generation does not vote in an earlier one any more. The other way round it may be
+        // told in the next moment, and keeps what it keeps.
         let store = stage.fleet.store(server, now);
+        if generations.len() > 1 && known(store, generations).is_some_and(|its| its > asked_in) {
+            return Time::MAX;
+        }
         let quiet =
             store.get(b"redlock:quarantine").and_then(|entry| entry.expires).and_then(|last| u64::try_from(last).ok());
         let last = quiet.max(last_millisecond(store, grant.payload.as_bytes()));
         last.map_or(0, |last| clock.when((last + 1) * MS))
     };
-    let of = |stage: &mut Stage, members: &[ServerId]| {
-        let mut all: Vec<Time> = members.iter().map(|server| kept(stage, *server)).collect();
+    let of = |stage: &mut Stage, place: usize, members: &[ServerId]| {
+        let mut all: Vec<Time> = members.iter().map(|server| kept(stage, *server, place)).collect();
         all.sort_unstable_by(|one, other| other.cmp(one));
         all[members.len() / 2]
     };
-    generations.iter().map(|members| of(stage, members)).max().unwrap_or(0)
+    (0..generations.len()).map(|place| of(stage, place, &generations[place])).min().unwrap_or(0)
+}
+
+/// Which one of the generations a server knows of, by the members that its record names.
+fn known(store: &Store, generations: &[Vec<ServerId>]) -> Option<usize> {
+    let Value::Hash(record) = &store.get(b"redlock:deployment")?.value else { return None };
+    let (_, members) = record.iter().find(|(field, _)| field == b"members")?;
+    let mut named: Vec<&str> = std::str::from_utf8(members).ok()?.split(' ').filter_map(name).collect();
+    named.sort_unstable();
+    generations.iter().position(|generation| {
+        let mut theirs: Vec<String> = generation.iter().map(|server| address(*server).to_string()).collect();
+        theirs.sort_unstable();
+        theirs == named
+    })
+}
+
+/// The address in `number=address`.
+fn name(member: &str) -> Option<&str> {
+    member.split_once('=').map(|(_, name)| name)
 }
 
 /// Whether the process is the one that was made a member.

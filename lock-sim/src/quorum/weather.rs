@@ -27,11 +27,16 @@ pub(super) struct Weather {
     pub(super) max_ttl: Time,
     pub(super) ttls_differ: bool,
     pub(super) shares: bool,
+    pub(super) is_crowded: bool,
+    /// How often all connections of a server are reset.
+    pub(super) resets: u64,
     pub(super) is_replacing: bool,
     pub(super) is_rolling: bool,
     pub(super) end: Time,
     pub(super) wires: Wires,
     pub(super) faults: u64,
+    /// Whether servers keep of which generation they are when they lose the newest of their data.
+    pub(super) keeps_stamps: bool,
     drift: i64,
     offset: i64,
 }
@@ -43,29 +48,36 @@ impl Weather {
             80..88 => Kind::Jumps,
             _ => Kind::Deletions,
         };
-        let ttl = chance.one_of(&[300, 500, 1_000]) * MS;
+        // Requests come late, down connections that were given up long ago.
+        let is_straggling = chance.one_in(5);
+        let ttl = if is_straggling { 4_000 * MS } else { chance.one_of(&[300, 500, 1_000]) * MS };
         let most = chance.one_of(&[MS, 5 * MS, 20 * MS]);
         let wires = Wires {
             least: MS / 10,
             most,
-            late: chance.one_of(&[10 * MS, ttl / 4]),
-            late_per_mille: chance.one_of(&[0, 10, 60]),
+            late: if is_straggling { 1_500 * MS } else { chance.one_of(&[10 * MS, ttl / 4]) },
+            late_per_mille: if is_straggling { 120 } else { chance.one_of(&[0, 10, 60]) },
             lost_per_mille: chance.one_of(&[0, 0, 10, 60]),
+            resent_within: if is_straggling { chance.one_of(&[400, 8_000]) * MS } else { 400 * MS },
             ..Wires::default()
         };
+        let is_crowded = chance.one_in(16);
         Self {
             kind,
             servers: if chance.one_in(3) { 5 } else { 3 },
-            clients: 2 + chance.place(3),
+            clients: if is_crowded { 4 } else { 2 + chance.place(3) },
             ttl,
-            max_ttl: chance.one_of(&[1_000, 1_000, 1_500]) * MS,
-            ttls_differ: chance.one_in(4),
-            shares: chance.one_in(2),
-            is_replacing: kind == Kind::Usual && chance.one_in(4),
+            max_ttl: if is_straggling { ttl } else { chance.one_of(&[1_000, 1_000, 1_500]) * MS },
+            ttls_differ: !is_straggling && chance.one_in(4),
+            shares: is_crowded || chance.one_in(2),
+            is_crowded,
+            resets: if is_straggling { chance.between(3, 12) } else { 0 },
+            is_replacing: kind == Kind::Usual && chance.one_in(3),
             is_rolling: kind == Kind::Usual && chance.one_in(3),
-            end: ttl * chance.between(3, 6),
+            end: if is_straggling { chance.between(4, 12) * SECOND } else { ttl * chance.between(3, 6) },
             wires,
             faults: chance.below(6),
+            keeps_stamps: true,
             drift: chance.one_of(&[0, 1_000, 4_500]),
             offset: chance.one_of(&[0, 20_000_000, 100_000_000]),
         }
@@ -76,7 +88,8 @@ impl Weather {
     pub(super) fn loses(&self, chance: &mut Chance) -> Loses {
         match chance.below(3) {
             0 => Loses::Nothing,
-            1 if !self.is_replacing => Loses::Newest,
+            1 if self.is_replacing && self.keeps_stamps => Loses::NewestBut("redlock:"),
+            1 => Loses::Newest,
             _ => Loses::Everything,
         }
     }
@@ -84,7 +97,9 @@ impl Weather {
     /// The clocks of a client.
     pub(super) fn clocks(&self, chance: &mut Chance) -> HostClocks {
         let drift = chance.signed(-self.drift, self.drift);
-        HostClocks::new(chance.below(SECOND), drift, chance.signed(-self.offset, self.offset))
+        // One that is far behind must not make numbers fall; one that is far ahead would make them rise for good.
+        let behind = if chance.one_in(4) { -chance.signed(0, 3_000_000_000) } else { 0 };
+        HostClocks::new(chance.below(SECOND), drift, chance.signed(-self.offset, self.offset) + behind)
     }
 
     /// The clock of a server.

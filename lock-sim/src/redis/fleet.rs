@@ -35,6 +35,8 @@ pub enum Loses {
     Nothing,
     /// It has what it had when it [was saved](Fleet::save) last.
     Newest,
+    /// The same, but of the keys that begin like this it has the newest.
+    NewestBut(&'static str),
     /// It has no data.
     Everything,
 }
@@ -113,6 +115,13 @@ impl Fleet {
         let keys = match loses {
             Loses::Nothing => it.server.store().snapshot(),
             Loses::Newest => it.saved.clone(),
+            Loses::NewestBut(prefix) => {
+                let is_kept = |key: &[u8]| key.starts_with(prefix.as_bytes());
+                let mut keys = it.saved.clone();
+                keys.retain(|key, _| !is_kept(key));
+                keys.extend(it.server.store().snapshot().into_iter().filter(|(key, _)| is_kept(key)));
+                keys
+            }
             Loses::Everything => BTreeMap::new(),
         };
         it.server.restart(run_id(it.id, it.processes), keys);

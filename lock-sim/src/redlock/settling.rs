@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{BootInstant, Clock, Validity, validity};
+use lock_core::{BootInstant, Validity, validity};
 use lock_redlock::{
     protocol::ballots::Ballot,
     protocol::ballots::{VoteLost as Defeat, minimum_remainder},
@@ -19,7 +19,7 @@ use super::{
     weather::Kind,
     world::{Alarm, Stage, World, fact},
 };
-use crate::MS;
+use crate::{MS, clock};
 
 /// How often a reader proposes a number before it begins anew, as in lock-redlock.
 const PROPOSALS: u8 = 10;
@@ -194,7 +194,7 @@ impl World<'_> {
         }
         self.count_grant(reads);
         let lease = Lease {
-            validity: Validity::new(Clock::simulated(), until),
+            validity: Validity::new(clock::shown(), until),
             holdings,
             grant,
             bursts: Vec::with_capacity(4),

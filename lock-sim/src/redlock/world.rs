@@ -1,6 +1,6 @@
 //! The world of a schedule: nodes, clients, what is on its way between them, and what goes wrong.
 
-use lock_core::{BootInstant, Clock};
+use lock_core::BootInstant;
 use lock_redlock::protocol::ballots::Ballot;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     rules::Rules,
     weather::{Kind, Weather},
 };
-use crate::{Agenda, Chance, Counts, LocalClock, MS, Outcome, Pipe, SECOND, Time, Trace, Violation};
+use crate::{Agenda, Chance, Counts, LocalClock, MS, Outcome, Pipe, SECOND, Time, Trace, Violation, clock};
 
 /// What is counted, by its place.
 pub(super) mod fact {
@@ -302,7 +302,7 @@ impl<'t> World<'t> {
                 if it.stopped_until > self.now() {
                     return self.agenda.at(it.stopped_until, event);
                 }
-                Clock::simulate(BootInstant::from_nanos(it.clock.at(self.now())));
+                clock::show(BootInstant::from_nanos(it.clock.at(self.now())));
                 match event {
                     Event::Answer { client, node, generation, round, stage, said } => {
                         if matches!(said, Some(Said::Ballot(Ballot::Stranger(_)))) {

@@ -201,6 +201,17 @@ impl<E> World<E> {
         }
     }
 
+    /// A client hears that a connection is over, and the server does not: what is on its way there arrives, perhaps behind
+    /// what the client sends on the next one.
+    pub fn break_off(&mut self, connection: ConnectionId) {
+        self.client_ends(connection);
+        self.tell_client(connection, |end| {
+            if !end.is_over() {
+                end.state = EndState::Reset;
+            }
+        });
+    }
+
     pub(super) fn host_is_gone(&mut self, connection: ConnectionId, stop: Stop) {
         let was_open = shared(|shared| {
             let end = &mut shared.ends[connection.place()];

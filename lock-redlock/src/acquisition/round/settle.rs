@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use lock_core::safeguard;
 use lock_redis::scripts::held;
 
 use crate::{
@@ -36,7 +37,7 @@ pub(super) async fn settle_token(quorum: &Arc<Quorum>, claim: &Claim, numbers: V
 
 async fn settle_writer(quorum: &Arc<Quorum>, claim: &Claim, mut numbers: Vec<NodeNumber>) -> Option<Settled> {
     let Settlement { token, exact, behind } = settle(&numbers, quorum.len())?;
-    if !behind.is_empty() {
+    if !behind.is_empty() && safeguard("write-back") {
         let mut votes = Votes::new(quorum.len());
         for node in exact {
             votes.record(node, Vote::Granted);
