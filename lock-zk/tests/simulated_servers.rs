@@ -135,7 +135,7 @@ impl<'a> Pair<'a> {
                 (this.real, this.simulated) = (session, *simulated);
                 this.asked.clear();
                 if let Some((mut earlier, _)) = earlier {
-                    assert!(earlier.message().await.is_none(), "one connection for a session, after:\n{}", self.log);
+                    assert!(earlier.is_left().await, "one connection for a session, after:\n{}", self.log);
                 }
                 if known != 0 {
                     self.watch_again(at, seen).await;

@@ -19,8 +19,16 @@ fn no_such_thing(what: &str) -> LabError {
 /// they do not apply.
 #[async_trait]
 pub trait Servers: Debug + Send + Sync {
+    /// Those of Redis among them that keep locks. What is asked of servers below is asked of these, unless a deployment has
+    /// others.
+    fn redis(&self) -> &[Redis] {
+        &[]
+    }
+
     /// The loopback ports of those that keep locks, by their numbers.
-    fn ports(&self) -> Vec<u16>;
+    fn ports(&self) -> Vec<u16> {
+        self.redis().iter().map(Redis::port).collect()
+    }
 
     /// The loopback ports of further servers, which tell clients where those are.
     fn guides(&self) -> Vec<u16> {
@@ -44,24 +52,34 @@ pub trait Servers: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LabError::Control`] when they do not answer.
-    async fn version(&self) -> Result<String, LabError>;
+    async fn version(&self) -> Result<String, LabError> {
+        match self.redis().first() {
+            Some(server) => server.version().await,
+            None => Ok(String::new()),
+        }
+    }
 
     /// How many requests clients have sent to all of them so far, as they count: heartbeats and pings are requests, too.
     /// `None` where there is no server.
     ///
     /// # Errors
     /// [`LabError::Control`] when one does not answer.
-    async fn requests(&self) -> Result<Option<u64>, LabError>;
+    async fn requests(&self) -> Result<Option<u64>, LabError> {
+        match self.redis() {
+            [] => Ok(None),
+            servers => Redis::commands_of(servers).await.map(Some),
+        }
+    }
 
     /// Waits until all that run do what they are for.
     ///
     /// # Errors
     /// [`LabError`] when one does not answer, or they do not come to agree.
-    async fn ready(&mut self) -> Result<(), LabError>;
-
-    /// Those of Redis among them that keep locks.
-    fn redis(&self) -> &[Redis] {
-        &[]
+    async fn ready(&mut self) -> Result<(), LabError> {
+        for server in self.redis() {
+            server.is_primary().await?;
+        }
+        Ok(())
     }
 
     /// The one that a fault of one server strikes: the leader, the primary that has the lock, the first of equals. `None`

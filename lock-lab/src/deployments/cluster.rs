@@ -49,10 +49,6 @@ struct Sharded {
 
 #[async_trait]
 impl Servers for Sharded {
-    fn ports(&self) -> Vec<u16> {
-        self.redis().iter().map(Redis::port).collect()
-    }
-
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }
@@ -63,14 +59,6 @@ impl Servers for Sharded {
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
         Arc::clone(&self.truth) as _
-    }
-
-    async fn version(&self) -> Result<String, LabError> {
-        self.redis()[0].version().await
-    }
-
-    async fn requests(&self) -> Result<Option<u64>, LabError> {
-        Redis::commands_of(self.redis()).await.map(Some)
     }
 
     async fn ready(&mut self) -> Result<(), LabError> {

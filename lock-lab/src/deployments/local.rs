@@ -41,28 +41,12 @@ struct Local {
 
 #[async_trait]
 impl Servers for Local {
-    fn ports(&self) -> Vec<u16> {
-        Vec::new()
-    }
-
     fn authority(&self, _way: &Connection) -> String {
         self.files.0.path().display().to_string()
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
         Arc::new(self.files.clone())
-    }
-
-    async fn version(&self) -> Result<String, LabError> {
-        Ok(String::new())
-    }
-
-    async fn requests(&self) -> Result<Option<u64>, LabError> {
-        Ok(None)
-    }
-
-    async fn ready(&mut self) -> Result<(), LabError> {
-        Ok(())
     }
 }
 

@@ -39,28 +39,12 @@ impl Memory {
 
 #[async_trait]
 impl Servers for Memory {
-    fn ports(&self) -> Vec<u16> {
-        Vec::new()
-    }
-
     fn authority(&self, _way: &Connection) -> String {
         self.name.clone()
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
         Arc::new(self.clone())
-    }
-
-    async fn version(&self) -> Result<String, LabError> {
-        Ok(String::new())
-    }
-
-    async fn requests(&self) -> Result<Option<u64>, LabError> {
-        Ok(None)
-    }
-
-    async fn ready(&mut self) -> Result<(), LabError> {
-        Ok(())
     }
 }
 

@@ -86,28 +86,12 @@ struct One {
 
 #[async_trait]
 impl Servers for One {
-    fn ports(&self) -> Vec<u16> {
-        vec![self.server.port()]
-    }
-
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
         Arc::clone(&self.truth) as _
-    }
-
-    async fn version(&self) -> Result<String, LabError> {
-        self.server.version().await
-    }
-
-    async fn requests(&self) -> Result<Option<u64>, LabError> {
-        self.server.commands().await.map(Some)
-    }
-
-    async fn ready(&mut self) -> Result<(), LabError> {
-        self.server.is_primary().await
     }
 
     fn redis(&self) -> &[Redis] {

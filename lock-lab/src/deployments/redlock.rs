@@ -107,31 +107,12 @@ struct Nodes {
 
 #[async_trait]
 impl Servers for Nodes {
-    fn ports(&self) -> Vec<u16> {
-        self.nodes.ports()
-    }
-
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
         Arc::clone(&self.truth) as _
-    }
-
-    async fn version(&self) -> Result<String, LabError> {
-        self.redis()[0].version().await
-    }
-
-    async fn requests(&self) -> Result<Option<u64>, LabError> {
-        Redis::commands_of(self.redis()).await.map(Some)
-    }
-
-    async fn ready(&mut self) -> Result<(), LabError> {
-        for server in self.redis() {
-            server.is_primary().await?;
-        }
-        Ok(())
     }
 
     fn redis(&self) -> &[Redis] {

@@ -66,10 +66,6 @@ struct Watched {
 
 #[async_trait]
 impl Servers for Watched {
-    fn ports(&self) -> Vec<u16> {
-        self.redis().iter().map(Redis::port).collect()
-    }
-
     fn guides(&self) -> Vec<u16> {
         self.servers.sentinels().iter().map(Redis::port).collect()
     }
@@ -89,14 +85,6 @@ impl Servers for Watched {
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
         Arc::clone(&self.truth) as _
-    }
-
-    async fn version(&self) -> Result<String, LabError> {
-        self.redis()[0].version().await
-    }
-
-    async fn requests(&self) -> Result<Option<u64>, LabError> {
-        Redis::commands_of(self.redis()).await.map(Some)
     }
 
     async fn ready(&mut self) -> Result<(), LabError> {

@@ -90,8 +90,20 @@ impl Connection {
     }
 
     async fn write(&mut self, request: &Body) {
+        self.try_to_write(request).await.unwrap();
+    }
+
+    async fn try_to_write(&mut self, request: &Body) -> std::io::Result<()> {
         let length = i32::try_from(request.0.len()).unwrap();
-        self.0.write_all(&[&length.to_be_bytes(), request.0.as_slice()].concat()).await.unwrap();
+        self.0.write_all(&[&length.to_be_bytes(), request.0.as_slice()].concat()).await
+    }
+
+    /// Whether the server says nothing more here, since the session has another connection. It hangs up by itself, but on a busy
+    /// machine it was seen to forget that until it is asked for something.
+    pub async fn is_left(&mut self) -> bool {
+        // It may have hung up.
+        let _ = self.try_to_write(&Body::default().int(PONG).int(kind::PING)).await;
+        self.message().await.is_none()
     }
 
     /// The next message; `None` when the server has hung up.
