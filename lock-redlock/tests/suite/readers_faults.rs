@@ -6,7 +6,7 @@ use crate::{
     deployment::{connect, connect_to, marked, proxied, until, until_nothing_is_left},
     simulation::simulated,
 };
-use lock_core::{Clock, Error};
+use lock_core::{Clock, Error, Guard};
 use lock_lab::proxy::Proxy;
 use lock_sim::{redis::Reply, world::Way};
 
@@ -100,14 +100,17 @@ fn readers_outlive_a_killed_minority_and_keep_writers_out() {
         nodes.until("all nodes have both", || nodes.readers("killed", 2) == 5).await;
         nodes.kill(0).await;
         nodes.kill(4).await;
+        assert!(other.rwlock("killed").try_write().await.unwrap().is_none(), "a writer beside readers");
+        let beside = other.rwlock("killed");
+        let mut writing = nodes.start(1, async move { beside.write().await });
         let renewed = two.valid_until().unwrap().saturating_add(Duration::from_secs(9));
-        while [&one, &two].iter().any(|guard| guard.valid_until().expect("it is still held") <= renewed) {
-            assert!(other.rwlock("killed").try_write().await.unwrap().is_none(), "a writer beside readers");
-            nodes.clock().sleep(Duration::from_millis(100)).await;
-        }
+        let is_renewed = |guard: &&Guard| guard.valid_until().expect("it is still held") > renewed;
+        nodes.until("both were renewed", || [&one, &two].iter().all(is_renewed)).await;
+        assert!(writing.try_recv().unwrap().is_none(), "a writer beside readers");
         one.release().await.unwrap();
+        assert!(writing.try_recv().unwrap().is_none(), "a writer beside a reader");
         two.release().await.unwrap();
-        let writer = other.rwlock("killed").write().await.unwrap();
+        let writer = writing.await.unwrap().unwrap();
         writer.release().await.unwrap();
         nodes.until_nothing_is_left(1..4, "killed").await;
     });

@@ -25,6 +25,8 @@ const SEEDS: u64 = 5;
 const LIMIT: Duration = Duration::from_secs(60);
 /// When a schedule has to have come to its end.
 const END: Time = 300 * SECOND;
+/// How many messages follow from each other at most, to the end of a vote with its late answers.
+const MESSAGES_IN_A_ROW: u32 = 20;
 /// The clients of a test: each is a machine of its own.
 const CLIENTS: usize = 3;
 /// What all servers are called; their ports differ.
@@ -42,6 +44,8 @@ struct Inner {
     /// The members, and a server that is none.
     servers: Vec<ServerId>,
     fleet: RefCell<Fleet>,
+    /// The longest that a message takes.
+    longest_way: Cell<Duration>,
     /// What the test asks of the world.
     orders: RefCell<Vec<Order>>,
 }
@@ -78,13 +82,16 @@ fn play<F>(
 ) where
     F: Future<Output = ()> + 'static,
 {
-    let mut world = World::<()>::new(Chance::new(seed), Wires { unacknowledged: None, ..Wires::default() });
+    let wires = Wires { unacknowledged: None, ..Wires::default() };
+    let longest_way = Cell::new(Duration::from_nanos(wires.most));
+    let mut world = World::<()>::new(Chance::new(seed), wires);
     let hosts: Vec<HostId> = (0..CLIENTS).map(|_| world.add_host(HostClocks::true_time())).collect();
     let contexts = hosts.iter().map(|host| world.context(*host)).collect();
     let mut fleet = Fleet::default();
     let clock = LocalClock::new(1_600_000_000 * SECOND, 0);
     let servers = (0..=servers).map(|_| fleet.add(&mut world, clock, None)).collect();
-    let inner = Inner { hosts, contexts, servers, fleet: RefCell::new(fleet), orders: RefCell::default() };
+    let (fleet, orders) = (RefCell::new(fleet), RefCell::default());
+    let inner = Inner { hosts, contexts, servers, fleet, longest_way, orders };
     let (nodes, done) = (Nodes(Rc::new(inner)), Rc::new(Cell::new(false)));
     let (played, is_done) = (nodes.clone(), Rc::clone(&done));
     world.spawn(nodes.0.hosts[0], async move {
@@ -227,9 +234,10 @@ impl Nodes {
         keys
     }
 
-    /// Waits until what is on its way has arrived, and the answers to it.
+    /// Waits until what is on its way has arrived, and the answers to it, and what follows from these. Nothing is lost here, so
+    /// that takes so many times the longest that a message takes, whatever the machine on which this is played.
     pub(crate) async fn settle(&self) {
-        self.clock().sleep(Duration::from_millis(20)).await;
+        self.clock().sleep(self.0.longest_way.get() * MESSAGES_IN_A_ROW).await;
     }
 
     /// Waits until `condition` holds.
@@ -300,6 +308,7 @@ impl Nodes {
     /// Has every message take so long.
     pub(crate) async fn delay(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap();
+        self.0.longest_way.set(by);
         self.order(move |world, _| world.set_wires(|wires| (wires.least, wires.most) = (nanos, nanos))).await;
     }
 

@@ -98,8 +98,8 @@ impl Connection {
         self.0.write_all(&[&length.to_be_bytes(), request.0.as_slice()].concat()).await
     }
 
-    /// Whether the server says nothing more here, since the session has another connection. It hangs up by itself, but on a busy
-    /// machine it was seen to forget that until it is asked for something.
+    /// Whether the server hangs up here without a word, since the session has another connection. It does so by itself; once, on
+    /// a busy machine, it had not for half a minute. To a request for a session that has moved it has to.
     pub async fn is_left(&mut self) -> bool {
         // It may have hung up.
         let _ = self.try_to_write(&Body::default().int(PONG).int(kind::PING)).await;
