@@ -8,7 +8,6 @@ use std::{hint::black_box, time::Duration};
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use futures::future::join_all;
 use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
-use lock_redis::scripts::PROLOGUE;
 use redis::{Script, aio::MultiplexedConnection};
 use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -36,32 +35,44 @@ struct BareRedis {
     release: Script,
 }
 
+/// A script of `lock-redis`, out of its files.
+macro_rules! script {
+    ($($part:literal),+) => {
+        Script::new(concat!($(include_str!(concat!("../lock-redis/src/protocol/scripts/", $part))),+))
+    };
+}
+
+const VALUE: &str = "0123456789abcdef0123456789abcdef";
+
 impl BareRedis {
     fn new() -> Self {
         Self {
-            acquire: Script::new(&[PROLOGUE, include_str!("../lock-redis/src/scripts/acquire.lua")].concat()),
-            release: Script::new(include_str!("../lock-redis/src/scripts/release.lua")),
+            acquire: script!("enter_short.lua", "line.lua", "enter.lua"),
+            release: script!("release_short.lua", "line.lua", "release.lua"),
         }
     }
 
     async fn acquire(&self, mut connection: MultiplexedConnection) {
         let mut call = self.acquire.prepare_invoke();
-        call.key("{bare:bench}").key("{bare:bench}:token").key("{bare:bench}:tombstone").key("{bare:bench}:readers");
-        call.key("{bare:bench}:reading")
-            .key("{bare:bench}:writers")
-            .key("{bare:bench}:writing")
-            .key("{bare:bench}:delay");
-        call.arg("value").arg(TTL_MS).arg("0").arg("").arg("{bare:bench}:changed").arg("0");
-        let granted: (String, String) = call.invoke_async(&mut connection).await.unwrap();
+        for part in
+            ["", ":token", ":delay", ":readers", ":reading", ":queue", ":queue:waiters", ":queue:alive", ":undone"]
+        {
+            call.key(format!("{{bare:bench}}{part}"));
+        }
+        call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(TTL_MS).arg(0).arg(0).arg("").arg(0).arg(0);
+        call.arg(6_000_000).arg(4_000).arg("");
+        let granted: (String, u64) = call.invoke_async(&mut connection).await.unwrap();
         assert_eq!(granted.0, "granted");
     }
 
     async fn release(&self, mut connection: MultiplexedConnection) {
         let mut call = self.release.prepare_invoke();
-        call.key("{bare:bench}").key("{bare:bench}:token");
-        call.arg("value").arg("{bare:bench}:released").arg("0").arg("{bare:bench}:changed").arg("0");
-        let released: u32 = call.invoke_async(&mut connection).await.unwrap();
-        assert_eq!(released, 1);
+        for part in ["", ":token", ":delay", ":readers", ":reading", ":queue", ":queue:waiters", ":queue:alive"] {
+            call.key(format!("{{bare:bench}}{part}"));
+        }
+        call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(0);
+        let released: (u32, u32) = call.invoke_async(&mut connection).await.unwrap();
+        assert_eq!(released, (1, 0));
     }
 }
 

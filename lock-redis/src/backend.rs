@@ -1,71 +1,92 @@
 //! The SPI.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot, Wait};
+use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    attempt::{Tried, Wanted},
-    client::Redis,
-    config::settings::TTL,
-    watch,
-};
+use crate::{Config, client::Client, config::settings::TTL, lease::Leases, queue::Queue, servers::Servers, watch};
+
+/// A connection to Redis: one server, the primary that sentinels name, or a cluster.
+pub struct Redis {
+    client: Arc<Client>,
+    queue: Queue,
+}
+
+impl Redis {
+    /// Connects to the servers of `config`. Its tasks run on the present runtime.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when no primary answered
+    /// within the connect limit.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
+        Self::connect_in(config, Context::current()).await
+    }
+
+    /// As [`Redis::connect`], in a world of one's own.
+    ///
+    /// # Errors
+    /// Those of [`Redis::connect`].
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
+        config.check()?;
+        let connected = Servers::connect(&config, &context).await;
+        let servers = connected.map_err(|error| error.into_error(&config.url()))?;
+        let client = Arc::new(Client::new(config, servers, context));
+        let queue = Queue::new(&client, Leases::new(&client));
+        Ok(Arc::new(Self { client, queue }))
+    }
+}
 
 #[async_trait]
 impl Backend for Redis {
     fn context(&self) -> &Context {
-        &self.context
+        &self.client.context
     }
 
     fn capabilities(&self) -> Capabilities {
-        let capabilities =
-            Capabilities::new(self.config.deployment.scheme()).with_ttl(TTL.range()).with(Feature::Expiry);
-        match &self.fifo {
-            Some(_) => capabilities.with(Feature::Fifo).with(Feature::Queue).with(Feature::LockDelay),
-            None => capabilities
-                .with(Feature::ReadWrite)
-                .with(Feature::Downgrade)
-                .with(Feature::Semaphore)
-                .with(Feature::LockDelay),
-        }
+        let scheme = self.client.config.deployment.scheme();
+        Capabilities::new(scheme)
+            .with_ttl(TTL.range())
+            .with(Feature::Expiry)
+            .with(Feature::Fifo)
+            .with(Feature::Queue)
+            .with(Feature::ReadWrite)
+            .with(Feature::Downgrade)
+            .with(Feature::Semaphore)
+            .with(Feature::LockDelay)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        if self.closed.is_cancelled() {
+        if self.client.closed.is_cancelled() {
             return Err(Error::Closed);
         }
-        let wanted = Wanted::new(&self, &request)?;
-        if let Some(fifo) = &self.fifo {
-            return self.acquire_in_turn(fifo, &wanted, &stop).await;
-        }
-        if request.wait == Wait::UntilStopped {
-            return self.wait(&wanted, &stop).await;
-        }
-        match self.try_once(&wanted, None, &stop).await {
-            Ok(Tried::Granted(granted)) => Ok(self.grant(&request, granted)),
-            Ok(Tried::Held(_) | Tried::InLine { .. }) => Err(Error::NotAcquired { name: request.name }),
-            Ok(Tried::Permits(there)) => Err(wanted.disagreement(there)),
-            Ok(Tried::Stopped) => Err(Error::Cancelled),
-            Err(error) => Err(self.unavailable(error)),
-        }
+        self.queue.acquire(&request, &stop).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
-        if self.fifo.is_some() {
-            return self.look_at_the_line(name).await;
-        }
-        self.look(name).await
+        watch::look(&self.client, name).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-        watch::followed(self, name)
+        watch::followed(Arc::clone(&self.client), name)
     }
 
     async fn close(&self, _limit: Duration) {
-        self.closed.cancel();
-        self.servers().close();
+        self.client.closed.cancel();
+        self.client.servers.close();
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("config", &self.client.config).finish_non_exhaustive()
     }
 }

@@ -1,147 +1,85 @@
-//! What every module of the backend works with: the servers, the keys, the clock.
+//! What the parts of a connection share: the servers, the clock, what identifies its attempts, and the end.
 
 use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use lock_core::{Cleanup, Clock, Context, Error, LockName, Renewer};
+use lock_core::{Clock, Context, Error, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Queue,
-    fifo::Fifo,
-    keys::Keys,
-    lines::Lines,
+    Config,
     node::{Node, NodeError},
-    renewal::{Held, Watchdog},
-    scripts::Attempt,
+    protocol::{keys::Keys, token::Proposals},
     servers::Servers,
-    token::Proposals,
 };
 
-/// A connection to Redis: one server, the primary that sentinels name, or a cluster.
-pub struct Redis {
+/// A connection to one server, to the primary that sentinels name, or to a cluster.
+pub(crate) struct Client {
     pub(crate) config: Config,
-    servers: Servers,
+    pub(crate) servers: Servers,
     pub(crate) context: Context,
-    proposals: Proposals,
-    pub(crate) renewer: Renewer<Held>,
-    lines: Lines,
-    /// The other way to wait.
-    pub(crate) fifo: Option<Fifo>,
+    pub(crate) proposals: Proposals,
     pub(crate) closed: CancellationToken,
-    /// What tells the waiters of this connection from those of others, and how many there were.
+    /// The channel on which this client is told of its grants.
+    pub(crate) channel: String,
+    /// What tells the attempts of this client from those of others, and how many there were.
     id: String,
-    waiters: AtomicU64,
+    attempts: AtomicU64,
 }
 
-impl Redis {
-    /// Connects to the servers of `config`. Its tasks run on the present runtime.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when no primary answered
-    /// within the connect limit.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
-        Self::connect_in(config, Context::current()).await
-    }
-
-    /// As [`Redis::connect`], in a world of one's own.
-    ///
-    /// # Errors
-    /// Those of [`Redis::connect`].
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
-        config.check()?;
-        let connected = Servers::connect(&config, &context).await;
-        let servers = connected.map_err(|error| error.into_error(&config.url()))?;
-        let fifo = (config.queue == Queue::Fifo).then(|| Fifo::new(&servers, &config.prefix, &context));
-        let redis = Self {
-            fifo,
-            renewer: Renewer::new(&context, Arc::new(Watchdog { servers: servers.clone() })),
+impl Client {
+    pub(crate) fn new(config: Config, servers: Servers, context: Context) -> Self {
+        let id = context.unique_id();
+        Self {
+            channel: format!("{}:grants:{id}", config.prefix),
             config,
             servers,
             proposals: Proposals::new(context.clock()),
-            lines: Lines::default(),
             closed: CancellationToken::new(),
-            id: context.unique_id(),
+            id: id[..20].to_owned(),
+            attempts: AtomicU64::new(0),
             context,
-            waiters: AtomicU64::new(0),
-        };
-        Ok(Arc::new(redis))
-    }
-
-    pub(crate) const fn servers(&self) -> &Servers {
-        &self.servers
-    }
-
-    /// The node that has the lock of this name now.
-    pub(crate) fn node_for(&self, name: &LockName) -> Node {
-        self.servers.node_for(&self.keys(name))
+        }
     }
 
     pub(crate) const fn clock(&self) -> Clock {
         self.context.clock()
     }
 
-    pub(crate) const fn proposals(&self) -> &Proposals {
-        &self.proposals
-    }
-
-    pub(crate) const fn cleanup(&self) -> &Cleanup {
-        self.context.cleanup()
-    }
-
-    pub(crate) const fn lines(&self) -> &Lines {
-        &self.lines
-    }
-
     pub(crate) fn keys(&self, name: &LockName) -> Keys {
         Keys::new(&self.config.prefix, name)
     }
 
-    /// A new attempt on that lock, told from all others by its value.
-    pub(crate) fn attempt(&self, name: &LockName) -> Attempt {
-        Attempt::known(self.keys(name), self.context.unique_id())
+    /// The node that has these keys now.
+    pub(crate) fn node_for(&self, keys: &Keys) -> Node {
+        self.servers.node_of(keys.lock())
     }
 
-    pub(crate) fn url(&self) -> String {
-        self.config.url()
+    /// A value that no other attempt has, of this connection or of another one: 80 random bits, and a count.
+    pub(crate) fn value(&self) -> String {
+        format!("{}{:012x}", self.id, self.attempts.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn unavailable(&self, error: NodeError) -> Error {
-        if self.closed.is_cancelled() { Error::Closed } else { error.into_error(&self.url()) }
+        if self.closed.is_cancelled() { Error::Closed } else { error.into_error(&self.config.url()) }
     }
 
-    pub(crate) const fn ttl(&self) -> Duration {
-        self.config.ttl
+    /// The error of a wait during which nothing has succeeded for as long as an outage is bridged.
+    pub(crate) fn out(&self) -> Error {
+        let limit = self.servers.config().outage_limit();
+        Error::no_answer(self.config.url(), format!("nothing has succeeded on it for {limit:?}"))
     }
 
-    pub(crate) const fn longest_silence(&self) -> Duration {
-        self.config.look_again
+    /// The refusal of a name that another version of this library uses.
+    pub(crate) fn other_format(&self, name: &LockName) -> Error {
+        let reason = format!("another version of this library uses the name {name}, in another format");
+        Error::no_answer(self.config.url(), reason)
     }
 
-    pub(crate) const fn closed(&self) -> &CancellationToken {
-        &self.closed
-    }
-
-    /// A name that no other waiter has, on this connection or on another one.
-    pub(crate) fn waiter_id(&self) -> String {
-        format!("{}-{}", self.id, self.waiters.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("config", &self.config).finish_non_exhaustive()
+    /// How long a request may take to be answered.
+    pub(crate) fn response_timeout(&self) -> Duration {
+        self.servers.config().response_timeout
     }
 }

@@ -9,8 +9,8 @@ use lock_core::{Error, Settings};
 
 pub use self::deployment::{Deployment, Sentinel};
 use crate::{
-    keys::Keys,
     node::{Address, AddressMap, NodeConfig, Replicas},
+    protocol::keys::Keys,
     wire::Network,
 };
 
@@ -28,23 +28,6 @@ pub struct Config {
     pub ttl: Duration,
     /// What the keys of all locks begin with.
     pub prefix: String,
-    /// How those who wait stand to each other.
-    pub queue: Queue,
-    /// How long one who waits relies on being told of a release; then it looks by itself, as when the holder's lease ends.
-    /// With [`Queue::Fifo`] its heartbeats look.
-    pub look_again: Duration,
-}
-
-/// Who is next, of those who wait for a lock.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Queue {
-    /// Whoever comes first after a release (`queue=none`): nothing is kept on the server about those who wait.
-    #[default]
-    None,
-    /// Whoever has waited the longest (`queue=fifo`): those who wait stand in line on the server, and a release hands the
-    /// lock over.
-    Fifo,
 }
 
 impl Config {
@@ -60,8 +43,6 @@ impl Config {
             address_map: AddressMap::default(),
             ttl: settings::TTL.default_value(),
             prefix: settings::PREFIX.default_value().to_owned(),
-            queue: settings::QUEUE.default_value(),
-            look_again: settings::LOOK_AGAIN.default_value(),
         }
     }
 
@@ -112,8 +93,9 @@ impl Config {
         if let Some(prefix) = settings::PREFIX.take(&mut given) {
             config.prefix = prefix;
         }
-        config.queue = settings::QUEUE.read(&mut given)?;
-        config.look_again = settings::LOOK_AGAIN.read(&mut given)?;
+        if let Some(value) = given.values.remove("queue") {
+            return Err(Error::config("queue", value, "nothing: waiters always stand in line on the server"));
+        }
         given.finish()?;
         config.check()?;
         Ok(config)
@@ -130,20 +112,6 @@ impl Config {
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
-        self
-    }
-
-    /// With another order among those who wait.
-    #[must_use]
-    pub const fn with_queue(mut self, queue: Queue) -> Self {
-        self.queue = queue;
-        self
-    }
-
-    /// With another limit for how long one who waits relies on being told of a release.
-    #[must_use]
-    pub const fn with_look_again(mut self, limit: Duration) -> Self {
-        self.look_again = limit;
         self
     }
 
@@ -232,7 +200,6 @@ impl Config {
         if let Some(replicas) = self.node.replicas {
             settings::REPLICA_TIMEOUT.check(replicas.within)?;
         }
-        settings::LOOK_AGAIN.check(self.look_again)?;
         settings::FAILOVER_TIMEOUT.check(self.node.outage_limit())?;
         settings::CONNECT_TIMEOUT.check(self.node.connect_timeout)?;
         settings::RESPONSE_TIMEOUT.check(self.node.response_timeout)

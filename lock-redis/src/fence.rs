@@ -18,7 +18,7 @@ use crate::cluster::slots;
 /// The script, for clients in any language: `EVAL script 2 VALUE-KEY TOKEN-KEY TOKEN VALUE`, with the token in its text form
 /// of 31 characters; without `VALUE` the value is deleted. It answers nil when it was done, and the highest token so far when
 /// it was not. In a cluster both keys must be in one slot.
-pub const SCRIPT: &str = include_str!("scripts/fence.lua");
+pub const SCRIPT: &str = include_str!("fence.lua");
 
 static FENCE: LazyLock<Script> = LazyLock::new(|| Script::new(SCRIPT));
 

@@ -6,69 +6,86 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use async_trait::async_trait;
-use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, RenewalHandle, Request, Validity, validity::deadline};
+use lock_core::{
+    BootInstant, Error, Lease, LockName, Loss, ReleaseOutcome, RenewalHandle, Renewer, Validity, validity::deadline,
+};
 
 use crate::{
-    Redis,
-    attempt::Granted,
-    kind::Holding,
-    node::{FailureKind, NodeError, ScriptCall},
-    renewal::Held,
-    scripts,
-    servers::Servers,
+    client::Client,
+    node::{FailureKind, NodeError},
+    protocol::{
+        answers::{Done, done},
+        attempt::Attempt,
+    },
+    renewal::{Held, Watchdog},
+    undo::{bury, give_back, go_on, leave_to_cleanup},
 };
 
 /// A renewal comes round this often in a ttl, so that two of them may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// A grant, as its guard has it.
-pub(crate) struct RedisLease {
-    pub(crate) held: Arc<Held>,
-    pub(crate) kept: RenewalHandle<Held>,
-    pub(crate) redis: Arc<Redis>,
+/// The leases of a connection, which are renewed together. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Leases {
+    client: Arc<Client>,
+    renewer: Arc<Renewer<Held>>,
 }
 
-impl Redis {
-    /// Makes a lease of a grant.
-    pub(crate) fn grant(self: &Arc<Self>, request: &Request, granted: Granted) -> Box<dyn Lease> {
-        let Granted { holding, number, sent_at, .. } = granted;
-        self.proposals().seen(number);
-        let validity = Validity::new(self.clock(), deadline(sent_at, holding.ttl));
-        Box::new(self.hold(request.name.clone(), holding, number, validity))
+/// A grant, as its guard has it.
+pub(crate) struct RedisLease {
+    held: Arc<Held>,
+    kept: RenewalHandle<Held>,
+    leases: Leases,
+}
+
+impl Leases {
+    pub(crate) fn new(client: &Arc<Client>) -> Self {
+        let renewer = Renewer::new(&client.context, Arc::new(Watchdog { client: Arc::clone(client) }));
+        Self { client: Arc::clone(client), renewer: Arc::new(renewer) }
+    }
+
+    /// Makes a lease of a grant that was asked for at `sent_at`, for a whole ttl.
+    pub(crate) fn grant(
+        &self,
+        name: &LockName,
+        attempt: Arc<Attempt>,
+        number: u64,
+        sent_at: BootInstant,
+    ) -> Box<dyn Lease> {
+        let until = deadline(sent_at, attempt.ttl);
+        Box::new(self.hold(name, attempt, number, until))
+    }
+
+    /// Makes a lease of a grant that lasts until then, unless it is renewed `within` this time.
+    pub(crate) fn claim(
+        &self,
+        name: &LockName,
+        attempt: Arc<Attempt>,
+        number: u64,
+        until: BootInstant,
+        within: Duration,
+    ) -> Box<dyn Lease> {
+        let lease = self.hold(name, attempt, number, until);
+        lease.kept.renew_by(self.client.clock().now().saturating_add(within));
+        Box::new(lease)
+    }
+
+    fn hold(&self, name: &LockName, attempt: Arc<Attempt>, number: u64, until: BootInstant) -> RedisLease {
+        self.client.proposals.seen(number);
+        self.keep(name.clone(), attempt, number, Validity::new(self.client.clock(), until))
     }
 
     /// Keeps what is held renewed from now on.
-    pub(crate) fn hold(
-        self: &Arc<Self>,
-        name: LockName,
-        holding: Holding,
-        number: u64,
-        validity: Validity,
-    ) -> RedisLease {
-        let every = holding.ttl / RENEWALS_PER_TTL;
+    fn keep(&self, name: LockName, attempt: Arc<Attempt>, number: u64, validity: Validity) -> RedisLease {
+        let every = attempt.ttl / RENEWALS_PER_TTL;
         let is_passing_on = AtomicBool::new(false);
-        let held = Arc::new(Held { name, holding, number, validity: validity.clone(), is_passing_on });
+        let held = Arc::new(Held { name, attempt, number, validity: validity.clone(), is_passing_on });
         let kept = self.renewer.keep(Arc::clone(&held), validity, every);
-        RedisLease { held, kept, redis: Arc::clone(self) }
-    }
-
-    /// Has the cleanup release what could not be released, until it has ended by itself.
-    pub(crate) fn leave_to_cleanup(&self, holdings: Vec<Holding>) {
-        let ttl = holdings.iter().map(|holding| holding.ttl).max().unwrap_or_default();
-        let until = self.clock().now().saturating_add(ttl);
-        let (servers, url, holdings) = (self.servers().clone(), self.url(), Arc::new(holdings));
-        self.cleanup().clean("a release without an answer", until, move || {
-            let (servers, url, holdings) = (servers.clone(), url.clone(), Arc::clone(&holdings));
-            async move {
-                for holding in holdings.iter() {
-                    give_back(&servers, holding).await.map_err(|error| error.into_error(&url))?;
-                }
-                Ok(())
-            }
-        });
+        RedisLease { held, kept, leases: self.clone() }
     }
 }
 
@@ -83,60 +100,59 @@ impl Lease for RedisLease {
     }
 
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
-        let Self { held, kept, redis } = *self;
+        let Self { held, kept, leases: Leases { client, .. } } = *self;
         drop(kept);
         if held.validity.loss() == Some(Loss::Revoked) {
-            redis.bury(&held.holding);
+            bury(&client, &held.attempt);
             return Ok(ReleaseOutcome::Gone);
         }
-        let given_back = give_back(redis.servers(), &held.holding).await;
+        let given_back = give_back(&client, &held.attempt).await;
         // Also when it was gone already, or nobody knows: the cleanup gives back without a tombstone.
-        redis.bury(&held.holding);
+        bury(&client, &held.attempt);
         match given_back {
-            Ok(Some(listeners)) => {
-                redis.released(held.holding.kind.family(), &held.name, listeners);
-                Ok(ReleaseOutcome::Released)
-            }
-            Ok(None) => Ok(ReleaseOutcome::Gone),
+            Ok(true) => Ok(ReleaseOutcome::Released),
+            Ok(false) => Ok(ReleaseOutcome::Gone),
             Err(error) => {
-                redis.leave_to_cleanup(vec![held.holding.clone()]);
-                Err(redis.unavailable(error))
+                leave_to_cleanup(&client, &held.attempt);
+                Err(client.unavailable(error))
             }
         }
     }
 
     async fn downgrade(self: Box<Self>) -> Result<Box<dyn Lease>, Error> {
-        let Self { held, kept, redis } = *self;
+        let Self { held, kept, leases } = *self;
+        let client = &leases.client;
         // Before its renewal ends, so that one under way is not taken for a loss.
         held.is_passing_on.store(true, Ordering::Release);
         drop(kept);
-        let reader = held.holding.as_reader();
+        let reader = Arc::new(held.attempt.as_reader());
         let seen = held.validity.observe();
-        let sent_at = redis.clock().now();
-        let problem = match (seen, passed_on(redis.servers(), &held.holding).await) {
-            (Some(seen), Ok(Passed::On { is_acknowledged })) => {
+        let sent_at = client.clock().now();
+        let problem = match (seen, passed_on(client, &held.attempt).await) {
+            (Some(seen), Ok(Passed { done: Done { had: true, .. }, is_acknowledged })) => {
                 // What too few replicas know extends nothing. The writer's lease, which they know, is as long as before.
                 if is_acknowledged {
                     held.validity.advance(seen, deadline(sent_at, reader.ttl));
                 }
                 match held.validity.loss() {
                     None => {
-                        return Ok(Box::new(redis.hold(held.name.clone(), reader, held.number, held.validity.clone())));
+                        let validity = held.validity.clone();
+                        return Ok(Box::new(leases.keep(held.name.clone(), reader, held.number, validity)));
                     }
                     Some(loss) => held.lost(loss),
                 }
             }
             (None, _) => held.lost(held.validity.loss().unwrap_or(Loss::Expired)),
-            (_, Ok(Passed::Gone)) => {
+            (_, Ok(_)) => {
                 held.validity.end(Loss::Revoked);
                 held.lost(Loss::Revoked)
             }
-            (_, Err(error)) => redis.unavailable(error),
+            (_, Err(error)) => client.unavailable(error),
         };
         held.validity.end(Loss::Released);
-        // Whether it went on as a reader or not is not known, so both are given back.
-        redis.leave_to_cleanup(vec![held.holding.clone(), reader]);
-        redis.bury(&held.holding);
+        // Whether it went on as a reader or not is not known: a reader's release gives back both.
+        leave_to_cleanup(client, &reader);
+        bury(client, &reader);
         Err(problem)
     }
 }
@@ -148,57 +164,42 @@ impl fmt::Debug for RedisLease {
 }
 
 /// What became of a writer that was to go on as a reader.
-enum Passed {
-    /// It reads; whether as many replicas as have to know of it do.
-    On { is_acknowledged: bool },
-    /// It was not held any more.
-    Gone,
+struct Passed {
+    done: Done,
+    /// Whether as many replicas as have to know of it do.
+    is_acknowledged: bool,
 }
 
 /// Makes a reader of a writer; twice, should the connection break.
-async fn passed_on(servers: &Servers, writer: &Holding) -> Result<Passed, NodeError> {
-    let mut sent = servers.call_relied(writer.downgrade()).await;
+async fn passed_on(client: &Arc<Client>, writer: &Arc<Attempt>) -> Result<Passed, NodeError> {
+    let mut sent = client.servers.call_relied(writer.downgrade()).await;
     let mut is_acknowledged = true;
     if matches!(&sent.answer, Err(error) if error.kind() == FailureKind::Connection) {
-        sent = servers.call_relied(writer.downgrade()).await;
+        sent = client.servers.call_relied(writer.downgrade()).await;
         // It may have found what the first one wrote, and have written nothing that could be acknowledged.
-        is_acknowledged = servers.config().replicas.is_none();
+        is_acknowledged = client.servers.config().replicas.is_none();
     }
     is_acknowledged &= sent.acknowledged.is_ok();
-    Ok(if scripts::held(&sent.answer?)? { Passed::On { is_acknowledged } } else { Passed::Gone })
-}
-
-/// Releases; how many were listening, or `None` when it was not held any more.
-pub(crate) async fn give_back(servers: &Servers, holding: &Holding) -> Result<Option<u64>, NodeError> {
-    let (listeners, resent) = twice(servers, || holding.release()).await?;
-    // The first request may have been the one that released it.
-    Ok(if resent { listeners.or(Some(0)) } else { listeners })
-}
-
-/// Makes a call and reads its answer as that of a release. When the connection broke, tries once more on the next one: a
-/// lock that is not given back stands in everybody's way. Says, too, whether the first request may have run.
-async fn twice(servers: &Servers, call: impl Fn() -> ScriptCall) -> Result<(Option<u64>, bool), NodeError> {
-    let first = match servers.call(call()).await {
-        Err(error) if error.kind() == FailureKind::Connection => error,
-        done => return Ok((scripts::released(&done?)?, false)),
-    };
-    let second = servers.call(call()).await?;
-    Ok((scripts::released(&second)?, first.is_unknown()))
+    let done = done(&sent.answer?)?;
+    go_on(client, writer, done.more);
+    Ok(Passed { done, is_acknowledged })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::slice;
 
-    use lock_core::{Clock, Renew};
+    use lock_core::{Context, Renew};
     use lock_lab::servers;
 
     use super::*;
     use crate::{
         Config,
-        kind::Kind,
-        renewal::Watchdog,
-        scripts::{Acquired, Ask, Attempt},
+        protocol::{
+            answers::{Entered, entered},
+            attempt::{Ask, Kind},
+        },
+        servers::Servers,
     };
 
     const TTL: Duration = Duration::from_secs(10);
@@ -206,17 +207,19 @@ mod tests {
     #[tokio::test]
     async fn a_renewal_that_arrives_after_the_downgrade_is_not_taken_for_a_loss() {
         let server = servers::Redis::start().await.unwrap();
-        let redis = Redis::connect(Config::new("127.0.0.1", server.port())).await.unwrap();
+        let (config, context) = (Config::new("127.0.0.1", server.port()), Context::current());
+        let servers = Servers::connect(&config, &context).await.unwrap();
+        let client = Arc::new(Client::new(config, servers, context));
         let name = LockName::new("a").unwrap();
-        let attempt = Attempt::new(redis.keys(&name));
-        let answer = redis.servers().call(attempt.acquire(&Ask::new(TTL, 0, b""), None)).await.unwrap();
-        let Acquired::Granted(number) = scripts::acquired(&answer).unwrap() else { panic!("{answer:?}") };
-        let validity = Validity::new(redis.clock(), Clock::boot().now().saturating_add(TTL));
-        let holding = Holding::new(Kind::Alone, attempt, TTL, Duration::ZERO);
-        let writer = redis.hold(name, holding, number, validity);
+        let attempt = Attempt::new(client.keys(&name), Kind::Writer, client.value(), TTL, Duration::ZERO);
+        let ask = Ask { proposal: 0, payload: b"", waits: None };
+        let answer = client.servers.call(attempt.enter(&ask)).await.unwrap();
+        let Entered::Granted(number) = entered(&answer).unwrap() else { panic!("{answer:?}") };
+        let until = client.clock().now().saturating_add(TTL);
+        let writer = Leases::new(&client).hold(&name, Arc::new(attempt), number, until);
         let as_writer = Arc::clone(&writer.held);
         let reader = Box::new(writer).downgrade().await.unwrap();
-        Watchdog { servers: redis.servers().clone() }.renew(&[as_writer]).await;
+        Watchdog { client: Arc::clone(&client) }.renew(slice::from_ref(&as_writer)).await;
         assert_eq!(reader.validity().loss(), None);
         reader.release().await.unwrap();
     }

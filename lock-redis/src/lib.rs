@@ -9,10 +9,10 @@
 //!   in microseconds. When the counter is lost (an eviction, a flush) or lags behind (a failover) it goes on from the
 //!   server's clock, and rises provided that the clocks of servers and of clients that are ahead of them differ by less
 //!   than the time since the last grant; see [`token`].
-//! * One round trip and one command to acquire a free lock, one to release it. Waiters do not poll: they are woken by the
-//!   release, and look by themselves when the holder's lease has run out.
-//! * Readers beside each other and never beside a writer; a reader that comes after a waiting writer waits for it. Each
-//!   reader and each permit of a semaphore has an expiry of its own.
+//! * One round trip and one command to acquire a free lock, one to release it. Those who wait stand in line on the server, and
+//!   a release hands the lock to those who may hold it next: they are told, and need not ask.
+//! * Grants in the order of arrival. Readers beside each other and never beside a writer; a reader that comes after a waiting
+//!   writer waits for it. Each reader and each permit of a semaphore has an expiry of its own.
 //! * A lock delay: after an abnormal end the lock stays closed for as long as its holder had asked for.
 //! * Any other client that locks by `SET key value NX PX ttl` on the key `{lock:NAME}` is excluded, and excludes.
 //!
@@ -25,9 +25,8 @@
 //! * The server's wall clock decides when a key expires: a jump forward ends leases early.
 //! * A client of another library that takes `{lock:NAME}` by `SET NX PX` does not see readers, who are not in that key: do
 //!   not use it beside a read-write lock of that name.
-//! * A writer that dies while it waits keeps new readers out for up to ten seconds.
-//! * Waiters of one connection are granted in the order of their arrival; between connections there is no order, unless all
-//!   of them use [`Queue::Fifo`].
+//! * A waiter that died is passed over when it was not heard of for three quarters of its ttl, or six seconds where that is less; the
+//!   line may stand still for as long.
 //! * While a cluster moves a slot, its locks are renewed and given back, but not granted.
 //! * No TLS.
 //!
@@ -56,43 +55,34 @@
 //! ([`Config::with_min_replicas`]) lets grants and renewals count only when `n` replicas have acknowledged them.
 //!
 //! # The order of arrival
-//! With `queue=fifo` ([`Config::with_queue`]) those who wait stand in line on the server, and a release hands the lock to the
-//! first of them that is alive: one wakes, and it need not ask. Each waiter is heard of every two seconds, or four times in
-//! a ttl where that is more often; one that died or was cut off is passed over after three times that. A lock that was
-//! handed over is its new holder's for two of these times at first, which is what its guard says; the first renewal, 20 ms
-//! later, makes it a whole ttl. Readers and permits are refused. Clients without the queue, this library's and others', are
-//! excluded and exclude as ever, but do not stand in line: they take the lock whenever they find it free.
+//! Each waiter is heard of every two seconds, or four times in a ttl where that is more often; one that died or was cut off is
+//! passed over after three times that. A lock that was handed over is its new holder's for two of these times at first, which is
+//! what its guard says; the first renewal, 20 ms later, makes it a whole ttl.
 //!
 //! # On the server
-//! See [`keys`] for the keys and [`scripts`] for what is done with them. The payload of the holder lives beside the token
-//! counter, is written by the acquisition itself, and goes with the release; what a dead holder left of it goes with the
-//! next grant, or with the counter a day later.
+//! See [`keys`] for the keys, and `docs/protocols.md` for what is done with them.
 
-mod attempt;
+mod acquisition;
 mod backend;
 mod client;
 mod cluster;
 mod config;
 mod driver;
 pub mod fence;
-#[doc(hidden)]
-pub mod fifo;
-pub mod keys;
-mod kind;
 mod lease;
-mod lines;
 pub mod node;
+mod places;
+pub mod protocol;
+mod queue;
 mod renewal;
-pub mod scripts;
 mod servers;
-pub mod token;
-mod waiting;
+mod undo;
 mod watch;
 pub mod wire;
-mod writers;
 
 pub use crate::{
-    client::Redis,
-    config::{Config, Deployment, Queue, Sentinel},
+    backend::Redis,
+    config::{Config, Deployment, Sentinel},
     driver::RedisDriver,
+    protocol::{keys, token},
 };

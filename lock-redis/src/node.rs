@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod answer;
 mod connection;
 mod election;
 mod error;
@@ -41,6 +42,7 @@ use redis::RedisConnectionInfo;
 pub use redis::Value;
 
 pub use self::{
+    answer::text,
     connection::Connection,
     error::{Failure, FailureKind, NodeError},
     eviction::Eviction,

@@ -9,25 +9,26 @@ use async_trait::async_trait;
 use lock_core::{Error, LockName, Loss, Renew, Validity, validity::deadline};
 
 use crate::{
-    kind::Holding,
-    scripts,
-    servers::{Servers, Weight},
+    client::Client,
+    node::{NodeError, Value},
+    protocol::attempt::Attempt,
+    servers::Weight,
 };
 
 /// What a grant is, for its renewal.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) name: LockName,
-    pub(crate) holding: Holding,
+    pub(crate) attempt: Arc<Attempt>,
     pub(crate) number: u64,
     pub(crate) validity: Validity,
-    /// It is about to go on as another kind of holding, so the server may deny this one.
+    /// It is about to go on as a reader, so the server may deny the writer.
     pub(crate) is_passing_on: AtomicBool,
 }
 
 /// Renews the leases of one connection, in a burst for each server.
 pub(crate) struct Watchdog {
-    pub(crate) servers: Servers,
+    pub(crate) client: Arc<Client>,
 }
 
 #[async_trait]
@@ -36,13 +37,13 @@ impl Renew for Watchdog {
 
     async fn renew(&self, batch: &[Arc<Held>]) {
         let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
-        let calls: Vec<_> = due.iter().map(|(held, _)| held.holding.renew()).collect();
-        let answers = self.servers.run(&calls, Weight::Relied).await;
+        let calls: Vec<_> = due.iter().map(|(held, _)| held.attempt.renew(held.number)).collect();
+        let answers = self.client.servers.run(&calls, Weight::Relied).await;
         for ((held, seen), sent) in due.into_iter().zip(answers) {
-            let renewed = sent.answer.and_then(|answer| scripts::held(&answer));
+            let renewed = sent.answer.and_then(|answer| self::held(&answer));
             match (renewed, sent.acknowledged) {
                 (Ok(true), Ok(())) => {
-                    held.validity.advance(seen, deadline(sent.at, held.holding.ttl));
+                    held.validity.advance(seen, deadline(sent.at, held.attempt.ttl));
                 }
                 // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
                 (Ok(false), _) if held.is_passing_on.load(Ordering::Acquire) => {}
@@ -61,5 +62,14 @@ impl Held {
     /// The error of one that was lost.
     pub(crate) fn lost(&self, loss: Loss) -> Error {
         Error::Lost { name: self.name.clone(), loss }
+    }
+}
+
+/// Reads the answer to a renewal: whether it is held.
+pub(crate) fn held(answer: &Value) -> Result<bool, NodeError> {
+    match answer {
+        Value::Int(0) => Ok(false),
+        Value::Int(1) => Ok(true),
+        other => Err(NodeError::nonsense(other)),
     }
 }

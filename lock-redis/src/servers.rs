@@ -8,7 +8,6 @@ use crate::{
     Config,
     cluster::Cluster,
     config::Deployment,
-    keys::Keys,
     node::{
         Lane, Node, NodeConfig, NodeError, Purpose, ScriptCall, Value,
         sentinel::{Listening, Sentinels},
@@ -77,12 +76,8 @@ impl Servers {
         }
     }
 
-    /// The node that has these keys now.
-    pub(crate) fn node_for(&self, keys: &Keys) -> Node {
-        self.node_of(keys.lock())
-    }
-
-    fn node_of(&self, key: &str) -> Node {
+    /// The node that has this key now.
+    pub(crate) fn node_of(&self, key: &str) -> Node {
         match self {
             Self::One { node, .. } => node.clone(),
             Self::Many(cluster) => cluster.node_of(key),

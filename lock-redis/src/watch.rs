@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::stream::{self, BoxStream};
-use lock_core::{Backend, BootInstant, Contender, Error, LockName, Mode, Snapshot};
+use lock_core::{BootInstant, Error, LockName, Snapshot};
 
 use crate::{
-    Redis,
+    client::Client,
     node::{FailureKind, Node, Subscription},
-    scripts::{self, Holder, Look},
+    protocol::look,
 };
 
 /// Changes that follow each other within this are merged into one look.
@@ -24,53 +24,39 @@ const UNHEARD: Duration = Duration::from_secs(1);
 /// A key with `n` ms left is gone after `n + 1`.
 const GRAIN: Duration = Duration::from_millis(1);
 
-impl Redis {
-    /// Who holds `name`.
-    pub(crate) async fn look(&self, name: &LockName) -> Result<Snapshot, Error> {
-        let call = || scripts::inspect(&self.keys(name));
-        let answer = match self.servers().call(call()).await {
-            Err(error) if error.kind() == FailureKind::Connection => self.servers().call(call()).await,
-            answer => answer,
-        };
-        let look = answer.and_then(|answer| scripts::look(&answer)).map_err(|error| self.unavailable(error))?;
-        Ok(snapshot(look))
-    }
+/// For how long after a look the server publishes changes: they are looked at again before that is over.
+const HEARD: Duration = Duration::from_secs(5);
+
+/// Who holds `name` and who waits for it.
+pub(crate) async fn look(client: &Client, name: &LockName) -> Result<Snapshot, Error> {
+    look_on(client, name, Duration::ZERO).await
 }
 
-pub(crate) fn snapshot(look: Look) -> Snapshot {
-    let alone = look.alone.into_iter().map(|holder| contender(holder, Mode::Exclusive));
-    let readers = look.readers.into_iter().map(|holder| contender(holder, Mode::Read));
-    let permits = look.permits.into_iter().map(|holder| {
-        let of = holder.of.and_then(std::num::NonZeroU32::new).unwrap_or(std::num::NonZeroU32::MIN);
-        contender(holder, Mode::Permit { of })
-    });
-    Snapshot::new(alone.chain(readers).chain(permits).collect(), Vec::new())
-}
-
-fn contender(holder: Holder, mode: Mode) -> Contender {
-    let mut contender = Contender::new(String::from_utf8_lossy(&holder.value)).with_payload(holder.payload);
-    (contender.token, contender.remaining) = (holder.number, holder.remaining);
-    contender = contender.with_mode(mode);
-    match holder.since {
-        Some(since) => contender.with_since_micros(since),
-        None => contender,
-    }
+/// The same, and wants changes to be published for so long.
+async fn look_on(client: &Client, name: &LockName, wanted: Duration) -> Result<Snapshot, Error> {
+    let call = || look::look(&client.keys(name), wanted);
+    let answer = match client.servers.call(call()).await {
+        Err(error) if error.kind() == FailureKind::Connection => client.servers.call(call()).await,
+        answer => answer,
+    };
+    let seen = answer.and_then(|answer| look::seen(&answer)).map_err(|error| client.unavailable(error))?;
+    seen.ok_or_else(|| client.other_format(name))
 }
 
 /// Follows a name: how it is, and again whenever that has changed.
-pub(crate) fn followed(redis: Arc<Redis>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let node = redis.node_for(&name);
-    let subscription = node.subscribe(&redis.keys(&name).changes());
-    let follower = Follower { redis, name, node, subscription, given: Given::Nothing };
+pub(crate) fn followed(client: Arc<Client>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    let node = client.node_for(&client.keys(&name));
+    let subscription = node.subscribe(&client.keys(&name).changes());
+    let follower = Follower { client, name, node, subscription, given: Given::Nothing };
     Box::pin(stream::unfold(follower, |mut follower| async move {
-        let closed = follower.redis.closed().clone();
+        let closed = follower.client.closed.clone();
         let item = closed.run_until_cancelled(follower.next()).await?;
         Some((item, follower))
     }))
 }
 
 struct Follower {
-    redis: Arc<Redis>,
+    client: Arc<Client>,
     name: LockName,
     /// Whose channel it is.
     node: Node,
@@ -95,16 +81,16 @@ impl Follower {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         match self.given {
             Given::Nothing => {}
-            Given::State(_) => self.redis.clock().sleep(MERGED).await,
-            Given::Failure => self.redis.clock().sleep(PAUSE).await,
+            Given::State(_) => self.client.clock().sleep(MERGED).await,
+            Given::Failure => self.client.clock().sleep(PAUSE).await,
         }
         loop {
             self.listen();
             // Before the look: what is published from here on is about a later state.
             let before = Before { changes: self.subscription.changes(), would_hear: self.subscription.is_confirmed() };
-            match self.redis.inspect(&self.name).await {
+            match look_on(&self.client, &self.name, HEARD).await {
                 Ok(state) => {
-                    let look_again = self.redis.clock().now().saturating_add(first_end(&state, before.would_hear));
+                    let look_again = self.client.clock().now().saturating_add(first_end(&state, before.would_hear));
                     if !matches!(&self.given, Given::State(given) if given.is_like(&state)) {
                         self.given = Given::State(state.clone());
                         return Ok(state);
@@ -121,16 +107,16 @@ impl Follower {
 
     /// Listens where the lock is: it may be somewhere else by now.
     fn listen(&mut self) {
-        let node = self.redis.node_for(&self.name);
+        let node = self.client.node_for(&self.client.keys(&self.name));
         if !node.is(&self.node) {
-            self.subscription = node.subscribe(&self.redis.keys(&self.name).changes());
+            self.subscription = node.subscribe(&self.client.keys(&self.name).changes());
             self.node = node;
         }
     }
 
     /// Waits for something that is published, or until a holder's lease has ended, or until messages would be heard.
     async fn until_changed(&mut self, before: &Before, look_again: BootInstant) {
-        let clock = self.redis.clock();
+        let clock = self.client.clock();
         let mut confirmed = self.subscription.clone();
         let heard = async {
             self.subscription.changed_since(before.changes).await;

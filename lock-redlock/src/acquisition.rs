@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use crate::nodes::scripts::held;
 use lock_core::{Backoff, BootInstant, Error, LockName, Request, Validity, Wait};
-use lock_redis::scripts::held;
 use tokio_util::sync::CancellationToken;
 
 use self::{

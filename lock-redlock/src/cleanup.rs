@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use lock_core::Backoff;
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_redis::node::ScriptCall;
+
+use crate::nodes::scripts::held;
 
 use crate::nodes::{quorum::Quorum, undo_queue::PendingUndo};
 

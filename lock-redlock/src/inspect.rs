@@ -3,10 +3,16 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Contender, Error, LockName, Snapshot};
-use lock_redis::scripts::look::{self, Holder, Look};
 
 use crate::{
-    nodes::{quorum::Quorum, requests::ask, scripts::LockKeys},
+    nodes::{
+        quorum::Quorum,
+        requests::ask,
+        scripts::{
+            LockKeys,
+            look::{self, Holder, Look},
+        },
+    },
     protocol::{kind::LockKind, votes::largest},
 };
 
@@ -80,18 +86,17 @@ mod tests {
     use super::*;
 
     fn holder(value: &str, number: u64) -> Holder {
-        let mut holder = Holder::default();
-        holder.value = value.as_bytes().to_vec();
-        holder.number = Some(number);
-        holder.since = Some(number);
-        holder.remaining = Some(Duration::from_millis(number));
-        holder
+        Holder {
+            value: value.as_bytes().to_vec(),
+            number: Some(number),
+            since: Some(number),
+            remaining: Some(Duration::from_millis(number)),
+            payload: Vec::new(),
+        }
     }
 
     fn node(alone: Option<Holder>, readers: Vec<Holder>) -> Look {
-        let mut look = Look::default();
-        (look.alone, look.readers) = (alone, readers);
-        look
+        Look { alone, readers }
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::LocalBoxFuture;
 use lock_core::{Context, Locks};
-use lock_redis::{Config, Queue, Redis};
+use lock_redis::{Config, Redis};
 
 use self::{
-    line::{Line, Patience},
+    line::{Lines, Patience},
     weather::{Kind, Weather},
 };
 use crate::{
@@ -29,11 +29,12 @@ pub struct OneRedis;
 const LOST: usize = faults::fact::COUNT;
 const DELETED: usize = LOST + 1;
 const JUMPED: usize = LOST + 2;
-const HANDED_OVER: usize = LOST + 3;
-const NO_LINE: usize = LOST + 4;
+const SEMAPHORE: usize = LOST + 3;
+const DELAYED: usize = LOST + 4;
+const HEAD_LOST: usize = LOST + 5;
 
-const FACTS: [Fact; faults::fact::COUNT + 5] = {
-    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 5];
+const FACTS: [Fact; faults::fact::COUNT + 6] = {
+    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 6];
     let mut place = 0;
     while place < faults::fact::COUNT {
         facts[place] = faults::fact::FACTS[place];
@@ -42,8 +43,9 @@ const FACTS: [Fact; faults::fact::COUNT + 5] = {
     facts[LOST] = Fact { name: "the server lost its data", sort: Sort::Fault };
     facts[DELETED] = Fact { name: "somebody deleted the lock", sort: Sort::Fault };
     facts[JUMPED] = Fact { name: "the server's clock jumped", sort: Sort::Fault };
-    facts[HANDED_OVER] = Fact { name: "a contest in line", sort: Sort::Coverage };
-    facts[NO_LINE] = Fact { name: "a contest without a line", sort: Sort::Coverage };
+    facts[SEMAPHORE] = Fact { name: "a contest for permits", sort: Sort::Coverage };
+    facts[HEAD_LOST] = Fact { name: "somebody deleted the head", sort: Sort::Fault };
+    facts[DELAYED] = Fact { name: "a contest with lock delays", sort: Sort::Coverage };
     facts
 };
 
@@ -53,7 +55,7 @@ impl Machine for OneRedis {
     }
 
     fn about(&self) -> &'static str {
-        "the shipped backend on one Redis, with either way to wait"
+        "the shipped backend on one Redis"
     }
 
     fn tested(&self) -> u64 {
@@ -84,7 +86,7 @@ struct Only {
     weather: Weather,
     server: ServerId,
     config: Config,
-    line: Line,
+    line: Lines,
 }
 
 fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Only) {
@@ -96,7 +98,7 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
     let mut fleet = Fleet::default();
     let server = fleet.add(&mut world, weather.server_clock(&mut chance), without.removal());
     let at = address(server);
-    let config = Config::new(at.host, at.port).with_queue(weather.queue);
+    let config = Config::new(at.host, at.port);
     let mut stage = Stage {
         world,
         fleet,
@@ -111,7 +113,7 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
         server_stood_still: false,
         wires: weather.wires,
     };
-    let scene = Only { weather, server, config, line: Line::default() };
+    let scene = Only { weather, server, config, line: Lines::default() };
     oracle_begins(&mut stage, &scene, &mut chance);
     plan(&mut stage, &weather, &mut chance);
     (stage, scene)
@@ -122,12 +124,17 @@ fn oracle_begins(stage: &mut Stage, scene: &Only, chance: &mut Chance) {
     if weather.kind == Kind::Losing {
         stage.oracle.revives();
     }
-    stage.oracle.count(if weather.queue == Queue::Fifo { HANDED_OVER } else { NO_LINE });
+    for (fact, is_so) in [(SEMAPHORE, weather.permits.is_some()), (DELAYED, weather.delay > 0)] {
+        if is_so {
+            stage.oracle.count(fact);
+        }
+    }
     for host in stage.clients.clone() {
         let ttl = if weather.ttls_differ { chance.one_of(&[300, 1_000, 4_000]) * MS } else { weather.ttl };
-        let shares = weather.shares && weather.queue == Queue::None;
-        let mut habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, shares);
-        habits.crowds = shares && weather.is_crowded;
+        let mut habits = Stage::habits(chance, ttl, weather.end, faults::fact::HABITS, weather.shares);
+        habits.crowds = weather.shares && weather.is_crowded;
+        habits.permits = weather.permits;
+        habits.delay = (weather.delay > 0).then(|| Duration::from_nanos(weather.delay));
         if weather.resets > 0 {
             (habits.hold, habits.pause) = (30 * MS, 50 * MS);
         }
@@ -195,6 +202,13 @@ impl Scene for Only {
 
     fn strike(&mut self, stage: &mut Stage, number: u32) {
         let (now, server) = (stage.world.now(), self.server);
+        if self.weather.kind == Kind::Losing && number % 4 == 1 {
+            // Nobody loses anything by that.
+            stage.oracle.count(HEAD_LOST);
+            stage.oracle.note("world", format_args!("the head is deleted"));
+            stage.fleet.at(server, now).store_mut().remove(kept::keys().token().as_bytes());
+            return;
+        }
         stage.oracle.excuse();
         match self.weather.kind {
             Kind::Usual => {}
@@ -214,9 +228,10 @@ impl Scene for Only {
             Kind::Meddled if number.is_multiple_of(2) => {
                 stage.oracle.count(DELETED);
                 stage.oracle.note("world", format_args!("somebody deletes the lock"));
-                let keys = kept::keys();
-                for key in [keys.lock().to_owned(), keys.readers(), keys.reading()] {
-                    stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
+                for keys in kept::lines() {
+                    for key in [keys.lock, keys.members, keys.notes] {
+                        stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
+                    }
                 }
             }
             Kind::Meddled => {
@@ -232,7 +247,7 @@ impl Scene for Only {
 
     fn look(&mut self, stage: &mut Stage) {
         // Where data is lost or deleted nobody is promised a place in line.
-        if self.weather.kind != Kind::Usual || self.weather.queue != Queue::Fifo {
+        if self.weather.kind != Kind::Usual {
             return;
         }
         let now = stage.world.now();
@@ -247,8 +262,8 @@ impl Scene for Only {
     }
 
     fn recovery(&self) -> Duration {
-        // The longest ttl, a tombstone, and what a writer that is gone keeps readers out for.
-        Duration::from_secs(4 + 5 + 10)
+        // The longest ttl, a lock delay, and a tombstone.
+        Duration::from_secs(4 + 2 + 5)
     }
 
     fn connect(&self, host: HostId, context: Context) -> LocalBoxFuture<'static, Option<Locks>> {

@@ -12,6 +12,7 @@ mod network;
 mod reply;
 mod server;
 mod store;
+mod structs;
 mod values;
 
 pub use self::{

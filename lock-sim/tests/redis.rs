@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use lock_core::Locks;
-use lock_redis::{Config, Queue, Redis};
+use lock_redis::{Config, Redis};
 use lock_sim::{
     Chance, LocalClock, MS, SECOND,
     redis::{Fleet, HostNetwork, address},
@@ -13,7 +13,7 @@ use lock_sim::{
 type Log = Rc<RefCell<Vec<String>>>;
 
 /// Three clients that take a lock in turn.
-fn play(seed: u64, queue: Queue) -> (Vec<String>, u64) {
+fn play(seed: u64) -> (Vec<String>, u64) {
     let wires = Wires { late_per_mille: 20, late: 50 * MS, ..Wires::default() };
     let mut world = World::<()>::new(Chance::new(seed), wires);
     let hosts = [-4_000, 0, 4_000].map(|drift| world.add_host(HostClocks::new(0, drift, drift * 1_000)));
@@ -22,10 +22,8 @@ fn play(seed: u64, queue: Queue) -> (Vec<String>, u64) {
     let log = Log::default();
     for host in hosts {
         let (context, log, at) = (world.context(host), Rc::clone(&log), address(server));
-        let config = Config::new(at.host, at.port)
-            .with_ttl(Duration::from_secs(1))
-            .with_queue(queue)
-            .with_network(Arc::new(HostNetwork(host)));
+        let config =
+            Config::new(at.host, at.port).with_ttl(Duration::from_secs(1)).with_network(Arc::new(HostNetwork(host)));
         world.spawn(host, async move {
             let clock = context.clock();
             let locks = Locks::new(Redis::connect_in(config, context).await.unwrap());
@@ -54,25 +52,21 @@ fn play(seed: u64, queue: Queue) -> (Vec<String>, u64) {
 
 #[test]
 fn the_lock_goes_from_one_client_to_the_next_and_nothing_is_left() {
-    for queue in [Queue::None, Queue::Fifo] {
-        for seed in 0..20 {
-            let (log, _) = play(seed, queue);
-            assert_eq!(log.len(), 24, "{queue:?} {seed}: {log:?}");
-            for pair in log.chunks(2) {
-                assert_eq!(pair[0].as_bytes()[0], pair[1].as_bytes()[0], "{queue:?} {seed}: {log:?}");
-            }
-            let tokens: Vec<_> = log.iter().filter_map(|line| line.split_once(" granted ")).collect();
-            assert!(tokens.windows(2).all(|pair| pair[0].1 < pair[1].1), "{queue:?} {seed}: {log:?}");
+    for seed in 0..20 {
+        let (log, _) = play(seed);
+        assert_eq!(log.len(), 24, "{seed}: {log:?}");
+        for pair in log.chunks(2) {
+            assert_eq!(pair[0].as_bytes()[0], pair[1].as_bytes()[0], "{seed}: {log:?}");
         }
+        let tokens: Vec<_> = log.iter().filter_map(|line| line.split_once(" granted ")).collect();
+        assert!(tokens.windows(2).all(|pair| pair[0].1 < pair[1].1), "{seed}: {log:?}");
     }
 }
 
 #[test]
 fn the_shipped_backend_replays_exactly() {
-    for queue in [Queue::None, Queue::Fifo] {
-        for seed in 0..10 {
-            let there = std::thread::spawn(move || play(seed, queue)).join().unwrap();
-            assert_eq!(play(seed, queue), there, "{queue:?} {seed}");
-        }
+    for seed in 0..10 {
+        let there = std::thread::spawn(move || play(seed)).join().unwrap();
+        assert_eq!(play(seed), there, "{seed}");
     }
 }

@@ -6,13 +6,14 @@ use std::{
     collections::BTreeMap,
     io::{Cursor, Write as _},
     net::TcpStream,
+    num::NonZeroU32,
     sync::Arc,
     time::Duration,
 };
 
 use lock_core::Locks;
 use lock_lab::servers::{Redis as RealRedis, RedisOptions};
-use lock_redis::{Config, Queue, Redis, node::NodeConfig, wire::Network};
+use lock_redis::{Config, Redis, node::NodeConfig, wire::Network};
 use lock_redlock::{InitOptions, Redlock};
 use lock_sim::{
     Chance, LocalClock, MS, SECOND,
@@ -55,7 +56,8 @@ struct Played {
 
 #[derive(Clone, Copy)]
 enum What {
-    One(Queue),
+    Lock,
+    Semaphore,
     Quorum,
 }
 
@@ -89,15 +91,17 @@ fn contest(seed: u64, what: What) -> Played {
             pause: 200 * MS,
             hold: 400 * MS,
             until: 15 * SECOND,
-            shares: !matches!(what, What::One(Queue::Fifo)),
+            permits: NonZeroU32::new(2).filter(|_| matches!(what, What::Semaphore)),
+            delay: chance.one_in(2).then(|| Duration::from_millis(100)).filter(|_| !matches!(what, What::Quorum)),
+            shares: true,
             counts: [0; 4],
         };
         let at = address(servers[0]);
         world.spawn(host, async move {
             let clock = context.clock();
             let locks = match what {
-                What::One(queue) => {
-                    let config = Config::new(at.host, at.port).with_ttl(Duration::from_millis(300)).with_queue(queue);
+                What::Lock | What::Semaphore => {
+                    let config = Config::new(at.host, at.port).with_ttl(Duration::from_millis(300));
                     let config = config.with_network(network).with_response_timeout(Duration::from_millis(100));
                     Locks::new(Redis::connect_in(config, context).await.unwrap())
                 }
@@ -255,13 +259,13 @@ async fn compare(name: &str, what: What) {
 }
 
 #[tokio::test]
-async fn a_real_server_answers_and_keeps_what_the_model_does_without_a_line() {
-    compare("without a line", What::One(Queue::None)).await;
+async fn a_real_server_answers_and_keeps_what_the_model_does_for_a_lock() {
+    compare("a lock", What::Lock).await;
 }
 
 #[tokio::test]
-async fn a_real_server_answers_and_keeps_what_the_model_does_in_line() {
-    compare("in line", What::One(Queue::Fifo)).await;
+async fn a_real_server_answers_and_keeps_what_the_model_does_for_a_semaphore() {
+    compare("a semaphore", What::Semaphore).await;
 }
 
 #[tokio::test]

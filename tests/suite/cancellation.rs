@@ -57,7 +57,6 @@ on_each! {
     nothing_is_left_of_cancelled_acquisitions_in_memory: "memory",
     nothing_is_left_of_cancelled_acquisitions_on_local_files: "local",
     nothing_is_left_of_cancelled_acquisitions_on_redis: "redis",
-    nothing_is_left_of_cancelled_acquisitions_in_the_queue_on_redis: "redis-fifo",
     nothing_is_left_of_cancelled_acquisitions_on_redlock: "redlock3",
     nothing_is_left_of_cancelled_acquisitions_on_zookeeper: "zk1",
     nothing_is_left_of_cancelled_acquisitions_in_the_herd_on_zookeeper: "zk1-herd",

@@ -8,7 +8,7 @@ use lock_redis::keys::Keys;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, Starting, Trials},
     servers::{Cluster, ClusterOptions, Redis, rights},
     truth::{PREFIX, RedisTruth},
 };
@@ -16,7 +16,8 @@ use crate::{
 inventory::submit! {
     Description {
         scheme: "redis+cluster",
-        in_trials: "failover_timeout=1s&look_again=1h",
+        in_trials: "failover_timeout=1s",
+        lease: Some(Lease { has_claims: true, ..Lease::TTL }),
         answer_limit: Some("response_timeout"),
         servers: 6,
         decides: Decides::Primary { waits_for_replicas: false, hands_over: true },

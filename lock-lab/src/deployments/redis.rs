@@ -32,20 +32,6 @@ inventory::submit! {
 
 inventory::submit! {
     Description {
-        key: "redis-fifo",
-        title: "Redis FIFO",
-        settings: "queue=fifo",
-        in_trials: "",
-        lease: Some(Lease { has_claims: true, ..Lease::TTL }),
-        trials: Trials::All,
-        is_compared: true,
-        column: Some("Redis `queue=fifo`"),
-        ..REDIS
-    }
-}
-
-inventory::submit! {
-    Description {
         key: "redis-durable",
         title: "Redis durable",
         is_durable: true,
@@ -58,7 +44,7 @@ inventory::submit! {
 /// One server in memory.
 const REDIS: Description = Description {
     scheme: "redis",
-    in_trials: "look_again=1h",
+    lease: Some(Lease { has_claims: true, ..Lease::TTL }),
     answer_limit: Some("response_timeout"),
     strike: Some("the server killed, and started again without its data"),
     is_struck: true,

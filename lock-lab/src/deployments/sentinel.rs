@@ -7,7 +7,7 @@ use lock_core::LockName;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, Starting, Trials},
     servers::{Redis, Sentinel, SentinelOptions, rights},
     truth::RedisTruth,
 };
@@ -35,7 +35,8 @@ inventory::submit! {
 
 const SENTINEL: Description = Description {
     scheme: "redis+sentinel",
-    in_trials: "failover_timeout=1s&look_again=1h",
+    in_trials: "failover_timeout=1s",
+    lease: Some(Lease { has_claims: true, ..Lease::TTL }),
     answer_limit: Some("response_timeout"),
     servers: 3,
     decides: Decides::Primary { waits_for_replicas: false, hands_over: false },

@@ -114,7 +114,9 @@ mod tests {
 
     #[test]
     fn a_lock_key_a_place_in_line_and_a_note_of_one_who_waits_are_left_behind() {
-        for part in ["", ":queue", ":queue:fresh", ":waiters", ":waiting", ":reserved", ":delay", ":anything"] {
+        for part in
+            ["", ":queue", ":queue:alive", ":permits:queue", ":waiters", ":waiting", ":reserved", ":delay", ":anything"]
+        {
             assert_eq!(left(&[(part, 10)]), [format!("the key {{lock:a}}{part} (for another 10 ms)")]);
         }
         for part in [":readers", ":permits", ":writers"] {

@@ -8,7 +8,10 @@ use std::{
 
 use async_trait::async_trait;
 use lock_core::{Clock, LockName, conformance::Kept};
-use lock_redis::keys::Keys;
+use lock_redis::{
+    keys::Keys,
+    protocol::packed::{Lock, Note},
+};
 use redis::{Pipeline, Value};
 
 use super::{
@@ -24,8 +27,10 @@ use crate::{
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The role, the lock's value, the milliseconds left of it, and what stands beside it.
-type Answers = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3]);
+/// The role, what the lock key holds, and the milliseconds left of it.
+type Answers = (Value, Option<Vec<u8>>, i64);
+/// Where nodes vote, the same and what stands beside the lock, and what each says of its membership.
+type Vote = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
 /// What a node of Redlock says of itself, which process of it the deployment knows, and the milliseconds of its quarantine.
 type Standing = (String, Option<String>, i64);
 
@@ -63,6 +68,29 @@ struct Holding {
     remaining: Duration,
     /// The number of its grant; for a writer also the last number that was given out, which a quorum agrees on.
     numbers: Vec<u64>,
+}
+
+/// Who holds the lock alone, as far as a server tells.
+struct Holder {
+    token: Option<u64>,
+    payload: Option<String>,
+}
+
+impl Holder {
+    /// Of a node that votes. What stands beside the lock is about this holder only if it has its value.
+    fn of_vote(value: &[u8], [owner, number, payload]: [Option<Vec<u8>>; 3]) -> Self {
+        let own = owner.as_deref() == Some(value);
+        let text =
+            |bytes: Option<Vec<u8>>| bytes.filter(|_| own).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Self { token: text(number).and_then(|number| number.parse().ok()), payload: text(payload) }
+    }
+
+    /// By what the lock key holds.
+    fn packed(packed: &[u8]) -> Self {
+        let lock = Lock::read(packed);
+        let token = lock.as_ref().map(|lock| lock.number);
+        Self { token, payload: lock.map(|lock| String::from_utf8_lossy(&lock.payload).into_owned()) }
+    }
 }
 
 impl RedisTruth {
@@ -117,30 +145,23 @@ impl RedisTruth {
         // At once: else the value of one holder could come with the time left of another.
         question.atomic();
         question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
-        question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
         let clock = Clock::boot();
         let asked = clock.now();
-        let ((role, value, left, [owner, number, payload]), standing): (Answers, Option<Standing>) = if self.is_quorum()
-        {
+        let (role, holder, left, standing): (Value, Option<Holder>, i64, Option<Standing>) = if self.is_quorum() {
+            question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
             question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
-            let (role, value, left, beside, info, member, quarantine) = server.ask(&question).await?;
-            ((role, value, left, beside), Some((info, member, quarantine)))
+            let (role, value, left, beside, info, member, quarantine): Vote = server.ask(&question).await?;
+            (role, value.map(|value| Holder::of_vote(&value, beside)), left, Some((info, member, quarantine)))
         } else {
-            (server.ask(&question).await?, None)
+            let (role, packed, left): Answers = server.ask(&question).await?;
+            (role, packed.map(|packed| Holder::packed(&packed)), left, None)
         };
         let answered = clock.now();
         if !is_primary(&role) {
             return None;
         }
-        let text = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let nanos = |millis: i64| u64::try_from(millis).ok().map(|millis| millis * 1_000_000);
-        // What stands beside the lock is about this holder only if it has its value.
-        let own = owner == value;
-        let held = value.map(|_| Held {
-            token: text(number.filter(|_| own)).and_then(|number| number.parse().ok()),
-            payload: text(payload.filter(|_| own)),
-            remaining_nanos: nanos(left),
-        });
+        let held = holder.map(|Holder { token, payload }| Held { token, payload, remaining_nanos: nanos(left) });
         let closed_nanos = standing.and_then(|(info, member, quarantine)| {
             let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
             let is_member = member.as_deref() == run_id || member.as_deref() == Some(ANY);
@@ -160,7 +181,7 @@ impl GroundTruth for RedisTruth {
 
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, LabError> {
         let (servers, lock) = (self.numbered(), Keys::new(PREFIX, name));
-        let looks = servers.iter().map(|server| holdings(server, lock.lock()));
+        let looks = servers.iter().map(|server| holdings(server, lock.lock(), self.is_quorum()));
         let answers: Vec<_> = futures::future::join_all(looks).await.into_iter().flatten().collect();
         // Of servers that share the slots one has that of the lock; a node that votes is not passed over.
         if answers.len() < if self.is_quorum() { servers.len() } else { 1 } {
@@ -263,15 +284,27 @@ type NotesOf = HashMap<Vec<u8>, Vec<u8>>;
 
 /// What one node keeps of a writer, of readers and of permits, from one moment. Nothing from a replica; `None` when it does
 /// not answer, or has not got the slot.
-async fn holdings(server: &Server, lock: &str) -> Option<Vec<Holding>> {
+async fn holdings(server: &Server, lock: &str, is_quorum: bool) -> Option<Vec<Holding>> {
     let mut look = redis::pipe();
-    look.atomic().cmd("ROLE").get(lock).pttl(lock).hmget(format!("{lock}:token"), &["held", "counter"]).cmd("TIME");
+    look.atomic().cmd("ROLE").get(lock).pttl(lock).cmd("TIME");
     for (members, notes) in [(":readers", ":reading"), (":permits", ":permitted")] {
         look.zrange_withscores(format!("{lock}{members}"), 0, -1).hgetall(format!("{lock}{notes}"));
     }
-    type Look = (Value, Option<Vec<u8>>, i64, Vec<Option<u64>>, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf);
-    let (role, value, remaining, numbers, (seconds, micros), readers, reading, permits, permitted): Look =
-        server.ask(&look).await?;
+    if is_quorum {
+        look.hmget(format!("{lock}:token"), &["held", "counter"]);
+    }
+    type Look = (Value, Option<Vec<u8>>, i64, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf);
+    type Vote = (Value, Option<Vec<u8>>, i64, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf, Vec<Option<u64>>);
+    let ((role, value, remaining, (seconds, micros), readers, reading, permits, permitted), numbers): (Look, _) =
+        if is_quorum {
+            let (role, value, left, now, readers, reading, permits, permitted, numbers): Vote =
+                server.ask(&look).await?;
+            ((role, value, left, now, readers, reading, permits, permitted), numbers)
+        } else {
+            let look: Look = server.ask(&look).await?;
+            let number = look.1.as_deref().and_then(Lock::read).map(|lock| lock.number);
+            (look, vec![number])
+        };
     let mut all = Vec::new();
     if !is_primary(&role) {
         return Some(all);
@@ -281,21 +314,35 @@ async fn holdings(server: &Server, lock: &str) -> Option<Vec<Holding>> {
         all.push(Holding { value, remaining, numbers: numbers.into_iter().flatten().collect() });
     }
     let now = Duration::from_micros(seconds * 1_000_000 + micros);
-    all.extend(members(readers, &reading, now));
-    all.extend(members(permits, &permitted, now));
+    let note = if is_quorum { voted } else { packed };
+    all.extend(members(readers, &reading, now, note));
+    all.extend(members(permits, &permitted, now, note));
     Some(all)
 }
 
-/// Those of the members whose leases run. A note begins with the number of the grant, its time and the lock delay in ms,
-/// for which the member stays after its lease.
-fn members(members: MembersOf, notes: &NotesOf, now: Duration) -> impl Iterator<Item = Holding> {
+/// Reads a note: the number of the grant, and the lock delay, for which a member stays after its lease.
+type ReadNote = fn(&[u8]) -> Option<(u64, Duration)>;
+
+/// As the scripts of a single server write it.
+fn packed(note: &[u8]) -> Option<(u64, Duration)> {
+    Note::read(note).map(|note| (note.number, note.delay))
+}
+
+/// As a node that votes has it: number, time of the grant and lock delay in ms, in digits.
+fn voted(note: &[u8]) -> Option<(u64, Duration)> {
+    let note = String::from_utf8_lossy(note);
+    let mut parts = note.split(' ').map(str::parse::<u64>);
+    let (Some(Ok(number)), Some(Ok(_)), Some(Ok(delay))) = (parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    Some((number, Duration::from_millis(delay)))
+}
+
+/// Those of the members whose leases run.
+fn members(members: MembersOf, notes: &NotesOf, now: Duration, read: ReadNote) -> impl Iterator<Item = Holding> {
     members.into_iter().filter_map(move |(value, ends)| {
-        let note = String::from_utf8_lossy(notes.get(&value)?);
-        let mut parts = note.split(' ').map(str::parse);
-        let (Some(Ok(number)), Some(Ok(_since)), Some(Ok(delay))) = (parts.next(), parts.next(), parts.next()) else {
-            return None;
-        };
-        let remaining = Duration::from_millis(ends).checked_sub(now + Duration::from_millis(delay))?;
+        let (number, delay) = read(notes.get(&value)?)?;
+        let remaining = Duration::from_millis(ends).checked_sub(now + delay)?;
         Some(Holding { value, remaining, numbers: vec![number] })
     })
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Setting, SettingDoc};
 
-use super::Queue;
-use crate::keys::Keys;
+use crate::protocol::keys::Keys;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,21 +21,6 @@ pub(crate) const TTL: Setting<Duration> = Setting::duration(
 
 pub(super) const PREFIX: Setting<&str> =
     Setting::text("prefix", Some("lock"), Keys::PREFIXES, "What the keys of all locks begin with.");
-
-pub(super) const QUEUE: Setting<Queue> = Setting::choice(
-    "queue",
-    &[("none", Queue::None), ("fifo", Queue::Fifo)],
-    "Who is next of those who wait: with `none` whoever comes first after a release, with `fifo` whoever has waited the \
-     longest.",
-);
-
-pub(super) const LOOK_AGAIN: Setting<Duration> = Setting::duration(
-    "look_again",
-    Duration::from_secs(5),
-    Duration::from_millis(100),
-    DAY,
-    "How long a waiter relies on being told of a release before it looks by itself.",
-);
 
 pub(super) const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     "connect_timeout",
@@ -92,8 +76,6 @@ pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
     let mut all = vec![
         TTL.doc(),
         PREFIX.doc(),
-        QUEUE.doc(),
-        LOOK_AGAIN.doc(),
         CONNECT_TIMEOUT.doc(),
         RESPONSE_TIMEOUT.doc(),
         MIN_REPLICAS.doc(),

@@ -17,7 +17,6 @@ fn what_is_not_set_has_its_default() {
     let config = Config::from_settings(settings("h", &[])).unwrap();
     assert_eq!((config.node.host.as_str(), config.node.port, config.node.db), ("h", 6379, 0));
     assert_eq!((config.ttl, config.prefix.as_str()), (Duration::from_secs(30), "lock"));
-    assert_eq!(config.look_again, Duration::from_secs(5));
 }
 
 #[test]
@@ -38,8 +37,8 @@ fn every_setting_of_a_url_is_taken() {
 fn what_is_not_allowed_is_named_with_what_is() {
     let error = refused(settings("h", &[("ttl", "10ms")]));
     assert!(error.contains("ttl") && error.contains("10ms") && error.contains("100ms"), "{error}");
-    let error = refused(settings("h", &[("look_again", "2d")]));
-    assert!(error.contains("look_again") && error.contains("2d") && error.contains("1day"), "{error}");
+    let error = refused(settings("h", &[("queue", "fifo")]));
+    assert!(error.contains("queue") && error.contains("fifo") && error.contains("always stand in line"), "{error}");
     let error = refused(settings("h", &[("prefix", "a:b")]));
     assert!(error.contains("prefix") && error.contains("a:b"), "{error}");
     let error = refused(settings("h", &[("tll", "1s")]));

@@ -209,6 +209,11 @@ impl NodeError {
         Self::NotApplied(failure)
     }
 
+    /// A cluster moves the slot, and only some of the keys are on this server.
+    pub(crate) fn is_try_again(&self) -> bool {
+        self.failure().source.as_ref().is_some_and(|source| source.code() == Some("TRYAGAIN"))
+    }
+
     /// The server does not know the script by its hash.
     pub(super) fn is_missing_script(&self) -> bool {
         self.failure().source.as_ref().is_some_and(|source| source.code() == Some("NOSCRIPT"))

@@ -2,7 +2,7 @@
 //!
 //! A request that was written may be delivered by a retransmission for as long as the kernel keeps its socket, whether the
 //! program still has it or not: a socket that is closed in the usual way goes on for minutes. An undo leaves a tombstone for
-//! a few seconds only ([`TOMBSTONE`](crate::scripts::TOMBSTONE)), so a request must not be delivered after these. Hence a
+//! a few seconds only ([`TOMBSTONE`](crate::protocol::TOMBSTONE)), so a request must not be delivered after these. Hence a
 //! socket that is given up forgets at once what was not acknowledged.
 
 use std::{
@@ -116,7 +116,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::scripts::TOMBSTONE;
+    use crate::protocol::TOMBSTONE;
 
     const LIMIT: Duration = Duration::from_secs(20);
 

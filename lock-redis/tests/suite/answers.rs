@@ -3,11 +3,14 @@
 use crate::fixtures::answer;
 use lock_redis::{
     node::Value,
-    scripts::{self, Acquired},
+    protocol::{
+        answers::{Entered, beaten, done, entered},
+        look,
+    },
 };
 use proptest::prelude::*;
 
-const WORDS: &[&str] = &["granted", "held", "permits", "in line", "undone", "string", "OK"];
+const WORDS: &[&str] = &["granted", "held", "permits", "in line", "undone", "format", "string", "OK"];
 
 fn says_granted(answer: &Value) -> bool {
     let Value::Array(parts) = answer else { return false };
@@ -20,20 +23,13 @@ fn says_granted(answer: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn no_answer_makes_a_reader_panic_and_none_but_a_grant_is_one(answer in answer(WORDS)) {
-        if let Ok(Acquired::Granted(_)) = scripts::acquired(&answer) {
+    fn no_answer_makes_a_reader_panic_and_none_but_a_grant_is_one(answer in answer(WORDS), places in 0..3_usize) {
+        if let Ok(Entered::Granted(_)) = entered(&answer) {
             prop_assert!(says_granted(&answer), "{:?}", answer);
         }
-        let (held, released) = (scripts::held(&answer), scripts::released(&answer));
-        if let Ok(true) = held {
-            prop_assert!(matches!(answer, Value::Int(1..)), "{:?}", answer);
+        if done(&answer).is_ok_and(|done| done.had) {
+            prop_assert!(matches!(&answer, Value::Array(parts) if parts[0] == Value::Int(1)), "{:?}", answer);
         }
-        prop_assert_eq!(held.is_ok(), released.is_ok());
-        let _ = scripts::look(&answer);
+        let _ = (beaten(&answer, places), look::seen(&answer));
     }
-}
-
-#[test]
-fn the_smallest_number_there_is_means_nothing() {
-    assert!(scripts::held(&Value::Int(i64::MIN)).is_err());
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use crate::common;
 use crate::common::{LIMIT, connect, in_line, keys, renewed, soon};
 use lock_core::{Clock, Error, Locks};
 use lock_lab::servers;
-use lock_redis::{Config, Queue, node::Address};
+use lock_redis::{Config, node::Address};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -31,12 +32,8 @@ async fn migrate(cluster: &servers::Cluster, slot: u16, to: usize) {
 }
 
 async fn until_somebody_waits(cluster: &servers::Cluster, server: usize, name: &str) {
-    let channel = keys(name).channel();
-    let listeners = async || -> u64 {
-        let (_, count): (String, u64) = cluster.nodes()[server].ask("PUBSUB NUMSUB", &[&channel]).await.unwrap();
-        count
-    };
-    soon(async { while listeners().await == 0 {} }).await;
+    let queue = keys(name).line(false).queue;
+    soon(async { while cluster.nodes()[server].ask::<u64>("ZCARD", &[&queue]).await.unwrap() == 0 {} }).await;
 }
 
 /// Waits until a server says that it is of no use to anybody.
@@ -46,7 +43,7 @@ async fn until_down(server: &servers::Redis) {
 }
 
 async fn holder(cluster: &servers::Cluster, server: usize, name: &str) -> Option<String> {
-    cluster.nodes()[server].ask("GET", &[keys(name).lock()]).await.unwrap()
+    common::holder_in(cluster.nodes()[server].ask("GET", &[keys(name).lock()]).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +158,7 @@ async fn renewals_go_to_the_node_of_each_lock() {
 async fn a_line_goes_on_where_its_lock_has_moved() {
     let cluster = servers::Cluster::start().await.unwrap();
     let (slot, _, to) = place_of(&cluster, "a").await;
-    let fifo = || connect(config(&cluster).with_queue(Queue::Fifo));
+    let fifo = || connect(config(&cluster));
     let (first, second) = (fifo().await, fifo().await);
     let guard = first.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn({

@@ -111,7 +111,8 @@ async fn a_server_out_of_memory_grants_nothing_and_still_takes_locks_back() {
 async fn a_token_key_of_another_type_is_an_error_and_never_a_grant() {
     let mut server = server().await;
     let locks = server.locks().await;
-    server.ask::<()>(&["SET", "{lock:a}:token", "mine"]).await;
+    // As earlier versions of this library kept it.
+    server.ask::<()>(&["HSET", "{lock:a}:token", "counter", "1"]).await;
     let error = locks.mutex("a").try_lock().await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("WRONGTYPE")), "{error}");
     assert_eq!(server.holder("a").await, None);
@@ -193,7 +194,7 @@ async fn a_release_while_the_waiters_subscription_was_down_is_not_missed() {
     let guard = holder.mutex("a").lock().await.unwrap();
     let before = server.calls().await;
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
-    // It tries before and after it has subscribed.
+    // It enters, and beats once it has subscribed.
     server.until_called(before + 2).await;
     proxy.cut();
     guard.release().await.unwrap();

@@ -2,21 +2,19 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
-use crate::common::{Server, keys, patient_node, server};
+use crate::common::{Server, attempt, keys, patient_node, server};
 use lock_core::Context;
 use lock_redis::{
-    fifo,
-    keys::Keys,
     node::{FailureKind, Node, ScriptCall},
-    scripts::{
-        Ask, Attempt, Intent, Noted, Writer,
-        sharing::{Members, announce, withdraw},
+    protocol::{
+        answers::done,
+        attempt::{Ask, Attempt, Kind},
     },
 };
 
 const TTL: Duration = Duration::from_secs(600);
 const DELAY: Duration = Duration::from_secs(1);
-const WAITED: Duration = Duration::from_millis(3);
+const PERMIT: Kind = Kind::Permit(NonZeroU32::MIN);
 
 /// A server, and an attempt on a name of its own each time.
 struct Bench {
@@ -29,68 +27,53 @@ struct Bench {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
-    /// Another one holds the lock.
+    /// Somebody has held it once, and nobody does now.
+    Known,
+    /// Another one holds it.
     Held,
     /// The attempt itself does.
     Ours,
-    /// The attempt itself reads.
-    Reads,
-    /// The attempt itself has a permit.
-    Permitted,
-    /// A writer has been noted.
-    Noted,
+    /// Another one holds it, and the attempt waits.
+    Waits,
 }
 
 type Call = fn(&Attempt) -> ScriptCall;
 
-fn ask() -> Ask<'static> {
-    Ask { delay: DELAY, ..Ask::new(TTL, 0, b"payload") }
-}
-
-fn acquire(attempt: &Attempt, noted: Noted, next: bool) -> ScriptCall {
-    let next = next.then_some(Writer { id: "next", waited: WAITED });
-    let writer = Writer { id: "writer", waited: WAITED };
-    attempt.acquire(&ask(), Some(&Intent { writer, kept: TTL, noted, next }))
+fn enter(attempt: &Attempt) -> ScriptCall {
+    attempt.enter(&Ask { proposal: 0, payload: b"payload", waits: Some("grants") })
 }
 
 /// Everything that grants or notes something.
-const TAKING: &[(&str, Before, Call)] = &[
-    ("acquire", Before::Nothing, |attempt| attempt.acquire(&ask(), None)),
-    ("acquire, first try of one that waits", Before::Nothing, |attempt| acquire(attempt, Noted::No, false)),
-    ("acquire, for one that was noted", Before::Nothing, |attempt| acquire(attempt, Noted::Perhaps, false)),
-    ("acquire, with another writer behind it", Before::Nothing, |attempt| acquire(attempt, Noted::No, true)),
-    ("acquire, refused", Before::Held, |attempt| acquire(attempt, Noted::No, false)),
-    ("acquire, sent again", Before::Ours, |attempt| acquire(attempt, Noted::No, true)),
-    ("acquire, beside a reader", Before::Reads, |attempt| acquire(attempt, Noted::No, true)),
-    ("acquire_read", Before::Nothing, |attempt| attempt.acquire_read(&ask(), WAITED)),
-    ("acquire_read, with a writer that waits", Before::Noted, |attempt| attempt.acquire_read(&ask(), WAITED)),
-    ("acquire_permit", Before::Nothing, |attempt| attempt.acquire_permit(&ask(), NonZeroU32::MIN)),
-    ("downgrade", Before::Ours, |attempt| attempt.downgrade(TTL, DELAY)),
-    ("announce", Before::Nothing, |attempt| announce(&attempt.keys, &Writer { id: "writer", waited: WAITED }, TTL)),
-    ("enter", Before::Nothing, |attempt| fifo::scripts::enter(attempt, &ask(), true, "grants")),
-    ("enter, in line", Before::Held, |attempt| fifo::scripts::enter(attempt, &ask(), true, "grants")),
+const TAKING: &[(&str, Kind, Before, Call)] = &[
+    ("a writer enters", Kind::Writer, Before::Nothing, enter),
+    ("a writer enters by the common path", Kind::Writer, Before::Known, enter),
+    ("a writer enters, in line", Kind::Writer, Before::Held, enter),
+    ("a writer enters again", Kind::Writer, Before::Ours, enter),
+    ("a reader enters", Kind::Reader, Before::Nothing, enter),
+    ("a reader enters, in line", Kind::Reader, Before::Held, enter),
+    ("a reader enters again", Kind::Reader, Before::Ours, enter),
+    ("a permit", PERMIT, Before::Nothing, enter),
+    ("a permit, in line", PERMIT, Before::Held, enter),
+    ("a downgrade", Kind::Writer, Before::Ours, Attempt::downgrade),
+    ("a beat", Kind::Writer, Before::Waits, |attempt| attempt.beat([attempt])),
+    ("a beat of a holder", Kind::Reader, Before::Ours, |attempt| attempt.beat([attempt])),
 ];
 
 /// Everything that gives something back, beside the keys that say who has it.
-const GIVING: &[(&str, Before, Call)] = &[
-    ("release", Before::Ours, |attempt| attempt.release(DELAY)),
-    ("undo", Before::Ours, |attempt| attempt.undo(DELAY)),
-    ("release of a reader", Before::Reads, |attempt| attempt.release_member(Members::Readers, DELAY)),
-    ("undo of a reader", Before::Reads, |attempt| attempt.undo_member(Members::Readers, DELAY)),
-    ("release of a permit", Before::Permitted, |attempt| attempt.release_member(Members::Permits, DELAY)),
-    ("withdraw", Before::Noted, |attempt| withdraw(&attempt.keys, "writer")),
+const GIVING: &[(&str, Kind, Call)] = &[
+    ("release of a writer", Kind::Writer, Attempt::release),
+    ("undo of a writer", Kind::Writer, Attempt::undo),
+    ("release of a reader", Kind::Reader, Attempt::release),
+    ("undo of a reader", Kind::Reader, Attempt::undo),
+    ("release of a permit", PERMIT, Attempt::release),
+    ("undo of a permit", PERMIT, Attempt::undo),
 ];
 
-/// The keys that are beside those which say who holds it.
-fn beside(keys: &Keys) -> Vec<String> {
-    [keys.token(), keys.delay(), keys.reading(), keys.writing(), keys.permitted()].into()
-}
-
-fn all(keys: &Keys, value: &str) -> Vec<String> {
-    let mut all = beside(keys);
-    all.extend([keys.lock().to_owned(), keys.tombstone(value), keys.readers(), keys.writers(), keys.permits()]);
-    all.extend(keys.queue());
-    all
+/// The keys of an attempt: those that say who holds it come first.
+fn all(attempt: &Attempt) -> Vec<String> {
+    let line = attempt.line();
+    let tombstone = attempt.keys.tombstone(&attempt.value);
+    [line.lock, line.members, line.head, line.delay, line.notes, line.queue, line.waiters, line.alive, tombstone].into()
 }
 
 impl Bench {
@@ -101,19 +84,22 @@ impl Bench {
     }
 
     /// An attempt on a name on which this stands already.
-    async fn attempt(&mut self, before: Before) -> Attempt {
+    async fn attempt(&mut self, kind: Kind, before: Before) -> Attempt {
         self.cases += 1;
-        let attempt = Attempt::new(keys(&format!("case {}", self.cases)));
-        let call = match before {
-            Before::Nothing => return attempt,
-            Before::Held => Attempt::new(attempt.keys.clone()).acquire(&ask(), None),
-            Before::Ours => attempt.acquire(&ask(), None),
-            Before::Reads => attempt.acquire_read(&ask(), WAITED),
-            Before::Permitted => attempt.acquire_permit(&ask(), NonZeroU32::MIN),
-            Before::Noted => announce(&attempt.keys, &Writer { id: "writer", waited: TTL }, TTL),
+        let name = format!("case {}", self.cases);
+        let ours = attempt(&name, kind, 1, TTL, DELAY);
+        let other = attempt(&name, if kind == PERMIT { kind } else { Kind::Writer }, 2, TTL, DELAY);
+        let calls = match before {
+            Before::Nothing => vec![],
+            Before::Known => vec![enter(&other), other.release()],
+            Before::Held => vec![enter(&other)],
+            Before::Ours => vec![enter(&ours)],
+            Before::Waits => vec![enter(&other), enter(&ours)],
         };
-        self.node.call(call).await.unwrap();
-        attempt
+        for call in calls {
+            self.node.call(call).await.unwrap();
+        }
+        ours
     }
 
     /// Puts something of a type there that none of our keys has.
@@ -125,7 +111,7 @@ impl Bench {
     /// All that the server keeps of a name.
     async fn kept(&mut self, attempt: &Attempt) -> BTreeMap<String, Vec<u8>> {
         let mut kept = BTreeMap::new();
-        for key in all(&attempt.keys, &attempt.value) {
+        for key in all(attempt) {
             if let Some(dump) = self.server.ask::<Option<Vec<u8>>>(&["DUMP", &key]).await {
                 kept.insert(key, dump);
             }
@@ -138,10 +124,10 @@ impl Bench {
 async fn a_script_that_meets_a_foreign_type_grants_in_full_or_writes_nothing() {
     let mut bench = Bench::start().await;
     let mut refused = 0;
-    for (what, before, call) in TAKING {
-        for place in 0..all(&keys("a"), "v").len() {
-            let attempt = bench.attempt(*before).await;
-            let key = all(&attempt.keys, &attempt.value).swap_remove(place);
+    for (what, kind, before, call) in TAKING {
+        for place in 0..all(&attempt("a", *kind, 1, TTL, DELAY)).len() {
+            let attempt = bench.attempt(*kind, *before).await;
+            let key = all(&attempt).swap_remove(place);
             bench.replace(&key).await;
             let kept = bench.kept(&attempt).await;
             if let Err(error) = bench.node.call(call(&attempt)).await {
@@ -157,22 +143,30 @@ async fn a_script_that_meets_a_foreign_type_grants_in_full_or_writes_nothing() {
 #[tokio::test]
 async fn what_is_held_is_given_back_whatever_stands_beside_it() {
     let mut bench = Bench::start().await;
-    for (what, before, call) in GIVING {
-        for place in 0..beside(&keys("a")).len() {
-            let attempt = bench.attempt(*before).await;
-            let key = beside(&attempt.keys).swap_remove(place);
+    for (what, kind, call) in GIVING {
+        for place in 2..all(&attempt("a", *kind, 1, TTL, DELAY)).len() {
+            let attempt = bench.attempt(*kind, Before::Ours).await;
+            let key = all(&attempt).swap_remove(place);
             bench.replace(&key).await;
             let given_back = bench.node.call(call(&attempt)).await;
             let given_back = given_back.unwrap_or_else(|error| panic!("{what}, with another {key}: {error}"));
-            assert_ne!(given_back, lock_redis::node::Value::Int(0), "{what}, with another {key}");
-            let mut holds: Vec<String> = Vec::new();
-            for key in [attempt.keys.lock(), &attempt.keys.readers(), &attempt.keys.permits(), &attempt.keys.writers()]
-            {
-                if bench.server.ask::<bool>(&["EXISTS", key]).await {
-                    holds.push(key.to_owned());
-                }
+            assert!(done(&given_back).unwrap().had, "{what}, with another {key}");
+            for key in &all(&attempt)[..2] {
+                assert!(!bench.server.ask::<bool>(&["EXISTS", key]).await, "{what}: {key}");
             }
-            assert!(holds.is_empty(), "{what}, with another {key}: {holds:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_an_earlier_version_uses_is_refused() {
+    let mut bench = Bench::start().await;
+    for kind in [Kind::Writer, Kind::Reader, PERMIT] {
+        let attempt = bench.attempt(kind, Before::Nothing).await;
+        bench.server.ask::<()>(&["HSET", &keys(&format!("case {}", bench.cases)).token(), "counter", "7"]).await;
+        let kept = bench.kept(&attempt).await;
+        let error = bench.node.call(enter(&attempt)).await.unwrap_err();
+        assert!(error.kind() == FailureKind::WrongType && !error.is_unknown(), "{error}");
+        assert_eq!(bench.kept(&attempt).await, kept);
     }
 }

@@ -4,13 +4,13 @@ use crate::common::apart;
 
 use std::{io::ErrorKind, time::Duration};
 
-use crate::common::{LIMIT, connect, keys, soon};
+use crate::common::{LIMIT, attempt, connect, soon};
 use apart::Apart;
 use lock_core::{Clock, Context, Error};
 use lock_redis::{
     Config,
     node::{FailureKind, Node, NodeConfig, Script, ScriptCall},
-    scripts::{Ask, Attempt},
+    protocol::attempt::{Ask, Kind},
 };
 use redis::aio::MultiplexedConnection;
 use tokio::{
@@ -44,10 +44,11 @@ async fn an_acquisition_that_was_lost_on_the_way_does_not_arrive_after_its_tombs
     let refused = locks.mutex("a").try_lock().await;
     assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
     // As a node of a quorum is asked: the undo goes down the next connection only.
-    let attempt = Attempt::new(keys("b"));
-    let unanswered = node.call(attempt.acquire(&Ask::new(ttl, 0, b""), None)).await.unwrap_err();
+    let attempt = attempt("b", Kind::Writer, 1, ttl, Duration::ZERO);
+    let ask = Ask { proposal: 0, payload: b"", waits: None };
+    let unanswered = node.call(attempt.enter(&ask)).await.unwrap_err();
     assert_eq!(unanswered.kind(), FailureKind::TimedOut);
-    while node.call(attempt.undo(Duration::ZERO)).await.is_err() {
+    while node.call(attempt.undo()).await.is_err() {
         if server.waiting() == 0 {
             server.lose(false);
         }

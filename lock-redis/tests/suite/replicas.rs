@@ -7,7 +7,7 @@ use crate::common::{LIMIT, connect, keys, renewed, soon};
 use futures::StreamExt;
 use lock_core::{Clock, Error, Locks, Loss};
 use lock_lab::servers;
-use lock_redis::{Config, Queue};
+use lock_redis::Config;
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -57,7 +57,7 @@ impl Replicated {
     }
 
     async fn holder(&self, name: &str) -> Option<String> {
-        self.primary.ask("GET", &[keys(name).lock()]).await.unwrap()
+        common::holder_in(self.primary.ask("GET", &[keys(name).lock()]).await.unwrap())
     }
 
     /// Waits until nobody holds it.
@@ -77,7 +77,7 @@ async fn what_too_few_replicas_acknowledge_is_given_back_and_refused() {
     let guard = locks.mutex("a").lock().await.unwrap();
     for replica in &servers.replicas {
         // The first one that has it was enough; the other one is about to.
-        soon(async { while replica.ask::<Option<String>>("GET", &[keys("a").lock()]).await.unwrap().is_none() {} })
+        soon(async { while replica.ask::<Option<Vec<u8>>>("GET", &[keys("a").lock()]).await.unwrap().is_none() {} })
             .await;
     }
     guard.release().await.unwrap();
@@ -136,7 +136,7 @@ async fn a_wait_goes_on_until_enough_replicas_acknowledge() {
 #[tokio::test]
 async fn a_lock_that_is_handed_over_is_delivered_when_enough_replicas_have_it() {
     let servers = Replicated::start().await;
-    let fifo = async || connect(servers.config(1).with_queue(Queue::Fifo).with_failover_timeout(LIMIT)).await;
+    let fifo = async || connect(servers.config(1).with_failover_timeout(LIMIT)).await;
     let (first, second) = (fifo().await, fifo().await);
     let guard = first.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn({

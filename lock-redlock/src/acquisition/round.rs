@@ -5,8 +5,8 @@ mod undo;
 
 use std::sync::Arc;
 
+use crate::nodes::scripts::held;
 use lock_core::{BootInstant, Error, safeguard, validity::deadline};
-use lock_redis::scripts::held;
 use tokio_util::sync::CancellationToken;
 
 use self::undo::Undo;

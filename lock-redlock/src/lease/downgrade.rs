@@ -7,8 +7,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::nodes::scripts::held;
 use lock_core::{Error, Loss, validity::deadline};
-use lock_redis::scripts::held;
 
 use crate::{
     lease::shared::SharedLease,

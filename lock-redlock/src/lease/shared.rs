@@ -7,7 +7,9 @@ use std::{
 };
 
 use lock_core::{Error, LockName, ReleaseOutcome, Validity};
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_redis::node::ScriptCall;
+
+use crate::nodes::scripts::held;
 
 use crate::{
     nodes::{

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use lock_core::Error;
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_redis::node::ScriptCall;
+
+use crate::nodes::scripts::held;
 
 use crate::{
     nodes::{

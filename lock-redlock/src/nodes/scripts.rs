@@ -1,6 +1,7 @@
 //! The scripts of one node, as calls with typed answers.
 
 mod answers;
+pub(crate) mod look;
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,22 +9,22 @@ use lock_core::LockName;
 use lock_redis::{
     keys::Keys,
     node::{Script, ScriptCall},
-    scripts::TOMBSTONE,
+    protocol::TOMBSTONE,
 };
 
-pub use self::answers::{ballot, read_status, renumbered};
+pub use self::answers::{ballot, held, read_status, renumbered};
 use crate::protocol::{
     deployment::{Deployment, members_text, on_or_off},
     kind::LockKind,
 };
 
-/// A script out of files in `scripts/`, one after the other, behind the prologue of lock-redis.
+/// The functions with which scripts begin that need the server's clock, the count of tokens, or members with an end each.
+const PROLOGUE: &str = include_str!("scripts/prologue.lua");
+
+/// A script out of files in `scripts/`, one after the other, behind the prologue.
 macro_rules! script {
     ($($part:literal),+) => {
-        Script::with_prologue(
-            lock_redis::scripts::PROLOGUE,
-            concat!($(include_str!(concat!("scripts/", $part))),+),
-        )
+        Script::with_prologue(PROLOGUE, concat!($(include_str!(concat!("scripts/", $part))),+))
     };
 }
 
@@ -133,8 +134,8 @@ impl LockKeys {
             .key(self.0.tombstone(value))
             .key(self.0.readers())
             .key(self.0.reading())
-            .key(self.0.writers())
-            .key(self.0.writing())
+            .key(self.part("writers"))
+            .key(self.part("writing"))
             .key(self.part("waiters"))
             .key(self.part("waiting"))
             .key(self.part("reserved"))
@@ -151,7 +152,7 @@ impl LockKeys {
     }
 
     fn channels(&self) -> String {
-        format!("{}:", self.0.channel())
+        format!("{}:released:", self.0.lock())
     }
 
     fn part(&self, part: &str) -> String {

@@ -6,13 +6,10 @@ use std::{fmt::Write as _, time::Duration};
 use futures::StreamExt;
 use lock_core::{BootInstant, Clock, Context, LockName};
 use lock_lab::servers::Redis;
-use lock_redis::{
-    node::{Node, NodeConfig, ScriptCall},
-    scripts::held,
-};
+use lock_redis::node::{Node, NodeConfig, ScriptCall};
 use lock_redlock::{
     Config,
-    nodes::scripts::{self, Claim, LockKeys, QueueChange, ballot, renumbered},
+    nodes::scripts::{self, Claim, LockKeys, QueueChange, ballot, held, renumbered},
     protocol::{ballots::Ballot, deployment::Deployment, kind::LockKind},
 };
 use lock_sim::{

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
+    num::NonZeroU32,
     rc::Rc,
     time::Duration,
 };
@@ -24,6 +25,8 @@ pub struct Grant {
     pub host: HostId,
     /// Whether it is shared with others who read.
     pub reads: bool,
+    /// Of how many permits it is one.
+    pub permits: Option<NonZeroU32>,
     /// Its number.
     pub token: FencingToken,
     /// What its client asks the servers to keep it for, at each renewal.
@@ -58,6 +61,8 @@ pub struct New<'a> {
     pub host: HostId,
     /// Whether it is shared with others who read.
     pub reads: bool,
+    /// Of how many permits it is one.
+    pub permits: Option<NonZeroU32>,
     /// Its number.
     pub token: FencingToken,
     /// What its client asks the servers to keep it for, at each renewal.
@@ -87,8 +92,9 @@ impl Grant {
         self.looked
     }
 
-    const fn excludes(&self, reads: bool) -> bool {
-        !(self.reads && reads)
+    /// Whether this one and another cannot be held at the same time. Of permits any two can.
+    const fn excludes(&self, reads: bool, permits: Option<NonZeroU32>) -> bool {
+        !(self.reads && reads) && self.permits.is_none() && permits.is_none()
     }
 
     /// What is wrong with one that was lost.
@@ -114,13 +120,13 @@ impl Grant {
 impl Book {
     /// Somebody on `host` is granted what all these exclude that may still hold: an answer to a later request keeps none of
     /// them. By the token it is told who came later.
-    fn cap(&mut self, host: HostId, reads: bool, token: FencingToken) {
+    fn cap(&mut self, host: HostId, reads: bool, permits: Option<NonZeroU32>, token: FencingToken) {
         if self.revives {
             return;
         }
         for place in &self.live {
             let grant = &mut self.grants[*place];
-            if grant.excludes(reads) && grant.host != host && grant.token < token {
+            if grant.excludes(reads, permits) && grant.host != host && grant.token < token {
                 let at_most = grant.validity.clock().now().saturating_add(grant.ttl);
                 grant.at_most = Some(grant.at_most.map_or(at_most, |before| before.min(at_most)));
             }
@@ -200,7 +206,7 @@ impl Oracle {
 
     /// A grant is reported. Gives its number.
     pub fn granted(&self, new: New<'_>) -> usize {
-        let New { host, reads, token, ttl, validity, began, payload, max_hold, least } = new;
+        let New { host, reads, permits, token, ttl, validity, began, payload, max_hold, least } = new;
         let (at, validity) = (true_time(), validity.clone());
         self.note(
             format_args!("client {}", host.place()),
@@ -216,7 +222,13 @@ impl Oracle {
         }
         let others = self.0.borrow().grants.clone();
         let is_excused = self.0.borrow().excused.is_some_and(|at| began <= at);
-        for other in others.iter().filter(|other| other.excludes(reads)) {
+        let beside =
+            others.iter().filter(|other| other.permits.is_some() && other.holds() && !other.is_excused).count();
+        if let Some(of) = permits.filter(|of| !is_excused && beside >= of.get() as usize) {
+            let (host, token) = (host.place(), token.number);
+            self.violate("M", format!("client {host} is granted permit {token} beside {beside} of {of}"));
+        }
+        for other in others.iter().filter(|other| other.excludes(reads, permits)) {
             if other.holds() && !other.is_excused && !is_excused {
                 self.violate(
                     "M",
@@ -245,10 +257,11 @@ impl Oracle {
         let mut book = self.0.borrow_mut();
         let place = book.grants.len();
         let payload = payload.to_owned();
-        book.cap(host, reads, token);
+        book.cap(host, reads, permits, token);
         book.grants.push(Grant {
             host,
             reads,
+            permits,
             token,
             ttl,
             began,

@@ -1,8 +1,8 @@
 //! What a client does.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
-use lock_core::{Clock, Error, Guard, Locks, WriteGuard};
+use lock_core::{Clock, Error, FencingToken, Guard, Locks, Loss, Permit, Validity, WriteGuard};
 
 use super::{New, Oracle};
 use crate::{
@@ -35,6 +35,10 @@ pub struct Habits {
     pub until: Time,
     /// Whether it uses a read-write lock, or a mutex.
     pub shares: bool,
+    /// How many permits there are, where these are what it competes for instead of a lock.
+    pub permits: Option<NonZeroU32>,
+    /// The lock delay that it asks for.
+    pub delay: Option<Duration>,
     /// How many of a hundred times its guard ends after a time that was set.
     pub ends: u64,
     /// How much of the ttl is left at the least of what it is granted.
@@ -48,6 +52,26 @@ pub struct Habits {
 enum Held {
     Alone(Guard),
     Writes(WriteGuard),
+    Shares(Permit),
+}
+
+impl Held {
+    fn validity(&self) -> &Validity {
+        match self {
+            Self::Alone(guard) => guard.validity(),
+            Self::Writes(guard) => guard.validity(),
+            Self::Shares(permit) => permit.validity(),
+        }
+    }
+
+    /// A permit has none; the number of its attempt stands in.
+    fn token(&self, attempt: u64) -> FencingToken {
+        match self {
+            Self::Alone(guard) => guard.token(),
+            Self::Writes(guard) => guard.token(),
+            Self::Shares(_) => FencingToken { era: 0, number: attempt },
+        }
+    }
 }
 
 const NAME: &str = "orders";
@@ -55,7 +79,7 @@ const NAME: &str = "orders";
 /// Acquires, holds and releases, until it is time to stop.
 pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, oracle: Oracle, mut chance: Chance) {
     oracle.begins(host);
-    let mut attempts = 0;
+    let mut attempts = 0_u64;
     while true_time() < habits.until {
         clock.sleep(time(chance.mostly_short(habits.pause))).await;
         if true_time() >= habits.until {
@@ -69,13 +93,10 @@ pub async fn compete(locks: Locks, clock: Clock, host: HostId, habits: Habits, o
         let acquired = acquire(&locks, clock, &habits, reads, &payload, max_hold, &mut chance).await;
         match acquired {
             Ok(Some(held)) => {
-                let guard = match &held {
-                    Held::Alone(guard) => guard,
-                    Held::Writes(guard) => guard,
-                };
-                let (token, validity) = (guard.token(), guard.validity());
+                let (token, validity) = (held.token(host.place() as u64 * 1_000_000 + attempts), held.validity());
                 let (ttl, least) = (habits.ttl, habits.least);
-                let new = New { host, reads, token, ttl, validity, began, payload: &payload, max_hold, least };
+                let (payload, permits) = (payload.as_str(), habits.permits);
+                let new = New { host, reads, permits, token, ttl, validity, began, payload, max_hold, least };
                 let grant = oracle.granted(new);
                 oracle.count(habits.counts[usize::from(reads)]);
                 hold(clock, &habits, held, grant, &oracle, &mut chance).await;
@@ -116,8 +137,9 @@ pub async fn probe(locks: Locks, clock: Clock, host: HostId, limit: Duration, or
     match acquired {
         Ok(guard) => {
             let (token, validity) = (guard.token(), guard.validity());
-            let (ttl, max_hold, least) = (Duration::ZERO, None, Duration::ZERO);
-            let new = New { host, reads: false, token, ttl, validity, began, payload: "probe", max_hold, least };
+            let (ttl, max_hold, least, permits) = (Duration::ZERO, None, Duration::ZERO, None);
+            let new =
+                New { host, reads: false, permits, token, ttl, validity, began, payload: "probe", max_hold, least };
             let grant = oracle.granted(new);
             oracle.ended(grant);
             if let Err(error) = guard.release().await {
@@ -149,8 +171,8 @@ async fn crowd(locks: &Locks, clock: Clock, host: HostId, habits: &Habits, oracl
         match acquired {
             Ok(guard) => {
                 let (token, ttl, validity, least) = (guard.token(), habits.ttl, guard.validity(), habits.least);
-                let (reads, max_hold) = (!is_writer, None);
-                let new = New { host, reads, token, ttl, validity, began, payload: &payload, max_hold, least };
+                let (reads, max_hold, permits, payload) = (!is_writer, None, None, payload.as_str());
+                let new = New { host, reads, permits, token, ttl, validity, began, payload, max_hold, least };
                 let grant = oracle.granted(new);
                 clock.sleep(time(chance.between(100 * MS, 200 * MS))).await;
                 oracle.ended(grant);
@@ -183,8 +205,20 @@ async fn acquire(
     let (tries, is_limited) = (chance.percent(habits.tries), chance.percent(habits.limits));
     let leaves = chance.percent(habits.leaves).then(|| time(chance.mostly_short(2 * habits.hold)));
     let acquiring = async {
+        if let Some(permits) = habits.permits {
+            let semaphore = locks.semaphore(NAME, permits.get()).payload(payload.as_bytes());
+            let semaphore = if is_limited { semaphore.timeout(limit) } else { semaphore };
+            let semaphore = if let Some(delay) = habits.delay { semaphore.lock_delay(delay) } else { semaphore };
+            let semaphore = if let Some(most) = max_hold { semaphore.max_hold(most) } else { semaphore };
+            return if tries {
+                Ok(semaphore.try_acquire().await?.map(Held::Shares))
+            } else {
+                Ok(Some(Held::Shares(semaphore.acquire().await?)))
+            };
+        }
         if !habits.shares {
             let mutex = locks.mutex(NAME).payload(payload.as_bytes());
+            let mutex = if let Some(delay) = habits.delay { mutex.lock_delay(delay) } else { mutex };
             let mutex = if is_limited { mutex.timeout(limit) } else { mutex };
             let mutex = if let Some(most) = max_hold { mutex.max_hold(most) } else { mutex };
             return if tries {
@@ -194,6 +228,7 @@ async fn acquire(
             };
         }
         let lock = locks.rwlock(NAME).payload(payload.as_bytes());
+        let lock = if let Some(delay) = habits.delay { lock.lock_delay(delay) } else { lock };
         let lock = if is_limited { lock.timeout(limit) } else { lock };
         let lock = if let Some(most) = max_hold { lock.max_hold(most) } else { lock };
         match (reads, tries) {
@@ -211,9 +246,20 @@ async fn acquire(
 
 async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &Oracle, chance: &mut Chance) {
     let guard = match held {
+        Held::Shares(permit) => {
+            until_lost(clock, habits, permit.lost(), oracle, chance).await;
+            oracle.ended(grant);
+            if chance.percent(habits.drops) {
+                return drop(permit);
+            }
+            if let Err(error) = permit.release().await {
+                oracle.failed(grant, "releases", &error);
+            }
+            return;
+        }
         Held::Alone(guard) => guard,
         Held::Writes(guard) if chance.percent(habits.downgrades) => {
-            until_lost(clock, habits, &guard, oracle, chance).await;
+            until_lost(clock, habits, guard.lost(), oracle, chance).await;
             // The servers may let others read before it hears that it is a reader.
             oracle.became_reader(grant);
             match guard.downgrade().await {
@@ -229,7 +275,7 @@ async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &
         }
         Held::Writes(guard) => guard.into_guard(),
     };
-    until_lost(clock, habits, &guard, oracle, chance).await;
+    until_lost(clock, habits, guard.lost(), oracle, chance).await;
     // Whoever gives it back acts no more from now on.
     oracle.ended(grant);
     if chance.percent(habits.drops) {
@@ -240,9 +286,15 @@ async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &
     }
 }
 
-async fn until_lost(clock: Clock, habits: &Habits, guard: &Guard, oracle: &Oracle, chance: &mut Chance) {
+async fn until_lost(
+    clock: Clock,
+    habits: &Habits,
+    lost: impl Future<Output = Loss>,
+    oracle: &Oracle,
+    chance: &mut Chance,
+) {
     let length = time(chance.mostly_short(habits.hold));
-    if clock.timeout(length, guard.lost()).await.is_some() {
+    if clock.timeout(length, lost).await.is_some() {
         oracle.count(habits.counts[2]);
     }
 }

@@ -237,6 +237,8 @@ impl Stage {
             ends: chance.one_of(&[0, 0, 30]),
             least: Duration::ZERO,
             crowds: false,
+            permits: None,
+            delay: None,
             shares,
             counts,
         }

@@ -1,18 +1,26 @@
 //! Who stands in line on the server, and whether the lock is handed over in that order, to those who are there.
 
+use std::collections::BTreeMap;
+
+use lock_redis::{keys::LineKeys, protocol::packed::Lock};
+
 use crate::{
     MS, Time,
     contest::Oracle,
     redis::{Store, Value},
 };
 
-use super::kept::keys;
+use super::kept::{lines, notes, text};
+
+/// What was last seen of the lines of the lock and of the semaphore.
+#[derive(Debug, Default)]
+pub(super) struct Lines([Line; 2]);
 
 /// What was last seen of a line.
 #[derive(Debug, Default)]
-pub(super) struct Line {
-    /// The number of the newest holder.
-    held: Option<Vec<u8>>,
+struct Line {
+    /// Who held, by the values of their attempts.
+    holding: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Those who stood in line, in their order.
     waiting: Vec<Vec<u8>>,
 }
@@ -20,14 +28,14 @@ pub(super) struct Line {
 /// For how long somebody who died may still be taken for alive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// Since the last heartbeat: three of them, for the longest ttl.
+    /// Since the last beat: three of them, for the longest ttl.
     pub(super) alive: Time,
-    /// How long the last heartbeat is on its way at most.
+    /// How long the last beat is on its way at most.
     pub(super) late: Time,
 }
 
-impl Line {
-    /// Looks at the line; says what is wrong with a hand-over since the last look.
+impl Lines {
+    /// Looks at the lines; says what is wrong with a hand-over since the last look.
     pub(super) fn look(
         &mut self,
         store: &Store,
@@ -35,36 +43,53 @@ impl Line {
         patience: Option<Patience>,
         oracle: &Oracle,
     ) -> Option<String> {
-        let token = keys().token();
-        let field = |name: &str| match store.get(token.as_bytes()).map(|entry| &entry.value) {
-            Some(Value::Hash(fields)) => {
-                fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value.clone())
-            }
-            _ => None,
-        };
-        let held = field("held");
-        let waiting = queue(store);
-        let before = std::mem::replace(&mut self.waiting, waiting);
-        if held == self.held {
-            return None;
+        let lines = lines();
+        let mut wrong = None;
+        for (line, keys) in self.0.iter_mut().zip(&lines) {
+            wrong = wrong.or(line.look(store, keys, now, patience, oracle));
         }
-        self.held = held;
-        let (value, payload) = (field("value")?, field("payload")?);
-        let ahead = before.iter().take_while(|waiter| **waiter != value);
-        if ahead.clone().any(|waiter| self.waiting.contains(waiter)) {
-            return Some(format!("{} came later and overtook one that stands in line", show(&payload)));
-        }
-        let died = oracle.died_at(show(&payload).split('-').next()?.parse().ok()?)?;
-        let Patience { alive, late } = patience?;
-        let most = died + late + alive + alive / 100 + 50 * MS;
-        let by = now.saturating_sub(most) / MS;
-        (now > most).then(|| format!("the lock is handed to {}, dead for {by} ms more than it may be", show(&payload)))
+        wrong
     }
 }
 
-fn queue(store: &Store) -> Vec<Vec<u8>> {
-    let [queue, ..] = keys().queue();
-    match store.get(queue.as_bytes()).map(|entry| &entry.value) {
+impl Line {
+    fn look(
+        &mut self,
+        store: &Store,
+        keys: &LineKeys,
+        now: Time,
+        patience: Option<Patience>,
+        oracle: &Oracle,
+    ) -> Option<String> {
+        let waited = std::mem::replace(&mut self.waiting, queue(store, keys));
+        let held = std::mem::replace(&mut self.holding, holders(store, keys));
+        let new = self.holding.iter().filter(|(value, _)| !held.contains_key(*value));
+        let mut wrong = new.filter_map(|(value, payload)| {
+            let mut ahead = waited.iter().take_while(|waiter| *waiter != value);
+            if ahead.any(|waiter| self.waiting.contains(waiter)) {
+                return Some(format!("{} came later and overtook one that stands in line", show(payload)));
+            }
+            let died = oracle.died_at(show(payload).split('-').next()?.parse().ok()?)?;
+            let Patience { alive, late } = patience?;
+            let most = died + late + alive + alive / 100 + 50 * MS;
+            let by = now.saturating_sub(most) / MS;
+            let who = show(payload);
+            (now > most).then(|| format!("the lock is handed to {who}, dead for {by} ms more than it may be"))
+        });
+        wrong.next()
+    }
+}
+
+/// Who holds, alone or beside others, by the values of their attempts.
+fn holders(store: &Store, keys: &LineKeys) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let alone = text(store, &keys.lock).and_then(|packed| Lock::read(packed));
+    let alone = alone.map(|lock| (lock.value, lock.payload));
+    let shared = notes(store, keys).into_iter().map(|(value, note)| (value.clone(), note.payload));
+    shared.chain(alone).collect()
+}
+
+fn queue(store: &Store, keys: &LineKeys) -> Vec<Vec<u8>> {
+    match store.get(keys.queue.as_bytes()).map(|entry| &entry.value) {
         Some(Value::Sorted(set)) => set.0.iter().map(|(_, waiter)| waiter.clone()).collect(),
         _ => Vec::new(),
     }

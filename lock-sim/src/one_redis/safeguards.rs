@@ -6,62 +6,86 @@ use crate::{
     redis::Removal,
 };
 
-const TOMBSTONE: Removal = Removal {
-    name: "tombstone",
-    changes: &[
-        ("redis.call('EXISTS', tombstone) == 1", "false"),
-        ("if not is_clear then\n  -- A key", "if true then\n  -- A key"),
-    ],
-};
-const OWN_VALUE: Removal =
-    Removal { name: "own-value", changes: &[("if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then", "if false then")] };
-const WRITER_ALONE: Removal =
-    Removal { name: "writer-alone", changes: &[("if readers_end and readers_end >= ms then", "if false then")] };
-const READER_BEHIND_WRITER: Removal = Removal {
-    name: "reader-behind-writer",
-    changes: &[("if redis.call('EXISTS', lock) == 1 then\n  return {'held'", "if false then\n  return {'held'")],
-};
+const TOMBSTONE: Removal =
+    Removal { name: "tombstone", changes: &[("and not found[3] and", "and"), ("if found[3] then", "if false then")] };
+
 const TOMBSTONE_ALWAYS: Removal = Removal {
     name: "tombstone-always",
+    changes: &[(
+        "if is_undo then\n  redis.call('SET', KEYS[9]",
+        "if is_undo and not had then\n  redis.call('SET', KEYS[9]",
+    )],
+};
+
+const OWN_VALUE: Removal = Removal {
+    name: "own-value",
     changes: &[
-        (
-            "if is_undo then\n  redis.call('SET', tombstone",
-            "if is_undo and not (held or waited) then\n  redis.call('SET', tombstone",
-        ),
-        ("redis.call('DEL', KEYS[1])\nbury()", "redis.call('DEL', KEYS[1])"),
-        ("redis.call('ZREM', members, value)\nbury()", "redis.call('ZREM', members, value)"),
+        ("string.sub(found[1], 10, 41) == ARGV[3]", "true"),
+        ("#held >= 49 and string.sub(held, 10, 41) == value", "true"),
     ],
 };
-const PROMOTE_FIRST: Removal =
-    Removal { name: "promote-first", changes: &[("promote()\nif is_holder() then", "if is_holder() then")] };
-const SKIP_DEAD: Removal =
-    Removal { name: "skip-dead", changes: &[("redis.call('ZRANGEBYSCORE', fresh, '-inf', digits(ms))", "{}")] };
-const INTENT: Removal = Removal {
-    name: "intent",
-    changes: &[("if tonumber(redis.call('HGET', writing, waiting[at]) or '0') <= came then", "if false then")],
+
+const WRITER_ALONE: Removal = Removal {
+    name: "writer-alone",
+    changes: &[
+        ("string.sub(found[2], 1, 4) == '\\1\\0\\0\\0'", "true"),
+        ("return last and last >= ms and last - ms", "return false"),
+    ],
 };
-const REARM: Removal = Removal { name: "rearm", changes: &[("    arm(tonumber(ARGV[3]), tonumber(ARGV[4]))", "")] };
+
+const READER_BEHIND_WRITER: Removal = Removal {
+    name: "reader-behind-writer",
+    changes: &[
+        (
+            "  if held then\n    return redis.call('PTTL', lock)\n  end",
+            "  if held and kind == 'w' then\n    return redis.call('PTTL', lock)\n  end",
+        ),
+        ("local first = not held and redis", "local first = redis"),
+    ],
+};
+
+const BEHIND_WHO_WAITS: Removal = Removal {
+    name: "behind-who-waits",
+    changes: &[("if not left and redis.call('EXISTS', queue) == 0 then", "if not left then")],
+};
+
+const PERMITS: Removal =
+    Removal { name: "permits", changes: &[("if kind == 'p' and living() >= of then", "if false then")] };
+
+const SKIP_DEAD: Removal = Removal {
+    name: "skip-dead",
+    changes: &[
+        ("local is_alive = note and stamp > now", "local is_alive = note"),
+        ("redis.call('ZRANGEBYSCORE', alive, '-inf', digits(now), 'LIMIT', 0, MOST)", "{}"),
+    ],
+};
+
+const REARM: Removal = Removal { name: "rearm", changes: &[("    arm(value, tonumber(ARGV[at + 2]), delay)\n", "")] };
+
+const REARM_AGAIN: Removal =
+    Removal { name: "rearm-again", changes: &[("    arm(value, ttl, delay)\n    save_head()", "    save_head()")] };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 14] = [
+pub(super) const ALL: [Placed; 15] = [
     script("An undo that comes before its acquisition leaves a tombstone.", &TOMBSTONE, 100_000),
     script("An undo leaves its tombstone also where it found something to give back.", &TOMBSTONE_ALWAYS, 100_000),
+    script("A release and a renewal are of the own holding only.", &OWN_VALUE, 10_000),
+    script("A writer is refused where somebody reads.", &WRITER_ALONE, 10_000),
+    script("A reader is refused where a writer holds.", &READER_BEHIND_WRITER, 10_000),
+    script("Whoever comes while somebody waits stands behind.", &BEHIND_WHO_WAITS, 10_000),
+    script("No more permits are held than there are.", &PERMITS, 10_000),
+    script("Whoever has not been heard of for three beats is passed over.", &SKIP_DEAD, 10_000),
+    script("A beat that finds the lock its own arms the whole ttl.", &REARM, 100_000),
+    script("A request that is sent again and finds its own grant arms the whole ttl.", &REARM_AGAIN, 100_000),
     placed(
         "bury",
         "After the release of an attempt that was sent twice its undo leaves a tombstone.",
         Stands::Code,
         100_000,
     ),
-    script("A release and a renewal are of the own holding only.", &OWN_VALUE, 10_000),
-    script("A writer is refused where somebody reads.", &WRITER_ALONE, 10_000),
-    script("A reader is refused where a writer holds.", &READER_BEHIND_WRITER, 10_000),
-    script("A reader does not overtake a writer that waits.", &INTENT, 10_000),
-    script("Every script hands a free lock to the first in line before anything else.", &PROMOTE_FIRST, 10_000),
-    script("Whoever has not been heard of for three heartbeats is passed over.", &SKIP_DEAD, 10_000),
-    script("A heartbeat that finds the lock its own arms the whole ttl.", &REARM, 100_000),
     placed(
         "from-heartbeat",
-        "A grant that was handed over counts from the newest heartbeat that was answered in line.",
+        "A grant that was handed over counts from the newest beat that was answered in line.",
         Stands::Code,
         10_000,
     ),
@@ -70,4 +94,4 @@ pub(super) const ALL: [Placed; 14] = [
     placed("limit", "No renewal moves the end of the longest holding time.", Stands::Code, 10_000),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 14] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 15] = alone(&ALL);

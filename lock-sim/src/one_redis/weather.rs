@@ -1,8 +1,8 @@
 //! What kind of schedule it is.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
-use lock_redis::{Config, Queue};
+use lock_redis::Config;
 
 use super::wall;
 use crate::{
@@ -25,12 +25,15 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weather {
     pub(super) kind: Kind,
-    pub(super) queue: Queue,
     pub(super) clients: usize,
     pub(super) ttl: Time,
     pub(super) ttls_differ: bool,
     pub(super) shares: bool,
     pub(super) is_crowded: bool,
+    /// How many permits there are, where these are what clients compete for.
+    pub(super) permits: Option<NonZeroU32>,
+    /// The lock delay that all ask for; 0 for none.
+    pub(super) delay: Time,
     /// How often all connections are reset.
     pub(super) resets: u64,
     pub(super) end: Time,
@@ -63,12 +66,13 @@ impl Weather {
         let is_crowded = chance.one_in(16);
         let mut weather = Self {
             kind,
-            queue: if chance.one_in(2) { Queue::None } else { Queue::Fifo },
             clients: if is_crowded { 4 } else { 2 + chance.place(3) },
             ttl,
             ttls_differ: !is_straggling && chance.one_in(3),
             shares: is_crowded || chance.one_in(2),
             is_crowded,
+            permits: None,
+            delay: 0,
             resets: if is_straggling { chance.between(3, 12) } else { 0 },
             end: if is_straggling { chance.between(4, 12) * SECOND } else { ttl * chance.between(3, 8) },
             wires,
@@ -76,6 +80,12 @@ impl Weather {
             drift: if kind == Kind::Losing { 0 } else { chance.one_of(&[0, 1_000, 4_500]) },
             offset: if kind == Kind::Losing { 0 } else { chance.one_of(&[0, 100_000_000, 3_000_000_000]) },
         };
+        if !weather.is_crowded && chance.one_in(5) {
+            (weather.shares, weather.permits) = (false, NonZeroU32::new(chance.one_of(&[1, 2, 3])));
+        }
+        if chance.one_in(4) {
+            weather.delay = chance.one_of(&[100, 600, 2_000]) * MS;
+        }
         if weather.is_late_in_line() {
             weather.ttl = SECOND;
             weather.wires.late_per_mille = 250;
@@ -83,15 +93,15 @@ impl Weather {
         weather
     }
 
-    /// Whether somebody may be granted the lock in line, not hear of it in time, and come once more by a request that was
+    /// Whether somebody may be granted the lock, not hear of it in time, and come once more by a request that was
     /// on its way all the time.
     pub(super) fn is_late_in_line(&self) -> bool {
-        self.resets > 0 && self.queue == Queue::Fifo && self.clients == 3
+        self.resets > 0 && self.clients == 3
     }
 
-    /// Whether some of those who wait in line die there.
+    /// Whether some of those who wait die.
     pub(super) fn is_deadly(&self) -> bool {
-        self.queue == Queue::Fifo && self.clients == 4 && self.faults % 2 == 1
+        self.clients == 4 && self.faults % 2 == 1
     }
 
     /// The clocks of a client.

@@ -68,8 +68,9 @@ impl Store {
                 Ok(Reply::Int((is_new && put(fields, field, value)).into()))
             }
             (b"HDEL", [key, fields @ ..]) if !fields.is_empty() => self.delete_fields(key, fields),
-            (b"ZADD", [key, b"NX" | b"nx", pairs @ ..]) if is_pairs(pairs) => self.add_members(key, pairs, true),
-            (b"ZADD", [key, pairs @ ..]) if is_pairs(pairs) => self.add_members(key, pairs, false),
+            (b"ZADD", [key, b"NX" | b"nx", pairs @ ..]) if is_pairs(pairs) => self.add_members(key, pairs, Some(false)),
+            (b"ZADD", [key, b"XX" | b"xx", pairs @ ..]) if is_pairs(pairs) => self.add_members(key, pairs, Some(true)),
+            (b"ZADD", [key, pairs @ ..]) if is_pairs(pairs) => self.add_members(key, pairs, None),
             (b"ZREM", [key, members @ ..]) if !members.is_empty() => {
                 let Some(set) = self.sorted_mut(key)? else { return Ok(Reply::Int(0)) };
                 let removed = members.iter().filter(|member| set.remove(member)).count();
@@ -81,6 +82,12 @@ impl Store {
                 Ok(Reply::optional(found.map(|score| score_text(score).into_bytes())))
             }
             (b"ZCARD", [key]) => Ok(Reply::count(self.sorted(key)?.map_or(0, |set| set.0.len()))),
+            (b"ZCOUNT", [key, from, to]) => {
+                let (from, to) = bounds(from, to)?;
+                let all = self.sorted(key)?.map_or(&[][..], |set| &set.0);
+                let is_within = |(score, _): &&(f64, Vec<u8>)| from.is_below(*score) && to.is_above(*score);
+                Ok(Reply::count(all.iter().filter(is_within).count()))
+            }
             (b"ZRANK", [key, member]) => {
                 let place = self.sorted(key)?.and_then(|set| set.0.iter().position(|(_, its)| its == member));
                 Ok(place.map_or(Reply::Nil, Reply::count))
@@ -89,10 +96,11 @@ impl Store {
             (b"ZREVRANGE", [key, first, last, options @ ..]) => self.range(key, first, last, options, true),
             (b"ZRANGEBYSCORE", [key, from, to, options @ ..]) => {
                 let (from, to) = bounds(from, to)?;
+                let (options, skipped, count) = limit(options)?;
                 let with_scores = with_scores(options)?;
                 let all = self.sorted(key)?.map_or(&[][..], |set| &set.0);
                 let within = all.iter().filter(|(score, _)| from.is_below(*score) && to.is_above(*score));
-                Ok(listed(within, with_scores))
+                Ok(listed(within.skip(skipped).take(count), with_scores))
             }
             (b"ZREMRANGEBYSCORE", [key, from, to]) => {
                 let (from, to) = bounds(from, to)?;
@@ -128,8 +136,8 @@ impl Store {
             (
                 b"GET" | b"MGET" | b"SET" | b"DEL" | b"EXISTS" | b"TYPE" | b"PTTL" | b"PEXPIRE" | b"PEXPIREAT"
                 | b"HGET" | b"HMGET" | b"HLEN" | b"HSET" | b"HSETNX" | b"HDEL" | b"ZADD" | b"ZREM" | b"ZSCORE"
-                | b"ZCARD" | b"ZRANK" | b"ZRANGE" | b"ZREVRANGE" | b"ZRANGEBYSCORE" | b"ZREMRANGEBYSCORE" | b"ZPOPMIN"
-                | b"PUBLISH",
+                | b"ZCARD" | b"ZCOUNT" | b"ZRANK" | b"ZRANGE" | b"ZREVRANGE" | b"ZRANGEBYSCORE" | b"ZREMRANGEBYSCORE"
+                | b"ZPOPMIN" | b"PUBLISH",
                 _,
             ) => Err(wrong_number(name)),
             _ => Err(Reply::err(&format!("unknown command '{}'", String::from_utf8_lossy(name)))),
@@ -226,17 +234,21 @@ impl Store {
         }
     }
 
-    fn add_members(&mut self, key: &[u8], pairs: &[&[u8]], only_new: bool) -> Answer {
+    /// `only` those that are there already, or that are not.
+    fn add_members(&mut self, key: &[u8], pairs: &[&[u8]], only: Option<bool>) -> Answer {
         let scores: Option<Vec<f64>> = pairs.chunks_exact(2).map(|pair| score(pair[0])).collect();
         let scores = scores.ok_or_else(|| Reply::err("value is not a valid float"))?;
         if self.sorted(key)?.is_none() {
+            if only == Some(true) {
+                return Ok(Reply::Int(0));
+            }
             self.put(key, Entry { value: Value::Sorted(SortedSet::default()), expires: None });
         }
         let mut added = 0;
         if let Some(set) = self.sorted_mut(key)? {
             for (score, pair) in scores.into_iter().zip(pairs.chunks_exact(2)) {
                 let is_there = set.score(pair[1]).is_some();
-                if !(only_new && is_there) {
+                if only.is_none_or(|there| there == is_there) {
                     added += usize::from(set.insert(score, pair[1].to_vec()));
                 }
             }
@@ -290,6 +302,17 @@ fn with_scores(options: &[&[u8]]) -> Result<bool, Reply> {
         [] => Ok(false),
         [word] if is(word, "WITHSCORES") => Ok(true),
         _ => Err(Reply::err("syntax error")),
+    }
+}
+
+/// Takes `LIMIT` off the end of the options: what is left of them, how many to skip, and how many to give.
+fn limit<'a, 'b>(options: &'a [&'b [u8]]) -> Result<(&'a [&'b [u8]], usize, usize), Reply> {
+    match options {
+        [before @ .., word, skipped, count] if is(word, "LIMIT") => {
+            let number = |text: &[u8]| integer(text).map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+            Ok((before, number(skipped)?, number(count)?))
+        }
+        options => Ok((options, 0, usize::MAX)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use mlua::{Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table, Value as LuaValue};
 
-use super::{msgpack, reply::Reply, store::Store};
+use super::{msgpack, reply::Reply, store::Store, structs};
 
 /// What a schedule takes out of the scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,11 @@ fn prepare(lua: &Lua) -> mlua::Result<()> {
     let packs = lua.create_table()?;
     packs.set("pack", lua.create_function(|lua, value: LuaValue| lua.create_string(msgpack::pack(&value)?))?)?;
     packs.set("unpack", lua.create_function(|lua, packed: LuaString| msgpack::unpack(lua, &packed.as_bytes()))?)?;
-    lua.globals().set("cmsgpack", packs)
+    lua.globals().set("cmsgpack", packs)?;
+    let structs = lua.create_table()?;
+    structs.set("pack", lua.create_function(|lua, arguments: MultiValue| structs::pack(lua, &arguments))?)?;
+    structs.set("unpack", lua.create_function(|_, arguments: MultiValue| structs::unpack(&arguments))?)?;
+    lua.globals().set("struct", structs)
 }
 
 fn one_field(lua: &Lua, field: &str, text: &LuaString) -> mlua::Result<Table> {
@@ -242,6 +246,18 @@ mod tests {
         );
         assert_eq!(eval(&mut store, source, Some(&removal)), Reply::Int(0));
         assert_eq!(eval(&mut store, source, None), Reply::Int(1));
+    }
+
+    #[test]
+    fn numbers_of_a_fixed_width_are_packed_and_unpacked() {
+        let mut store = Store::new("1".to_owned());
+        let source = "local packed = 'x' .. struct.pack('<dd', 1600000000000001, -3) .. 'y' \
+                      local a, b, next = struct.unpack('<dd', packed, 2) \
+                      return {#packed, string.format('%.0f', a), b, next, string.sub(packed, next)}";
+        let said = eval(&mut store, source, None);
+        let digits = Reply::bulk("1600000000000001");
+        assert_eq!(said, Reply::Array(vec![Reply::Int(18), digits, Reply::Int(-3), Reply::Int(18), Reply::bulk("y")]));
+        assert!(matches!(eval(&mut store, "return struct.unpack('<d', 'short')", None), Reply::Error(_)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ async fn a_waiter_that_is_stopped_beyond_its_session_does_not_run_beside_the_nex
 #[tokio::test]
 async fn a_waiter_that_is_stopped_beyond_its_turn_on_redis_does_not_run_beside_the_next_holder() {
     let service = Service::redis().await;
-    stopped_waiter(&format!("{}&queue=fifo", service.url())).await;
+    stopped_waiter(&service.url()).await;
 }
 
 /// Ends when its input does.

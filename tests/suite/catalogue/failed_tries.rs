@@ -6,8 +6,8 @@ use lock_lab::proxy::Proxy;
 use crate::catalogue::world::{LONG, Service, on_each, within};
 
 on_each! {
-    a_waiter_that_is_interrupted_leaves_no_contender: zookeeper, redis, redis_fifo, redlock;
-    a_try_that_fails_over_a_broken_connection_leaves_no_contender: zookeeper, redis, redis_fifo, redlock;
+    a_waiter_that_is_interrupted_leaves_no_contender: zookeeper, redis, redlock;
+    a_try_that_fails_over_a_broken_connection_leaves_no_contender: zookeeper, redis, redlock;
 }
 
 /// Once on a connection that works, once on one that has just been lost.

@@ -13,8 +13,8 @@ use lock::Error;
 use crate::catalogue::world::{LONG, Service, eventually, on_each, within};
 
 on_each! {
-    several_locks_are_not_held_when_one_of_them_is_anothers_by_now: zookeeper, redis, redis_fifo, redlock;
-    several_locks_are_held_by_one_at_a_time_in_whichever_order_they_are_named: zookeeper, redis, redis_fifo, redlock;
+    several_locks_are_not_held_when_one_of_them_is_anothers_by_now: zookeeper, redis, redlock;
+    several_locks_are_held_by_one_at_a_time_in_whichever_order_they_are_named: zookeeper, redis, redlock;
     names_that_look_alike_when_they_are_joined_are_different_locks: zookeeper, redis, redlock;
 }
 

@@ -8,9 +8,9 @@ use lock_lab::proxy::Proxy;
 use crate::catalogue::world::{LONG, Service, on_each, within};
 
 on_each! {
-    a_release_during_an_outage_is_made_up_for: zookeeper, redis, redis_fifo, redlock;
+    a_release_during_an_outage_is_made_up_for: zookeeper, redis, redlock;
     after_an_outage_locks_are_acquired_again: zookeeper, redis, redlock;
-    renewal_goes_on_after_one_has_failed: zookeeper, redis, redis_fifo, redlock;
+    renewal_goes_on_after_one_has_failed: zookeeper, redis, redlock;
 }
 
 /// The request to release is lost with its connection. The program does not hold the lock any more, and neither may the

@@ -14,9 +14,9 @@ use crate::catalogue::world::{LIMIT, LONG, Service, children, eventually, on_eac
 on_each! {
     a_node_is_ones_own_only_in_ones_own_session: zookeeper;
     a_contender_that_lost_its_place_while_it_queued_is_not_granted_by_it: zookeeper;
-    an_acquisition_whose_answer_is_lost_is_not_made_twice: zookeeper, redis, redis_fifo, redlock;
+    an_acquisition_whose_answer_is_lost_is_not_made_twice: zookeeper, redis, redlock;
     readers_and_writers_do_not_wait_for_each_other: zookeeper, redis, redlock;
-    contenders_are_granted_in_the_order_of_their_arrival_whatever_their_nodes_are_called: zookeeper, redis_fifo;
+    contenders_are_granted_in_the_order_of_their_arrival_whatever_their_nodes_are_called: zookeeper, redis;
 }
 
 /// The answer to a contender's create is lost, and a node of that very name is there when it looks: of a session that is

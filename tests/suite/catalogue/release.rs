@@ -8,9 +8,9 @@ use lock_lab::proxy::Proxy;
 use crate::catalogue::world::{LONG, Service, on_each, within};
 
 on_each! {
-    a_dropped_guard_gives_the_lock_back: zookeeper, redis, redis_fifo, redlock;
-    the_release_of_an_old_holder_leaves_the_next_ones_lock_alone: zookeeper, redis, redis_fifo, redlock;
-    a_release_between_a_refusal_and_the_wait_is_not_missed: zookeeper, redis, redis_fifo, redlock;
+    a_dropped_guard_gives_the_lock_back: zookeeper, redis, redlock;
+    the_release_of_an_old_holder_leaves_the_next_ones_lock_alone: zookeeper, redis, redlock;
+    a_release_between_a_refusal_and_the_wait_is_not_missed: zookeeper, redis, redlock;
 }
 
 /// Whether its scope ends, its task panics or is aborted.

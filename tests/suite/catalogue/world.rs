@@ -16,9 +16,6 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// A lease that no test outlasts: what is gone within [`LIMIT`] was not removed by its end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// Redis: those who wait hear of a release, or not at all within [`LIMIT`].
-pub(crate) const HEARD: &str = "&look_again=1h";
-
 /// Makes a test of the function of that name on each of those backends.
 macro_rules! on_each {
     ($($test:ident: $($backend:ident),+;)+) => {
@@ -65,11 +62,6 @@ impl Service {
 
     pub(crate) async fn redis() -> Self {
         Self::of("redis").await
-    }
-
-    /// Redis with waiters that stand in line on the server.
-    pub(crate) async fn redis_fifo() -> Self {
-        Self::of("redis-fifo").await
     }
 
     pub(crate) async fn redlock() -> Self {

@@ -7,7 +7,15 @@ use std::{sync::Arc, time::Duration};
 
 use lock_core::{BootInstant, Clock, Guard, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
-use lock_redis::{Config, Queue, Redis, keys::Keys, node::NodeConfig};
+use lock_redis::{
+    Config, Redis,
+    keys::Keys,
+    node::NodeConfig,
+    protocol::{
+        attempt::{Attempt, Kind},
+        packed::Lock,
+    },
+};
 use redis::{FromRedisValue, aio::MultiplexedConnection};
 
 /// Longer than anything that is waited for; only a promise that is broken takes so long.
@@ -25,9 +33,8 @@ pub(crate) async fn server() -> Server {
     Server { redis, control }
 }
 
-/// Those who wait hear of a release, or look when the holder's lease ends.
 pub(crate) fn config(port: u16) -> Config {
-    Config::new("127.0.0.1", port).with_look_again(100 * LIMIT)
+    Config::new("127.0.0.1", port)
 }
 
 /// A server that always answers, if late: the machine is busy, or stands still.
@@ -55,11 +62,6 @@ impl Server {
         connect(self.patient()).await
     }
 
-    /// A client whose waiters stand in line on the server.
-    pub(crate) async fn fifo(&self) -> Locks {
-        connect(self.patient().with_queue(Queue::Fifo)).await
-    }
-
     pub(crate) async fn named(&self, payload: &str) -> Locks {
         let options = LocksOptions::default().with_payload(payload.as_bytes());
         Locks::with_options(Redis::connect(self.config()).await.unwrap(), options)
@@ -82,18 +84,8 @@ impl Server {
 
     /// What the server keeps, but for the counters behind the tokens.
     pub(crate) async fn left(&mut self) -> Vec<String> {
-        let mut left = Vec::new();
-        for key in self.ask::<Vec<String>>(&["KEYS", "*"]).await {
-            if !key.ends_with(":token") {
-                left.push(key);
-                continue;
-            }
-            for field in self.ask::<Vec<String>>(&["HKEYS", &key]).await {
-                if field != "counter" {
-                    left.push(format!("{key} {field}"));
-                }
-            }
-        }
+        let mut left: Vec<String> = self.ask(&["KEYS", "*"]).await;
+        left.retain(|key| !key.ends_with(":token"));
         left
     }
 
@@ -123,18 +115,10 @@ impl Server {
         }
     }
 
-    /// Waits until somebody listens to the releases of `name`.
+    /// Waits until somebody stands in line for `name`.
     pub(crate) async fn until_somebody_waits(&mut self, name: &str) {
-        let channel = keys(name).channel();
-        let deadline = after(LIMIT);
-        loop {
-            let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &channel]).await;
-            if count > 0 {
-                return;
-            }
-            assert!(Clock::boot().now() < deadline, "nobody waits for {name}");
-            tokio::task::yield_now().await;
-        }
+        let queue = keys(name).line(false).queue;
+        soon(async { while self.ask::<u64>(&["ZCARD", &queue]).await == 0 {} }).await;
     }
 
     /// How many scripts were called so far.
@@ -154,8 +138,20 @@ impl Server {
 
     pub(crate) async fn holder(&mut self, name: &str) -> Option<String> {
         let keys = keys(name);
-        self.ask(&["GET", keys.lock()]).await
+        holder_in(self.ask(&["GET", keys.lock()]).await)
     }
+}
+
+/// Of what a lock key holds, the value of the attempt; the whole of it, where another library has written it.
+pub(crate) fn holder_in(packed: Option<Vec<u8>>) -> Option<String> {
+    let packed = packed?;
+    let value = Lock::read(&packed).map_or(packed, |lock| lock.value);
+    Some(String::from_utf8(value).unwrap())
+}
+
+/// The attempt on `name` with this number.
+pub(crate) fn attempt(name: &str, kind: Kind, number: u32, ttl: Duration, delay: Duration) -> Attempt {
+    Attempt::new(keys(name), kind, format!("{number:032}"), ttl, delay)
 }
 
 /// Waits until so many stand in line, as `locks` sees it.

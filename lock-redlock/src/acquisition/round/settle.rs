@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::nodes::scripts::held;
 use lock_core::safeguard;
-use lock_redis::scripts::held;
 
 use crate::{
     nodes::{

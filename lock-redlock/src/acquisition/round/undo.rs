@@ -2,7 +2,9 @@
 
 use std::{mem, sync::Arc};
 
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_redis::node::ScriptCall;
+
+use crate::nodes::scripts::held;
 
 use crate::{
     acquisition::round::Round,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_redis::node::{NodeError, Value};
+use lock_redis::node::{NodeError, Value, text};
 
 use crate::protocol::{
     ballots::Ballot,
@@ -47,6 +47,15 @@ pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
     }
 }
 
+/// Reads the answer to a renewal, an undo or a downgrade: whether the attempt held the lock.
+pub fn held(answer: &Value) -> Result<bool, NodeError> {
+    match answer {
+        Value::Int(0) => Ok(false),
+        Value::Int(1..) => Ok(true),
+        other => Err(NodeError::nonsense(other)),
+    }
+}
+
 /// Reads the answer to [`status`](super::status).
 pub fn read_status(answer: &Value) -> Result<ServerStatus, NodeError> {
     if let Value::Array(parts) = answer
@@ -86,15 +95,7 @@ fn parsed(value: &Value) -> Option<u64> {
     text(value)?.parse().ok()
 }
 
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
 /// Reads what `PTTL` answers: negative without an expiry, or without the key.
-fn millis(left: i64) -> Option<Duration> {
+pub(super) fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }

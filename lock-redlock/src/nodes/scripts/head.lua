@@ -1,4 +1,4 @@
--- How the scripts on a lock go on after the prologue of lock-redis: its keys, this node's clock, and its readers.
+-- How the scripts on a lock go on after the prologue: its keys, this node's clock, and its readers.
 -- KEYS: lock, token, tombstone of this attempt, readers, reading, writers, writing, waiters, waiting readers, reservation
 local lock, token, tombstone, readers, reading, writers, writing, waiters, waiting, reservation = unpack(KEYS)
 local now, ms = clock()

@@ -2,10 +2,7 @@
 
 use lock_core::{Clock, Context, clock::wall_micros};
 use lock_lab::servers::Redis;
-use lock_redis::{
-    node::{Node, NodeConfig, Value},
-    scripts::held,
-};
+use lock_redis::node::{Node, NodeConfig, Value};
 
 use super::*;
 use crate::protocol::{ballots::Ballot, token::Renumbered};

@@ -1,0 +1,78 @@
+local kind, value, ttl, delay = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local of, span = tonumber(ARGV[8]), tonumber(ARGV[10])
+local stamp = digits(now + span)
+
+-- An error where an earlier version of this library keeps a hash.
+redis.call('GET', head)
+if is_foreign then
+  return {'format'}
+end
+read_types(redis.call)
+
+local function granted()
+  local number = number_of(value, delay)
+  if number then
+    -- Its client counts the whole ttl from the first sending; what was handed over has less.
+    arm(value, ttl, delay)
+    save_head()
+    return {'granted', number}
+  end
+end
+
+local again = granted()
+if again then
+  return again
+end
+-- The undo of this attempt was here before it: it must not come back.
+if found[3] then
+  return {'undone'}
+end
+-- Before the dead go: whoever speaks is alive.
+local is_placed = redis.call('ZSCORE', queue, value)
+if is_placed then
+  redis.call('ZADD', alive, stamp, value)
+end
+sweep()
+local more = promote()
+again = granted()
+if again then
+  return again
+end
+
+if not is_placed then
+  if is_semaphore then
+    local first = redis.call('ZRANGEBYSCORE', members, digits(ms), '+inf', 'LIMIT', 0, 1)[1]
+    local waiter = redis.call('ZRANGE', queue, 0, 0)[1]
+    local note = first and redis.call('HGET', notes, first)
+    local named = note and struct.unpack('<d', note, 25)
+    note = not named and waiter and redis.call('HGET', waiters, waiter)
+    named = named or note and struct.unpack('<d', note, 34)
+    -- All who hold or wait have named the same number.
+    if named and named ~= of then
+      save_head()
+      return {'permits', named}
+    end
+  end
+  local left = closed_to(kind, value, of)
+  if not left and redis.call('EXISTS', queue) == 0 then
+    grant(kind, value, ttl, delay, tonumber(ARGV[6]), of, ARGV[7])
+    announce()
+    save_head()
+    return {'granted', counter}
+  end
+  if ARGV[9] ~= '1' then
+    save_head()
+    return {'held', left or 0, more}
+  end
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0'
+  redis.call('HSET', waiters, value, kind
+    .. struct.pack('<dddddd', tonumber(ARGV[11]), delay, tonumber(ARGV[6]), now, of, #ARGV[12]) .. ARGV[12] .. ARGV[7])
+  redis.call('ZADD', queue, digits(last + 1), value)
+  redis.call('ZADD', alive, stamp, value)
+  waiting = is_semaphore and waiting or 1
+  announce()
+end
+keep_line(span)
+save_head()
+local ahead = redis.call('ZRANK', queue, value)
+return {'in line', ahead, ahead == 0 and closed_to(kind, value, of) or -1, newest(), tonumber(stamp), more}

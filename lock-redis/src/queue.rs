@@ -1,0 +1,282 @@
+//! Acquiring by the queue: entering, and standing in line until it is one's turn.
+
+use std::{sync::Arc, time::Duration};
+
+use lock_core::{Backoff, BootInstant, Error, Lease, RenewalHandle, Request, Wait};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    acquisition::{Answered, try_once},
+    client::Client,
+    lease::Leases,
+    node::{NodeError, Subscription},
+    places::{End, News, Place, Places, Registered},
+    protocol::{
+        answers::{Entered, Standing, done},
+        attempt::{Ask, Attempt, Kind},
+        claim::{HandedOver, Rhythm, claimed_until},
+    },
+    renewal::held,
+    undo::{bury, go_on, undo},
+};
+
+/// How long a grant that was handed over is held before its first renewal. One that is given back before spares it.
+const FIRST_RENEWAL: Duration = Duration::from_millis(20);
+
+/// How one acquires by the queue. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Queue {
+    client: Arc<Client>,
+    leases: Leases,
+    places: Places,
+}
+
+/// One acquisition.
+struct Acquisition<'a> {
+    queue: &'a Queue,
+    request: &'a Request,
+    kind: Kind,
+    stop: &'a CancellationToken,
+    /// Since when every try has failed.
+    failing_since: Option<BootInstant>,
+}
+
+/// How a wait in line ended.
+enum Ended {
+    /// It was handed over or found.
+    Turn(News, End),
+    /// It was told to stop.
+    Stopped,
+    /// Nothing has succeeded on the server for too long.
+    Out,
+}
+
+impl Queue {
+    pub(crate) fn new(client: &Arc<Client>, leases: Leases) -> Self {
+        Self { client: Arc::clone(client), leases, places: Places::new(client) }
+    }
+
+    /// Acquires in the order of arrival.
+    pub(crate) async fn acquire(&self, request: &Request, stop: &CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let kind = Kind::of(request.mode)?;
+        let mut acquisition = Acquisition { queue: self, request, kind, stop, failing_since: None };
+        loop {
+            if let Some(lease) = acquisition.enter().await? {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// A confirmed subscription, and which confirmation it is: a request that is sent after this misses no message.
+    fn listening(&self, attempt: &Attempt) -> Option<(Subscription, u64)> {
+        let subscription = self.client.node_for(&attempt.keys).listening(&self.client.channel)?;
+        let confirmation = subscription.confirmation()?;
+        Some((subscription, confirmation))
+    }
+}
+
+impl Acquisition<'_> {
+    /// Enters once, and waits for its turn; `None` when it has to start again.
+    async fn enter(&mut self) -> Result<Option<Box<dyn Lease>>, Error> {
+        let Self { queue: Queue { client, leases, places }, request, kind, .. } = *self;
+        let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
+        // A value of its own each time: what is still on its way about an earlier attempt is not about this.
+        let attempt = Arc::new(Attempt::new(client.keys(&request.name), kind, client.value(), ttl, delay));
+        let waits = request.wait == Wait::UntilStopped;
+        // Before anything is sent: the message may come before the answer.
+        let registered = waits.then(|| places.register(client, &attempt));
+        let listening = if waits { self.queue.listening(&attempt) } else { None };
+        let waits = waits.then_some(client.channel.as_str());
+        let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
+        let Answered { sent_at, entered } = match try_once(client, &attempt, attempt.enter(&ask), self.stop).await {
+            Ok(answered) => answered,
+            Err(error) => return self.failed(error).await,
+        };
+        match (entered, registered) {
+            (Some(Entered::Granted(number)), _) => Ok(Some(leases.grant(&request.name, attempt, number, sent_at))),
+            (Some(Entered::InLine(at)), Some(registered)) => {
+                self.failing_since = None;
+                registered.place.answered(sent_at, Standing::InLine(at));
+                self.wait_for_turn(&registered, listening).await
+            }
+            (Some(Entered::Held { more, .. }), _) => {
+                go_on(client, &attempt, more);
+                Err(Error::NotAcquired { name: request.name.clone() })
+            }
+            (Some(Entered::Permits(there)), _) => Err(self.disagreement(there)),
+            (Some(Entered::OtherFormat), _) => Err(client.other_format(&request.name)),
+            // Undone by itself: only a request that was repeated in vain is.
+            (Some(Entered::Undone), Some(_)) => Ok(None),
+            (Some(Entered::Undone | Entered::InLine(_)), None) => {
+                Err(Error::NotAcquired { name: request.name.clone() })
+            }
+            (None, _) => Err(Error::Cancelled),
+        }
+    }
+
+    /// The refusal of one who names another number of permits than those who hold one or wait for one.
+    fn disagreement(&self, there: u64) -> Error {
+        let there = u32::try_from(there).ok().and_then(std::num::NonZeroU32::new).unwrap_or(std::num::NonZeroU32::MAX);
+        let asked = if let Kind::Permit(asked) = self.kind { asked } else { there };
+        Error::permits(&self.request.name, asked, there)
+    }
+
+    /// Waits a moment after a failed try, unless it has failed for too long.
+    async fn failed<T>(&mut self, error: NodeError) -> Result<Option<T>, Error> {
+        let client = &self.queue.client;
+        if self.request.wait == Wait::No {
+            return Err(client.unavailable(error));
+        }
+        bridge(client, &mut self.failing_since, error, self.stop).await.map(|()| None)
+    }
+
+    /// Waits for its turn, beat after beat. Whoever does not wait for it any more gives its place up.
+    async fn wait_for_turn(
+        &mut self,
+        registered: &Registered,
+        listening: Option<(Subscription, u64)>,
+    ) -> Result<Option<Box<dyn Lease>>, Error> {
+        let Queue { client, places, .. } = self.queue;
+        let place = &registered.place;
+        let beats = places.beat(place);
+        let ended = self.until_its_turn(place, &beats, listening).await;
+        drop(beats);
+        match ended {
+            Ended::Turn(news, end) => match self.take_turn(place, news, end).await {
+                Ok(lease) => Ok(lease),
+                Err(error) => self.failed(error).await,
+            },
+            Ended::Stopped => {
+                give_up(client, &place.attempt).await;
+                Err(Error::Cancelled)
+            }
+            Ended::Out => {
+                undo(client, &place.attempt, None);
+                Err(client.out())
+            }
+        }
+    }
+
+    async fn until_its_turn(
+        &self,
+        place: &Place,
+        beats: &RenewalHandle<Place>,
+        listening: Option<(Subscription, u64)>,
+    ) -> Ended {
+        let Queue { client, places, .. } = self.queue;
+        // Messages come from any server of a cluster, so it hears of its grant should the lock move meanwhile.
+        let node = client.node_for(&place.attempt.keys);
+        let (mut subscription, mut looked_under) = match listening {
+            Some((subscription, confirmation)) => (subscription, Some(confirmation)),
+            None => (places.listen(client, &node), None),
+        };
+        let since = client.clock().now();
+        let mut following = place.follow();
+        loop {
+            let news = *following.borrow_and_update();
+            if let Some(end) = news.end {
+                return Ended::Turn(news, end);
+            }
+            if let Some(at) = news.beat_at {
+                beats.renew_by(at);
+            }
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ended::Stopped,
+                () = changed(&mut following) => {}
+                () = subscription.confirmed_anew(looked_under) => {
+                    // Messages may have been missed before: look, now that none is missed any more.
+                    looked_under = subscription.confirmation();
+                    beats.renew_by(client.clock().now());
+                }
+                () = node.out(since) => return Ended::Out,
+            }
+        }
+    }
+
+    /// Makes a lease of what came at the end of a wait; `None` when there is nothing (any more).
+    async fn take_turn(&self, place: &Place, news: News, end: End) -> Result<Option<Box<dyn Lease>>, NodeError> {
+        let Queue { client, leases, .. } = self.queue;
+        let (name, attempt) = (&self.request.name, &place.attempt);
+        // What others wrote is acknowledged to nobody here: where that has to be, it is delivered once it is renewed.
+        let is_enough = client.servers.config().replicas.is_none();
+        let number = match end {
+            End::Gone => {
+                bury(client, attempt);
+                return Ok(None);
+            }
+            End::Found { number, sent_at } if is_enough => {
+                return Ok(Some(leases.grant(name, Arc::clone(attempt), number, sent_at)));
+            }
+            End::Found { number, .. } => number,
+            End::HandedOver(grant) => {
+                go_on(client, attempt, grant.more);
+                if let Some(lease) = self.claim(place, news, grant).filter(|_| is_enough) {
+                    return Ok(Some(lease));
+                }
+                grant.number
+            }
+        };
+        // Too little is left of it, or it cannot be told how much: it is delivered once it is renewed, and counts from that.
+        let sent_at = client.clock().now();
+        let sent = client.servers.call_relied(attempt.renew(number)).await;
+        let renewed = sent.answer.and_then(|answer| held(&answer));
+        match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {
+            Ok(true) => Ok(Some(leases.grant(name, Arc::clone(attempt), number, sent_at))),
+            denied => {
+                undo(client, attempt, None);
+                denied.map(|_| None)
+            }
+        }
+    }
+
+    /// A lease for as long as a grant lasts that was handed over.
+    fn claim(&self, place: &Place, news: News, grant: HandedOver) -> Option<Box<dyn Lease>> {
+        let Queue { client, leases, .. } = self.queue;
+        let rhythm = Rhythm::of(place.attempt.ttl);
+        let until = claimed_until(news.in_line?, grant, rhythm, client.clock().now())?;
+        let within = FIRST_RENEWAL.min(rhythm.beat / 8);
+        Some(leases.claim(&self.request.name, Arc::clone(&place.attempt), grant.number, until, within))
+    }
+}
+
+/// Waits a moment after a failed try, unless it has failed for too long.
+pub(crate) async fn bridge(
+    client: &Client,
+    failing_since: &mut Option<BootInstant>,
+    error: NodeError,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let now = client.clock().now();
+    let since = *failing_since.get_or_insert(now);
+    let limits = client.servers.config();
+    if !error.is_temporary() || now.saturating_since(since) >= limits.outage_limit() {
+        return Err(client.unavailable(error));
+    }
+    tracing::debug!(%error, "trying again");
+    // The longer it fails, the longer the pauses.
+    let bound = (limits.connect_timeout / 10).max(now.saturating_since(since) / 4);
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => Err(Error::Cancelled),
+        () = client.clock().sleep(Backoff::new(bound, bound).pause()) => Ok(()),
+    }
+}
+
+/// Gives a place up, and the lock if that was handed over meanwhile.
+async fn give_up(client: &Arc<Client>, attempt: &Arc<Attempt>) {
+    let left = client.clock().timeout(client.response_timeout(), client.servers.call(attempt.leave())).await;
+    match left.map(|answer| answer.and_then(|answer| done(&answer))) {
+        Some(Ok(left)) => {
+            go_on(client, attempt, left.more);
+            bury(client, attempt);
+        }
+        _ => undo(client, attempt, None),
+    }
+}
+
+async fn changed(following: &mut watch::Receiver<News>) {
+    // The sender is the place's own, so it is there.
+    let _ = following.changed().await;
+}
