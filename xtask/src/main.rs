@@ -72,7 +72,7 @@ enum Job {
         #[arg(long)]
         seed: Option<u64>,
         /// Only the backends whose test has this in its name.
-        #[arg(default_value = "cancellation::nothing_is_left")]
+        #[arg(default_value = "nothing_is_left_of_cancelled_acquisitions")]
         only: String,
     },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
@@ -140,7 +140,17 @@ fn work(job: Job) -> Result<()> {
         Job::Cancellations { count, seed, only } => {
             setup::require_servers()?;
             let mut tests = cargo();
-            tests.args(["test", "--release", "--package", "lock", "--test", "suite", "--", &only]);
+            tests.args([
+                "test",
+                "--release",
+                "--package",
+                "lock",
+                "--all-features",
+                "--test",
+                "conformance",
+                "--",
+                &only,
+            ]);
             tests.args(["--nocapture", "--test-threads", "1"]).env("CANCEL_COUNT", count.to_string());
             if let Some(seed) = seed {
                 tests.env("CANCEL_SEED", seed.to_string());

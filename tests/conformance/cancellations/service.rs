@@ -8,7 +8,7 @@ use lock_lab::{
     proxy::Proxy,
 };
 
-use crate::cancellation::choices::Way;
+use crate::cancellations::choices::Way;
 
 /// The ttl, or ZooKeeper's session time-out: what is left behind a cut connection is gone after it.
 pub(crate) const TTL: Duration = Duration::from_secs(3);

@@ -14,7 +14,7 @@ use lock::{BootInstant, Clock, Error, Guard, LockName, Locks, Permit, WriteGuard
 use lock_lab::proxy::Proxy;
 use tokio::task::JoinSet;
 
-use crate::cancellation::{
+use crate::cancellations::{
     choices::{Cancel, Choice, Ending, Fault, Way},
     dropped::{Ended, run},
     service::{Link, Service},

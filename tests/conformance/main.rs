@@ -2,8 +2,10 @@
 //! `redis::a_dropped_guard_releases_the_lock` and so on. Servers are started when the first test needs them, and end with this
 //! program. Nothing is skipped silently: where a server is missing, its tests fail; where a backend lacks what a case needs,
 //! the case says so, and another one tries out that this is refused by its name.
+//!
+//! Beside them, one test for each way to wait cancels acquisitions at random moments, and looks what is left.
 
-#[path = "conformance/fixture.rs"]
+mod cancellations;
 mod fixture;
 
 use std::{collections::BTreeSet, process::ExitCode, sync::Arc, time::Duration};
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
     let mut trials = trials(&world);
     trials.push(drift(&trials));
     trials.extend(names(&world));
+    trials.extend(cancelled(&world));
     let conclusion = libtest_mimic::run(&arguments, trials);
     // Not `Conclusion::exit`: the servers end when the world is dropped.
     drop(world);
@@ -116,6 +119,18 @@ fn names(world: &Arc<World>) -> Vec<Trial> {
         })
     };
     world.fixtures.iter().enumerate().map(|(index, shared)| trial(index, shared.deployment)).collect()
+}
+
+/// One test for each way to wait: nothing is left of acquisitions that are cancelled at random moments.
+fn cancelled(world: &Arc<World>) -> Vec<Trial> {
+    let trial = |deployment: Deployment| {
+        let world = Arc::clone(world);
+        Trial::test(format!("{deployment}::nothing_is_left_of_cancelled_acquisitions"), move || {
+            world.runtime.block_on(cancellations::check(deployment));
+            Ok(())
+        })
+    };
+    cancellations::deployments().into_iter().map(trial).collect()
 }
 
 /// A test that fails when the suite no longer covers what there is: each backend of the facade is built in and tried, in every

@@ -13,7 +13,7 @@ use std::{
 
 use lock::{BootInstant, Clock};
 
-use crate::cancellation::choices::Cancel;
+use crate::cancellations::choices::Cancel;
 
 /// How it ended.
 pub(crate) enum Ended<T> {
