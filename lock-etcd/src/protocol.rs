@@ -189,3 +189,6 @@ fn looks(answer: &TxnResponse) -> Vec<Vec<KeyValue>> {
     };
     answer.op_responses().into_iter().filter_map(look).collect()
 }
+
+#[cfg(test)]
+mod tests;
