@@ -1,0 +1,22 @@
+//! What the tests of this crate have in common is built once: they are one program.
+
+mod common;
+mod cost;
+mod ensemble;
+mod faults;
+mod herd;
+mod many;
+mod model;
+mod negotiated;
+mod numbers;
+mod overloaded;
+mod queue;
+mod raw;
+mod rights;
+mod semaphore;
+mod sessions;
+mod shared;
+mod shared_faults;
+mod simulated_servers;
+mod snapshot;
+mod watch;
