@@ -1,49 +1,28 @@
-//! Lost replies, cut connections and expired sessions, on a real server behind a proxy.
+//! Lost answers, connections that break, and sessions that end.
 
 use std::{sync::Arc, time::Duration};
 
-use crate::common::{
-    children, config, empty, end_session, eventually, inspect, locks, outsider, queued, server, within,
-};
-use lock_core::{Clock, Error, Locks, Loss};
+use lock_core::{Error, Locks, Loss};
 use lock_lab::proxy::Proxy;
-use lock_zk::{Config, ZooKeeper};
+use lock_sim::zookeeper::deployment::{Cut, Deployment, TICK_TIME};
+use lock_zk::ZooKeeper;
 
-/// A session that expires soon.
-const SHORT: Duration = Duration::from_secs(2);
+use crate::{
+    common::{self, config, eventually, outsider, server, within},
+    simulation::{
+        children, connect, connect_with, directory, empty, inspect, lock, locks, session, simulated, standing,
+    },
+};
 
-fn short_lived(port: u16) -> Config {
-    config(port).with_session_timeout(SHORT)
-}
-
-async fn behind(config: Config) -> (Arc<ZooKeeper>, Locks) {
-    let zk = ZooKeeper::connect(config).await.expect("a connection through the proxy");
-    (zk.clone(), Locks::new(zk))
-}
-
-#[tokio::test]
-async fn a_create_whose_reply_is_lost_is_found_again_by_its_unique_id() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
-    let (_zk, locks) = behind(config(proxy.port())).await;
-    locks.mutex("lost").lock().await.unwrap().release().await.unwrap();
-    proxy.cut_at_reply(0);
-    let guard = within("the grant", locks.mutex("lost").lock()).await.unwrap();
-    let children = children(&client, "lost").await;
-    assert_eq!(children.len(), 1, "{children:?}");
-    guard.release().await.unwrap();
-    empty(&client, "lost").await;
-}
-
+/// On the client library and a real server.
 #[tokio::test]
 async fn a_connection_cut_at_any_reply_leaves_one_node_while_held_and_none_after_it() {
     let server = server().await;
     let port = server.ports()[0];
     let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
     for reply in 0..12 {
-        let (_zk, locks) = behind(config(proxy.port())).await;
-        let rival = self::locks(port).await;
+        let locks = Locks::new(ZooKeeper::connect(config(proxy.port())).await.unwrap());
+        let rival = common::locks(port).await;
         let name = format!("cut/{reply}");
         let first = rival.mutex(&name).lock().await.unwrap();
         proxy.cut_at_reply(reply);
@@ -51,191 +30,145 @@ async fn a_connection_cut_at_any_reply_leaves_one_node_while_held_and_none_after
             let mutex = locks.mutex(&name);
             async move { mutex.lock().await }
         });
-        eventually("it waits", || async { children(&client, &name).await.len() == 2 }).await;
+        eventually("it waits", || async { common::children(&client, &name).await.len() == 2 }).await;
         first.release().await.unwrap();
         let guard = within("the grant", acquiring).await.unwrap().unwrap();
-        assert_eq!(children(&client, &name).await.len(), 1, "cut at reply {reply}");
+        assert_eq!(common::children(&client, &name).await.len(), 1, "cut at reply {reply}");
         // An unknown outcome is reported as such, and the release goes on.
         match guard.release().await {
             Ok(()) | Err(Error::Unavailable { .. }) => {}
             Err(other) => panic!("cut at reply {reply}: {other}"),
         }
-        empty(&client, &name).await;
+        common::empty(&client, &name).await;
         proxy.heal();
     }
 }
 
-#[tokio::test]
-async fn a_release_whose_reply_is_lost_is_repeated_and_removes_nobody_elses_node() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let proxy = Proxy::start(port).await.unwrap();
-    let (zk, locks) = behind(config(proxy.port())).await;
-    let guard = locks.mutex("release").lock().await.unwrap();
-    let rival = tokio::spawn({
-        let mutex = self::locks(port).await.mutex("release");
-        async move { mutex.lock().await }
+#[test]
+fn a_release_whose_answer_is_lost_is_repeated_and_removes_nobody_elses_node() {
+    simulated(async |servers| {
+        let (locks, other) = (locks(&servers, 1).await, locks(&servers, 2).await);
+        let guard = locks.mutex("release").lock().await.unwrap();
+        let rival = lock(&servers, 2, &other, "release");
+        standing(&servers, "release", 2).await;
+        servers.cut(1, Cut::Answers).await;
+        let releasing = servers.start(1, guard.release());
+        let second = rival.await.unwrap().unwrap();
+        servers.reset(1).await;
+        servers.heal(1).await;
+        assert!(matches!(releasing.await.unwrap(), Err(Error::Unavailable { .. })));
+        assert!(locks.mutex("release").try_lock().await.unwrap().is_none(), "the second one still holds");
+        assert!(second.is_valid());
     });
-    queued(&zk, "release", 1).await;
-    proxy.hold_replies();
-    let releasing = tokio::spawn(guard.release());
-    let second = within("the hand-off", rival).await.unwrap().unwrap();
-    proxy.cut_once();
-    proxy.heal();
-    assert!(matches!(releasing.await.unwrap(), Err(Error::Unavailable { .. })));
-    assert!(locks.mutex("release").try_lock().await.unwrap().is_none(), "the second one still holds");
-    assert!(second.is_valid());
 }
 
-#[tokio::test]
-async fn a_holder_that_is_cut_off_knows_of_its_loss_before_the_next_one_holds() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let proxy = Proxy::start(port).await.unwrap();
-    let (zk, locks) = behind(short_lived(proxy.port())).await;
-    let guard = locks.mutex("cut off").lock().await.unwrap();
-    let rival = tokio::spawn({
-        let mutex = self::locks(port).await.mutex("cut off");
-        async move {
-            let guard = mutex.lock().await;
-            (guard, Clock::boot().now())
+/// A connection whose session expires soon.
+async fn short_lived(servers: &Deployment, host: usize) -> Arc<ZooKeeper> {
+    connect_with(servers, host, servers.config(host).with_session_timeout(TICK_TIME * 10)).await
+}
+
+#[test]
+fn a_lock_that_is_lost_in_a_session_that_lives_on_is_free_again_before_its_guard_is_dropped() {
+    simulated(async |servers| {
+        // The servers round the end of a session up to a whole tick, so there is a moment between the loss and that end.
+        let locks = Locks::new(short_lived(&servers, 1).await);
+        let lost = locks.mutex("lapsed").lock().await.unwrap();
+        servers.cut(1, Cut::Both).await;
+        lost.lost().await;
+        servers.heal(1).await;
+        let again = locks.mutex("lapsed").lock().await.unwrap();
+        assert!(again.token() > lost.token());
+        assert!(!lost.is_valid());
+        assert!(matches!(lost.release().await, Err(Error::Lost { .. })));
+        assert!(again.is_valid());
+        again.release().await.unwrap();
+    });
+}
+
+#[test]
+fn when_the_session_ends_every_guard_is_lost_and_the_next_acquisition_opens_a_new_one() {
+    simulated(async |servers| {
+        let zk = connect(&servers, 1).await;
+        let (locks, rival) = (Locks::new(zk.clone()), locks(&servers, 2).await);
+        let guards = [locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap()];
+        let id = inspect(&zk, "one").await.holders.remove(0).id;
+        let held = rival.mutex("waited for").lock().await.unwrap();
+        let waiting = lock(&servers, 1, &locks, "waited for");
+        standing(&servers, "waited for", 2).await;
+        servers.end_session(session(&id)).await;
+        for guard in &guards {
+            // The news that its node has gone, with the session, may come before the news of the session itself.
+            let loss = guard.lost().await;
+            assert!(matches!(loss, Loss::SessionEnded | Loss::Revoked), "{loss:?}");
         }
+        let again = locks.mutex("one").lock().await.unwrap();
+        assert_ne!(inspect(&zk, "one").await.holders[0].id, id);
+        assert!(again.token() > guards[0].token());
+        // The waiter queues again in the new session.
+        standing(&servers, "waited for", 2).await;
+        held.release().await.unwrap();
+        drop(waiting.await.unwrap().unwrap());
     });
-    queued(&zk, "cut off", 1).await;
-    proxy.hold();
-    let last = guard.valid_until().expect("held until here");
-    let (second, granted_at) = within("the next grant", rival).await.unwrap();
-    assert!(second.unwrap().is_valid());
-    assert!(!guard.is_valid());
-    assert!(last <= granted_at, "valid until {last:?}, the next one was granted at {granted_at:?}");
-    assert!(matches!(guard.validity().loss(), Some(Loss::Unreachable | Loss::Expired)));
-    proxy.heal();
-    let third = within("a new session", locks.mutex("elsewhere").lock()).await.unwrap();
-    assert!(!guard.is_valid(), "lost is final");
-    drop(third);
 }
 
-#[tokio::test]
-async fn a_lock_that_is_lost_in_a_session_that_lives_on_is_free_again_before_its_guard_is_dropped() {
-    let server = server().await;
-    let proxy = Proxy::start(server.ports()[0]).await.unwrap();
-    // The servers round the end of a session up to a whole tick, so there is a moment between the loss and that end.
-    let (_zk, locks) = behind(short_lived(proxy.port())).await;
-    let lost = locks.mutex("lapsed").lock().await.unwrap();
-    proxy.hold();
-    within("the loss", lost.lost()).await;
-    proxy.heal();
-    let again = within("the next grant", locks.mutex("lapsed").lock()).await.unwrap();
-    assert!(again.token() > lost.token());
-    assert!(!lost.is_valid());
-    assert!(matches!(lost.release().await, Err(Error::Lost { .. })));
-    assert!(again.is_valid());
-    again.release().await.unwrap();
-}
+#[test]
+fn an_outage_during_a_wait_is_bridged_up_to_the_connect_limit_and_leaves_nothing() {
+    simulated(async |servers| {
+        let impatient = servers.config(1).with_connect_timeout(Duration::from_secs(2));
+        let locks = Locks::new(connect_with(&servers, 1, impatient).await);
+        let holder = self::locks(&servers, 2).await;
+        let held = holder.mutex("outage").lock().await.unwrap();
+        let bridged = lock(&servers, 1, &locks, "outage");
+        standing(&servers, "outage", 2).await;
+        servers.reset(1).await;
+        held.release().await.unwrap();
+        let held = bridged.await.unwrap().unwrap();
 
-#[tokio::test]
-async fn when_the_session_ends_every_guard_is_lost_and_the_next_acquisition_opens_a_new_one() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (zk, locks) = behind(config(port)).await;
-    let guards = [locks.mutex("one").lock().await.unwrap(), locks.mutex("two").lock().await.unwrap()];
-    let id = inspect(&zk, "one").await.holders.remove(0).id;
-    let rival = self::locks(port).await;
-    let held = rival.mutex("waited for").lock().await.unwrap();
-    let waiting = tokio::spawn({
-        let mutex = locks.mutex("waited for");
-        async move { mutex.lock().await }
+        let rival = lock(&servers, 2, &holder, "outage");
+        standing(&servers, "outage", 2).await;
+        let too_long = lock(&servers, 1, &locks, "outage");
+        standing(&servers, "outage", 3).await;
+        servers.cut(1, Cut::Both).await;
+        servers.reset(1).await;
+        let error = too_long.await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        servers.heal(1).await;
+        standing(&servers, "outage", 2).await;
+        held.release().await.unwrap();
+        drop(rival.await.unwrap().unwrap());
     });
-    queued(&zk, "waited for", 1).await;
-    end_session(&server, &outsider(port).await, "one", &id).await;
-    for guard in &guards {
-        // The news that its node has gone, with the session, may come before the news of the session itself.
-        let loss = within("the loss", guard.lost()).await;
-        assert!(matches!(loss, Loss::SessionEnded | Loss::Revoked), "{loss:?}");
-    }
-    let again = within("a new session", locks.mutex("one").lock()).await.unwrap();
-    assert_ne!(inspect(&zk, "one").await.holders[0].id, id);
-    assert!(again.token() > guards[0].token());
-    // The waiter queues again in the new session.
-    queued(&zk, "waited for", 1).await;
-    held.release().await.unwrap();
-    drop(within("the grant", waiting).await.unwrap().unwrap());
 }
 
-#[tokio::test]
-async fn a_backend_that_is_down_is_unavailable_within_the_connect_limit() {
-    let proxy = Proxy::start(server().await.ports()[0]).await.unwrap();
-    proxy.cut();
-    let refused = config(proxy.port()).with_connect_timeout(Duration::from_millis(500));
-    let error = within("the limit", ZooKeeper::connect(refused.clone())).await.unwrap_err();
-    assert!(matches!(&error, Error::Unavailable { source: Some(_), .. }), "{error}");
-    proxy.heal();
-    proxy.hold();
-    let error = within("the limit", ZooKeeper::connect(refused)).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-}
-
-#[tokio::test]
-async fn an_outage_during_a_wait_is_bridged_up_to_the_connect_limit_and_leaves_nothing() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
-    let (zk, locks) = behind(config(proxy.port()).with_connect_timeout(Duration::from_secs(2))).await;
-    let holder = self::locks(port).await;
-    let held = holder.mutex("outage").lock().await.unwrap();
-    let wait = || {
-        let mutex = locks.mutex("outage");
-        tokio::spawn(async move { mutex.lock().await })
-    };
-    let bridged = wait();
-    queued(&zk, "outage", 1).await;
-    proxy.cut_once();
-    held.release().await.unwrap();
-    let held = within("the grant", bridged).await.unwrap().unwrap();
-
-    let rival = tokio::spawn({
-        let mutex = holder.mutex("outage");
-        async move { mutex.lock().await }
+#[test]
+fn what_is_started_while_disconnected_leaves_no_ghost() {
+    simulated(async |servers| {
+        let locks = locks(&servers, 1).await;
+        locks.mutex("ghost").lock().await.unwrap().release().await.unwrap();
+        servers.cut(1, Cut::Both).await;
+        for _ in 0..5 {
+            let error = locks.mutex("ghost").timeout(Duration::from_millis(50)).lock().await.unwrap_err();
+            assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
+        }
+        servers.reset(1).await;
+        servers.heal(1).await;
+        drop(locks.mutex("ghost").lock().await.unwrap());
+        empty(&servers, "ghost").await;
     });
-    queued(&zk, "outage", 1).await;
-    let too_long = wait();
-    queued(&zk, "outage", 2).await;
-    proxy.cut();
-    let error = within("the limit", too_long).await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    proxy.heal();
-    eventually("the waiter withdrew", || async { children(&client, "outage").await.len() == 2 }).await;
-    held.release().await.unwrap();
-    drop(within("the grant", rival).await.unwrap().unwrap());
 }
 
-#[tokio::test]
-async fn what_is_started_while_disconnected_leaves_no_ghost() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
-    let (_zk, locks) = behind(config(proxy.port())).await;
-    locks.mutex("ghost").lock().await.unwrap().release().await.unwrap();
-    proxy.hold();
-    for _ in 0..5 {
-        let error = locks.mutex("ghost").timeout(Duration::from_millis(50)).lock().await.unwrap_err();
-        assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
-    }
-    proxy.cut_once();
-    proxy.heal();
-    drop(within("the grant", locks.mutex("ghost").lock()).await.unwrap());
-    empty(&client, "ghost").await;
-}
-
-#[tokio::test]
-async fn closing_while_the_servers_are_out_of_reach_ends_in_time_and_says_so() {
-    let server = server().await;
-    let proxy = Proxy::start(server.ports()[0]).await.unwrap();
-    let (_zk, locks) = behind(config(proxy.port())).await;
-    let guard = locks.mutex("closing").lock().await.unwrap();
-    proxy.hold();
-    let error = within("closing", locks.close(Duration::from_millis(300))).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert_eq!(guard.validity().loss(), Some(Loss::Closed));
-    assert!(matches!(locks.mutex("closing").lock().await, Err(Error::Closed)));
+#[test]
+fn closing_while_the_servers_are_out_of_reach_ends_in_time_and_says_so() {
+    simulated(async |servers| {
+        let locks = Locks::new(short_lived(&servers, 1).await);
+        let guard = locks.mutex("closing").lock().await.unwrap();
+        servers.cut(1, Cut::Both).await;
+        let error = locks.close(Duration::from_millis(300)).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert_eq!(guard.validity().loss(), Some(Loss::Closed));
+        assert!(matches!(locks.mutex("closing").lock().await, Err(Error::Closed)));
+        // The servers have heard of nothing: they end the session by themselves.
+        assert_eq!(children(&servers, "closing").await.len(), 1);
+        servers.until("the session ends", async || children(&servers, "closing").await.is_empty()).await;
+        assert!(servers.exists(&directory("closing")).await);
+    });
 }

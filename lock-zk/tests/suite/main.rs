@@ -1,5 +1,7 @@
 //! What the tests of this crate have in common is built once: they are one program.
 
+#![allow(clippy::future_not_send, reason = "a simulated world is played on one thread")]
+
 mod common;
 mod cost;
 mod ensemble;
@@ -18,5 +20,6 @@ mod sessions;
 mod shared;
 mod shared_faults;
 mod simulated_servers;
+mod simulation;
 mod snapshot;
 mod watch;

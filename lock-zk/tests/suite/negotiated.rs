@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
-use crate::common::{config, server, within};
-use lock_core::{Clock, Error, Locks, Loss};
-use lock_lab::{proxy::Proxy, servers};
+use lock_core::{Error, Guard, Locks, Loss};
+use lock_lab::servers;
+use lock_sim::zookeeper::deployment::{Cut, Deployment, TICK_TIME};
 use lock_zk::{Config, ZooKeeper};
+
+use crate::{
+    common::within,
+    simulation::{connect_with, lock, locks, simulated},
+};
 
 /// What a connection with those settings is refused for.
 async fn refusal(config: Config) -> (String, String, String) {
@@ -39,52 +44,43 @@ async fn a_time_out_that_the_servers_lengthen_shows_that_their_tick_is_longer_an
 }
 
 /// Whether a guard is lost or renewed, whichever comes first.
-async fn lost_or_renewed(guard: &lock_core::Guard) -> bool {
+async fn is_lost(servers: &Deployment, guard: &Guard) -> bool {
     let until = guard.valid_until();
-    within("it is lost or renewed", async {
-        while guard.valid_until().is_some() && guard.valid_until() <= until {
-            Clock::boot().sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
+    let is_decided = async || guard.valid_until().is_none() || guard.valid_until() > until;
+    servers.until("it is lost or renewed", is_decided).await;
     guard.valid_until().is_none()
 }
 
-#[tokio::test]
-async fn a_server_that_comes_back_with_a_shorter_time_out_ends_what_was_held_by_the_longer_one() {
-    let mut server = server().await;
-    let port = server.ports()[0];
-    let proxy = Proxy::start(port).await.unwrap();
-    let zk = ZooKeeper::connect(config(proxy.port()).with_session_timeout(Duration::from_secs(6))).await.unwrap();
-    let locks = Locks::new(zk);
-    let guard = locks.mutex("shorter").lock().await.unwrap();
-    server.kill(0);
-    server.configure(0, "maxSessionTimeout", "1000").unwrap();
-    server.restart(0).await.unwrap();
-    let lost = lost_or_renewed(&guard).await;
-    // Cut off from here on, the server keeps it for a second and a tick.
-    proxy.hold();
-    let promised = guard.valid_until();
-    let rival = Config::new([("127.0.0.1", port)])
-        .with_session_timeout(Duration::from_secs(1))
-        .with_tick_time(servers::ZooKeeper::TICK);
-    let rival = Locks::new(ZooKeeper::connect(rival).await.unwrap());
-    let next = within("the next grant", rival.mutex("shorter").lock()).await.unwrap();
-    let granted_at = Clock::boot().now();
-    assert!(promised.is_none_or(|promised| promised <= granted_at), "until {promised:?}, the next at {granted_at:?}");
-    assert!(lost && guard.validity().loss() == Some(Loss::SessionEnded), "{:?}", guard.validity().loss());
-    drop(next);
+#[test]
+fn servers_that_come_back_with_a_shorter_time_out_end_what_was_held_by_the_longer_one() {
+    simulated(async |servers| {
+        let locks = locks(&servers, 1).await;
+        let guard = locks.mutex("shorter").lock().await.unwrap();
+        servers.restart(TICK_TIME * 10).await;
+        let lost = is_lost(&servers, &guard).await;
+        // Cut off from here on, the servers keep it for a second and a tick.
+        servers.cut(1, Cut::Both).await;
+        let promised = match guard.valid_until() {
+            Some(until) => servers.true_time(1, until).await,
+            None => 0,
+        };
+        let rival = Locks::new(connect_with(&servers, 2, servers.config(2).with_session_timeout(TICK_TIME * 10)).await);
+        let next = lock(&servers, 2, &rival, "shorter").await.unwrap().unwrap();
+        let granted_at = servers.true_time(2, servers.clock(2).now()).await;
+        assert!(promised <= granted_at, "until {promised}, the next at {granted_at}");
+        assert!(lost && guard.validity().loss() == Some(Loss::SessionEnded), "{:?}", guard.validity().loss());
+        drop(next);
+    });
 }
 
-#[tokio::test]
-async fn a_reconnect_with_the_time_out_unchanged_takes_no_lock_away() {
-    let mut server = server().await;
-    let zk = ZooKeeper::connect(config(server.ports()[0])).await.unwrap();
-    let locks = Locks::new(zk);
-    let guard = locks.mutex("the same").lock().await.unwrap();
-    server.restart(0).await.unwrap();
-    assert!(!lost_or_renewed(&guard).await);
-    let other = within("a grant", locks.mutex("another").lock()).await.unwrap();
-    other.release().await.unwrap();
-    guard.release().await.unwrap();
+#[test]
+fn a_reconnect_with_the_time_out_unchanged_takes_no_lock_away() {
+    simulated(async |servers| {
+        let locks = locks(&servers, 1).await;
+        let guard = locks.mutex("the same").lock().await.unwrap();
+        servers.restart(TICK_TIME * 1_000).await;
+        assert!(!is_lost(&servers, &guard).await);
+        locks.mutex("another").lock().await.unwrap().release().await.unwrap();
+        guard.release().await.unwrap();
+    });
 }

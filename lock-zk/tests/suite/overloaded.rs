@@ -1,6 +1,7 @@
-//! A server that answers, and does nothing of what it is asked: it throttles its clients, or knows no better.
+//! Servers that answer, and do nothing of what they are asked: they throttle their clients, or know no better.
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -8,71 +9,136 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{config, within};
+use futures::{
+    StreamExt,
+    future::{self, BoxFuture},
+    stream::{self, BoxStream},
+};
 use lock_core::{Error, Locks};
-use lock_zk::{Strategy, ZooKeeper};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+use lock_zk::{
+    Strategy,
+    wire::{
+        Answer, Client, Connections, CreateMode, Created, Ensemble, RequestError, Server, SessionState, Stat, Watch,
+    },
 };
 
-const THROTTLED: i32 = -127;
-/// What a server answers to what it could not find out in time: done or not.
-const TIMED_OUT: i32 = -7;
+use crate::simulation::{connect_with, simulated};
 
-/// Counts what it is asked, but for pings.
-async fn serve(mut stream: TcpStream, answer: i32, asked: Arc<AtomicU64>) -> std::io::Result<()> {
-    const PING: i32 = 11;
-    stream.set_nodelay(true)?;
-    let connect = frame(&mut stream).await?;
-    // Protocol version, the time-out that was asked for, a session, its password.
-    let timeout = &connect[12..16];
-    let accepted = [&[0; 4], timeout, &7_i64.to_be_bytes(), &16_i32.to_be_bytes(), &[0; 16], &[0]].concat();
-    send(&mut stream, &accepted).await?;
-    loop {
-        let request = frame(&mut stream).await?;
-        let is_ping = request[4..8] == PING.to_be_bytes();
-        asked.fetch_add(u64::from(!is_ping), Ordering::Relaxed);
-        let error = if is_ping { 0 } else { answer };
-        send(&mut stream, &[&request[..4], &1_i64.to_be_bytes(), &error.to_be_bytes()].concat()).await?;
+/// Says the same to every request, and counts them.
+#[derive(Debug)]
+struct Busy {
+    answer: RequestError,
+    timeout: Duration,
+    asked: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server could not find out in time whether it was done")
     }
 }
 
-async fn frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut frame = vec![0; usize::try_from(stream.read_i32().await?).unwrap()];
-    stream.read_exact(&mut frame).await?;
-    Ok(frame)
+impl std::error::Error for TimedOut {}
+
+impl Busy {
+    fn answer<'a, T: Send + 'a>(&'a self) -> Answer<'a, T> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Box::pin(future::ready(Err(self.answer.clone())))
+    }
 }
 
-async fn send(stream: &mut TcpStream, frame: &[u8]) -> std::io::Result<()> {
-    let length = u32::try_from(frame.len()).unwrap();
-    stream.write_all(&[&length.to_be_bytes(), frame].concat()).await
+impl Ensemble for Busy {
+    fn connect<'a>(&'a self, _: &'a [Server], timeout: Duration) -> Answer<'a, Arc<dyn Client>> {
+        let client = Self { answer: self.answer.clone(), timeout, asked: Arc::clone(&self.asked) };
+        Box::pin(future::ready(Ok(Arc::new(client) as Arc<dyn Client>)))
+    }
+
+    fn connections<'a>(&'a self, servers: &'a [Server]) -> BoxFuture<'a, Connections> {
+        Box::pin(future::ready(Connections { servers: servers.to_vec(), is_certain: true }))
+    }
 }
 
-/// How much a contender asks of a server that answers like this, within half a second.
-async fn asked(answer: i32, strategy: Strategy) -> u64 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let asked = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&asked);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, answer, Arc::clone(&counted)));
+impl Client for Busy {
+    fn session_id(&self) -> i64 {
+        7
+    }
+
+    fn session_timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn state(&self) -> SessionState {
+        SessionState::Connected
+    }
+
+    fn states(&self) -> BoxStream<'static, SessionState> {
+        stream::iter([SessionState::Connected]).chain(stream::pending()).boxed()
+    }
+
+    fn create<'a>(&'a self, _: &'a str, _: &[u8], _: CreateMode) -> Answer<'a, Created> {
+        self.answer()
+    }
+
+    fn delete<'a>(&'a self, _: &'a str) -> Answer<'a, ()> {
+        self.answer()
+    }
+
+    fn get_data<'a>(&'a self, _: &'a str) -> Answer<'a, (Vec<u8>, Stat)> {
+        self.answer()
+    }
+
+    fn set_data<'a>(&'a self, _: &'a str, _: &[u8]) -> Answer<'a, Stat> {
+        self.answer()
+    }
+
+    fn list_children<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<String>> {
+        self.answer()
+    }
+
+    fn sync<'a>(&'a self, _: &'a str) -> Answer<'a, ()> {
+        self.answer()
+    }
+
+    fn watch_data<'a>(&'a self, _: &'a str) -> Answer<'a, (Stat, Watch)> {
+        self.answer()
+    }
+
+    fn watch_existence<'a>(&'a self, _: &'a str) -> Answer<'a, (Option<Stat>, Watch)> {
+        self.answer()
+    }
+
+    fn watch_children<'a>(&'a self, _: &'a str) -> Answer<'a, (Vec<String>, Watch)> {
+        self.answer()
+    }
+
+    fn create_and_delete<'a>(&'a self, _: &str, _: &[u8], _: &str) -> Answer<'a, ()> {
+        self.answer()
+    }
+
+    fn set_and_delete<'a>(&'a self, _: &str, _: &[u8]) -> Answer<'a, ()> {
+        self.answer()
+    }
+}
+
+#[test]
+fn a_server_that_has_too_much_to_do_is_asked_again_with_growing_pauses() {
+    simulated(async |servers| {
+        for strategy in [Strategy::Queue, Strategy::Herd] {
+            for answer in [RequestError::Throttled, RequestError::Unknown(Arc::new(TimedOut))] {
+                let asked = Arc::new(AtomicU64::new(0));
+                let busy = Busy { answer, timeout: Duration::ZERO, asked: Arc::clone(&asked) };
+                let config = servers.config(1).with_strategy(strategy).with_ensemble(Arc::new(busy));
+                let locks = Locks::new(connect_with(&servers, 1, config).await);
+                let mutex = locks.mutex("busy").timeout(Duration::from_millis(500));
+                let refused = mutex.lock().await.unwrap_err();
+                assert!(matches!(refused, Error::NotAcquired { .. }), "{strategy}: {refused}");
+                let asked = asked.load(Ordering::Relaxed);
+                // Without pauses between them there is no end to the requests of one moment.
+                assert!((2..400).contains(&asked), "{strategy}: {asked} requests");
+            }
         }
     });
-    let locks = Locks::new(ZooKeeper::connect(config(port).with_strategy(strategy)).await.unwrap());
-    let mutex = locks.mutex("busy").timeout(Duration::from_millis(500));
-    let refused = within("the limit", mutex.lock()).await.unwrap_err();
-    assert!(matches!(refused, Error::NotAcquired { .. }), "{answer} {strategy}: {refused}");
-    asked.load(Ordering::Relaxed)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_has_too_much_to_do_is_asked_again_with_growing_pauses() {
-    for strategy in [Strategy::Queue, Strategy::Herd] {
-        for answer in [THROTTLED, TIMED_OUT] {
-            let asked = asked(answer, strategy).await;
-            assert!((2..400).contains(&asked), "{answer} {strategy}: {asked} requests");
-        }
-    }
 }

@@ -1,19 +1,17 @@
-//! Readers, permits and downgrades under lost replies, cut connections and expired sessions, on a real server behind a
-//! proxy.
+//! Readers, permits and downgrades under lost answers, connections that break, and sessions that end.
 
 use std::time::Duration;
 
-use crate::common::{
-    LIMIT, children, config, connect, empty, end_session, eventually, held, inspect, locks, outsider, queued, server,
-    within,
-};
-use lock_core::{Clock, Error, Guard, Locks, Loss, WriteGuard};
+use lock_core::{Error, Guard, Locks, Loss, WriteGuard};
 use lock_lab::proxy::Proxy;
+use lock_sim::zookeeper::deployment::{Cut, TICK_TIME};
 use lock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 
-/// A session that expires soon.
-const SHORT: Duration = Duration::from_secs(2);
+use crate::{
+    common::{children, config, connect, empty, eventually, held, locks, outsider, queued, server, within},
+    simulation::{self, session, simulated, standing},
+};
 
 async fn behind(proxy: &Proxy) -> Locks {
     Locks::new(ZooKeeper::connect(config(proxy.port())).await.expect("a connection through the proxy"))
@@ -37,6 +35,7 @@ fn done_or_unknown(result: Result<(), Error>, when: &str) {
     }
 }
 
+/// On the client library and a real server, as the next two.
 #[tokio::test]
 async fn a_reader_cut_at_any_reply_has_one_node_while_it_reads_and_none_after_it() {
     let server = server().await;
@@ -132,120 +131,93 @@ async fn a_downgrade_cut_at_any_reply_reads_on_or_leaves_nothing_and_no_writer_c
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}: both should have been seen");
 }
 
-#[tokio::test]
-async fn a_downgrade_that_is_not_answered_is_undone_whether_it_was_done_or_not() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
-    let rival = locks(port).await;
-    for done in [true, false] {
-        let locks = behind(&proxy).await;
-        let name = format!("unanswered {done}");
-        let guard = locks.rwlock(&name).write().await.unwrap();
-        if done {
-            proxy.hold_replies();
-        } else {
-            proxy.hold();
+#[test]
+fn a_downgrade_that_is_not_answered_is_undone_whether_it_was_done_or_not() {
+    simulated(async |servers| {
+        let rival = simulation::locks(&servers, 2).await;
+        let impatient = servers.config(1).with_connect_timeout(Duration::from_secs(2));
+        for (name, cut) in [("done", Cut::Answers), ("not done", Cut::Both)] {
+            let locks = Locks::new(simulation::connect_with(&servers, 1, impatient.clone()).await);
+            let guard = locks.rwlock(name).write().await.unwrap();
+            let node = simulation::children(&servers, name).await;
+            servers.cut(1, cut).await;
+            let failed = guard.downgrade().await.unwrap_err();
+            assert!(matches!(failed.error, Error::Unavailable { .. }), "{failed}");
+            let left = simulation::children(&servers, name).await;
+            assert_eq!(left.len(), 1, "the writer's node or the reader's");
+            assert_eq!(left != node, cut == Cut::Answers, "{name}");
+            servers.heal(1).await;
+            let next = rival.rwlock(name).write().await.unwrap();
+            // It does not take the end of the session.
+            assert_eq!(servers.sessions().await, 2);
+            assert_eq!(simulation::children(&servers, name).await.len(), 1);
+            next.release().await.unwrap();
+            simulation::empty(&servers, name).await;
+            locks.close(Duration::from_secs(30)).await.unwrap();
+            servers.until("its session has ended", async || servers.sessions().await == 1).await;
         }
-        let failed = within("the downgrade", guard.downgrade()).await.unwrap_err();
-        assert!(matches!(failed.error, Error::Unavailable { .. }), "{failed}");
-        assert_eq!(children(&client, &name).await.len(), 1, "the writer's node or the reader's");
-        proxy.heal();
-        let next = within("the next writer", rival.rwlock(&name).write()).await.unwrap();
-        assert_eq!(children(&client, &name).await.len(), 1);
-        next.release().await.unwrap();
-        empty(&client, &name).await;
-    }
+    });
 }
 
-#[tokio::test]
-async fn a_downgrade_dropped_after_any_poll_leaves_nothing() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (locks, client) = (locks(port).await, outsider(port).await);
-    for polls in 1.. {
-        let guard = locks.rwlock("dropped").write().await.unwrap();
-        let mut downgrading = Box::pin(guard.downgrade());
-        let mut left = polls;
-        let complete = std::future::poll_fn(|context| {
-            left -= 1;
-            match downgrading.as_mut().poll(context) {
-                std::task::Poll::Ready(guard) => std::task::Poll::Ready(guard.is_ok()),
-                std::task::Poll::Pending if left == 0 => std::task::Poll::Ready(false),
-                std::task::Poll::Pending => std::task::Poll::Pending,
-            }
-        })
-        .await;
-        drop(downgrading);
-        empty(&client, "dropped").await;
-        if complete {
-            break;
+#[test]
+fn a_reader_and_a_permit_that_are_cut_off_know_of_their_loss_before_the_next_one_holds() {
+    simulated(async |servers| {
+        let short = servers.config(1).with_session_timeout(TICK_TIME * 10);
+        let locks = Locks::new(simulation::connect_with(&servers, 1, short).await);
+        let rival = simulation::locks(&servers, 2).await;
+        let reader = locks.rwlock("reader").read().await.unwrap();
+        let downgraded = locks.rwlock("downgraded").write().await.unwrap().downgrade().await.unwrap();
+        let permit = locks.semaphore("permit", 1).acquire().await.unwrap();
+        // Each says when it is granted what it waits for.
+        let clock = servers.clock(2);
+        let writing = |name: &str| {
+            let lock = rival.rwlock(name);
+            servers.start(2, async move { lock.write().await.map(|guard| (clock.now(), drop(guard)).0) })
+        };
+        let semaphore = rival.semaphore("permit", 1);
+        let acquiring =
+            servers.start(2, async move { semaphore.acquire().await.map(|permit| (clock.now(), drop(permit)).0) });
+        let waiting = [writing("reader"), writing("downgraded"), acquiring];
+        for name in ["reader", "downgraded", "permit"] {
+            standing(&servers, name, 2).await;
         }
-    }
+        servers.cut(1, Cut::Both).await;
+        let validities = [reader.validity(), downgraded.validity(), permit.validity()];
+        let until = validities.map(|validity| validity.valid_until().expect("held until here"));
+        for ((validity, until), waiting) in validities.into_iter().zip(until).zip(waiting) {
+            let granted_at = servers.true_time(2, waiting.await.unwrap().unwrap()).await;
+            assert!(!validity.is_valid());
+            let until = servers.true_time(1, until).await;
+            assert!(until <= granted_at, "valid until {until}, the next one was granted at {granted_at}");
+        }
+    });
 }
 
-#[tokio::test]
-async fn a_reader_and_a_permit_that_are_cut_off_know_of_their_loss_before_the_next_one_holds() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (proxy, zk) = (Proxy::start(port).await.unwrap(), connect(port).await);
-    let short = config(proxy.port()).with_session_timeout(SHORT);
-    let locks = Locks::new(ZooKeeper::connect(short).await.unwrap());
-    let rival = Locks::new(zk.clone());
-    let reader = locks.rwlock("reader").read().await.unwrap();
-    let downgraded = locks.rwlock("downgraded").write().await.unwrap().downgrade().await.unwrap();
-    let permit = locks.semaphore("permit", 1).acquire().await.unwrap();
-    let timed = |acquiring: JoinHandle<()>| async move {
-        within("the next grant", acquiring).await.unwrap();
-        Clock::boot().now()
-    };
-    let taking = |name: &'static str| {
-        let writing = write(&rival, name);
-        tokio::spawn(async move { drop(writing.await.unwrap().unwrap()) })
-    };
-    let semaphore = rival.semaphore("permit", 1);
-    let acquiring = tokio::spawn(async move { drop(semaphore.acquire().await.unwrap()) });
-    let waiting = [taking("reader"), taking("downgraded"), acquiring];
-    for name in ["reader", "downgraded", "permit"] {
-        queued(&zk, name, 1).await;
-    }
-    proxy.hold();
-    let validities = [reader.validity(), downgraded.validity(), permit.validity()];
-    let until = validities.map(|validity| validity.valid_until().expect("held until here"));
-    for ((validity, until), waiting) in validities.into_iter().zip(until).zip(waiting) {
-        let granted_at = timed(waiting).await;
-        assert!(!validity.is_valid());
-        assert!(until <= granted_at, "valid until {until:?}, the next one was granted at {granted_at:?}");
-    }
-    proxy.heal();
-}
-
-#[tokio::test]
-async fn when_the_session_ends_readers_and_permits_are_lost_and_those_behind_them_go_on() {
-    let server = server().await;
-    let port = server.ports()[0];
-    let (zk, viewer, client) = (connect(port).await, connect(port).await, outsider(port).await);
-    let (own, rival) = (Locks::new(zk.clone()), Locks::new(viewer.clone()));
-    let reader = own.rwlock("lock").write().await.unwrap().downgrade().await.unwrap();
-    let permit = own.semaphore("permits", 2).acquire().await.unwrap();
-    let other = rival.semaphore("permits", 2).acquire().await.unwrap();
-    let writing = write(&rival, "lock");
-    queued(&viewer, "lock", 1).await;
-    // In the ending session, too: it waits on in the next one.
-    let semaphore = own.semaphore("permits", 2);
-    let waiting = tokio::spawn(async move { semaphore.acquire().await });
-    queued(&viewer, "permits", 1).await;
-    let node = inspect(&viewer, "lock").await.holders.remove(0).id;
-    end_session(&server, &client, "lock", &node).await;
-    for loss in [within("the loss", reader.lost()).await, within("the loss", permit.lost()).await] {
-        // The news that the node is gone may come first.
-        assert!(matches!(loss, Loss::SessionEnded | Loss::Revoked), "{loss:?}");
-    }
-    let writer = within("the writer", writing).await.unwrap().unwrap();
-    let waiting = within("the permit that came free", waiting).await.unwrap().unwrap();
-    assert!(other.is_valid() && writer.is_valid() && waiting.is_valid());
-    own.close(LIMIT).await.unwrap();
-    rival.close(LIMIT).await.unwrap();
-    empty(&client, "lock").await;
-    empty(&client, "permits").await;
+#[test]
+fn when_the_session_ends_readers_and_permits_are_lost_and_those_behind_them_go_on() {
+    simulated(async |servers| {
+        let (own, rival) = (simulation::locks(&servers, 1).await, simulation::locks(&servers, 2).await);
+        let reader = own.rwlock("lock").write().await.unwrap().downgrade().await.unwrap();
+        let permit = own.semaphore("permits", 2).acquire().await.unwrap();
+        let other = rival.semaphore("permits", 2).acquire().await.unwrap();
+        let node = simulation::children(&servers, "lock").await.remove(0);
+        let writing = simulation::write(&servers, 2, &rival, "lock");
+        standing(&servers, "lock", 2).await;
+        // In the ending session, too: it waits on in the next one.
+        let semaphore = own.semaphore("permits", 2);
+        let waiting = servers.start(1, async move { semaphore.acquire().await });
+        standing(&servers, "permits", 3).await;
+        servers.end_session(session(&node)).await;
+        for loss in [reader.lost().await, permit.lost().await] {
+            // The news that the node is gone may come first.
+            assert!(matches!(loss, Loss::SessionEnded | Loss::Revoked), "{loss:?}");
+        }
+        let writer = writing.await.unwrap().unwrap();
+        let waiting = waiting.await.unwrap().unwrap();
+        assert!(other.is_valid() && writer.is_valid() && waiting.is_valid());
+        own.close(Duration::from_secs(30)).await.unwrap();
+        rival.close(Duration::from_secs(30)).await.unwrap();
+        simulation::empty(&servers, "lock").await;
+        simulation::empty(&servers, "permits").await;
+    });
 }

@@ -1,7 +1,6 @@
 //! The simulator's servers beside a real one: the same requests of several sessions, with connections and sessions that
 //! end among them, have to be answered alike, with the same transaction numbers, and to fire the same watches in the same
 //! order on each connection.
-#![allow(clippy::future_not_send)] // The simulator runs on one thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,7 +1,5 @@
 //! What the tests on real servers share.
 
-pub(crate) mod count;
-
 use std::{future::Future, sync::Arc, time::Duration};
 
 use lock_core::{Backend, Clock, LockName, Locks, Snapshot};
@@ -85,14 +83,7 @@ pub(crate) async fn empty(client: &Client, name: &str) {
     eventually("nothing is left", || async { children(client, name).await.is_empty() }).await;
 }
 
-/// Ends the session that made a contender's node, on the servers.
-pub(crate) async fn end_session(servers: &servers::ZooKeeper, client: &Client, name: &str, contender: &str) {
-    let session = contender.split('-').nth(1).and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    let session = session.expect("a contender's name").cast_signed();
-    eventually("the session was ended", || async {
-        // Its own client may win the race for its connection; the children tell.
-        let _ = servers.end_session(session).await;
-        children(client, name).await.iter().all(|child| child != contender)
-    })
-    .await;
+/// How many watches the server keeps.
+pub(crate) async fn watches(server: &servers::ZooKeeper) -> u64 {
+    server.monitor(0).await.unwrap()["zk_watch_count"].parse().unwrap()
 }
