@@ -1,13 +1,11 @@
 //! `lock run` and `lock status` on real servers of each backend.
 
-use std::time::Duration;
-
 use lock::Clock;
 use lock_lab::servers::Redis;
 
 use crate::common::{
     Running, output,
-    services::{Service, on_each_service, on_local_files},
+    services::{LEASE, Service, on_each_service, on_local_files},
 };
 
 on_each_service! {
@@ -100,9 +98,9 @@ async fn a_killed_holder_is_succeeded_in_time(service: Service) {
 
     let bound = service.succession();
     println!("succeeded after {taken:?}; the bound is {bound:?}");
-    // The bound is for a machine that is not busy with other tests at the same time, so here it has a second of slack:
-    // far below what a second expiry would take.
-    assert!(taken <= bound + Duration::from_secs(1), "{taken:?}, and the bound is {bound:?}");
+    // The bound is for a machine that is not busy with other tests at the same time, so here it has some slack: less than a
+    // second expiry would take.
+    assert!(taken <= bound + LEASE * 2 / 3, "{taken:?}, and the bound is {bound:?}");
 }
 
 async fn a_deleted_lock_ends_the_commands_whole_group(service: Service) {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use lock::LockName;
 use lock_lab::deployment::{Connection, Deployment, Running};
 
-/// For how long a lock outlives its holder here: the ttl, or the session time-out.
-pub(crate) const LEASE: Duration = Duration::from_secs(2);
+/// For how long a lock outlives its holder here: the ttl, or the session time-out. Several times as long as a machine with too much to
+/// do may stand still.
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
 /// A running service.
 #[derive(Debug)]
