@@ -23,7 +23,8 @@ use crate::{
 
 inventory::submit! {
     Description {
-        trials: Trials::All,
+        // Every case is tried out on three servers, of which each client has its own.
+        trials: Trials::OfTheWay,
         is_compared: true,
         is_struck: true,
         quick: &["server-restarted-durable", "session-taken-over"],

@@ -75,6 +75,11 @@ impl Schedule<'_> {
         self.is_heard(one, other) && self.is_heard(other, one)
     }
 
+    /// What the leader's clients see.
+    pub(super) fn leader_tree(&self) -> Option<&Tree> {
+        self.leader.as_ref().map(|leader| &self.servers[leader.server].tree)
+    }
+
     /// Something has arrived at the leader.
     pub(super) fn leader_hears(&mut self, from: usize, message: Forward) {
         match message {

@@ -89,12 +89,7 @@ impl Schedule<'_> {
             return;
         }
         self.counts.add(Seen::ServerCrash as usize);
-        self.note(format_args!("server {server}"), format_args!("crashes"));
-        if self.is_leader(server) {
-            self.leader = None;
-        }
-        self.servers[server].role = Role::Down;
-        self.drop_conns(server);
+        self.take_server_down(server);
         let down = self.world.chance().mostly_short(self.settings.timeout);
         self.world.after(down, Event::Heal { server });
         if self.faults.limits && self.world.chance().one_in(2) {
@@ -109,6 +104,15 @@ impl Schedule<'_> {
                 self.servers[server].longest = longest;
             }
         }
+    }
+
+    pub(super) fn take_server_down(&mut self, server: usize) {
+        self.note(format_args!("server {server}"), format_args!("crashes"));
+        if self.is_leader(server) {
+            self.leader = None;
+        }
+        self.servers[server].role = Role::Down;
+        self.drop_conns(server);
     }
 
     fn pause_server(&mut self) {

@@ -63,6 +63,8 @@ pub(super) struct Schedule<'a> {
     pub(super) hosts: Vec<Host>,
     pub(super) clients: Vec<Client>,
     pub(super) conns: u32,
+    /// How many requests have arrived at the servers, pings apart.
+    pub(super) requests: u64,
     pub(super) contending: Vec<Contending>,
     pub(super) invariants: Invariants,
     pub(super) is_herd: bool,
@@ -96,6 +98,25 @@ impl<'a> Schedule<'a> {
     pub(super) fn without_programs(seed: u64, trace: &'a mut Trace) -> Self {
         let (mut this, _) = Self::draw(seed, trace, World::without_tasks);
         this.faults.lag = 0;
+        this
+    }
+
+    /// Servers that keep nothing yet and grant time-outs of up to `longest`, and hosts with no programs on them. Nothing goes
+    /// wrong by chance.
+    pub(super) fn undisturbed(seed: u64, trace: &'a mut Trace, hosts: usize, longest: Time) -> Self {
+        let (mut this, _) = Self::draw(seed, trace, World::new);
+        this.hosts.truncate(hosts);
+        while this.hosts.len() < hosts {
+            this.hosts.push(add_host(&mut this.world, Aim::Nothing));
+        }
+        this.settings = Settings { tick: TICK, timeout: longest, sync_limit: TICK * 5 };
+        this.faults.lag = 0;
+        for server in &mut this.servers {
+            (server.tree, server.longest) = (Tree::new(), longest);
+        }
+        this.stage.send_replace(Stage::Calm);
+        this.elect(0, &[0, 1, 2]);
+        this.servers_look_after_themselves();
         this
     }
 
@@ -153,6 +174,7 @@ impl<'a> Schedule<'a> {
             hosts,
             clients: Vec::new(),
             conns: 0,
+            requests: 0,
             contending: Vec::new(),
             invariants: Invariants::default(),
             is_herd,
@@ -169,9 +191,7 @@ impl<'a> Schedule<'a> {
         if habits.is_herd {
             self.counts.add(Seen::Herd as usize);
         }
-        for server in 0..self.servers.len() {
-            self.world.after(self.settings.tick / 2, Event::Check { server });
-        }
+        self.servers_look_after_themselves();
         let (fewest, most) = self.faults.aim.contenders();
         for host in 0..self.hosts.len() {
             let first = self.contending.len();
@@ -187,6 +207,12 @@ impl<'a> Schedule<'a> {
         let (least, more) = self.faults.aim.active(self.settings.timeout);
         let active = least + self.world.chance().below(more);
         self.world.after(active, Event::Stage);
+    }
+
+    fn servers_look_after_themselves(&mut self) {
+        for server in 0..self.servers.len() {
+            self.world.after(self.settings.tick / 2, Event::Check { server });
+        }
     }
 
     /// Programs differ in their settings.
@@ -224,16 +250,8 @@ impl<'a> Schedule<'a> {
 
     pub(super) fn play(mut self) -> Outcome {
         while self.stage() != Stage::Over && self.invariants.violation.is_none() {
-            match self.world.next() {
-                None => break,
-                Some(Happening::Own(event)) => {
-                    if let Some((until, event)) = self.postponed(event) {
-                        self.world.at(until, event);
-                    }
-                }
-                Some(Happening::Called) => self.answer_calls(),
-                Some(_) => {}
-            }
+            let Some(happening) = self.world.next() else { break };
+            self.see_to(happening);
         }
         let steps = self.world.steps();
         if self.stage() != Stage::Over && self.invariants.violation.is_none() {
@@ -241,6 +259,18 @@ impl<'a> Schedule<'a> {
         }
         self.trace.note(self.world.now(), "-", format_args!("fingerprint {:016x}", self.world.fingerprint()));
         Outcome { violation: self.invariants.violation.take(), grants: self.grants, steps, counts: self.counts }
+    }
+
+    pub(super) fn see_to(&mut self, happening: Happening<Event>) {
+        match happening {
+            Happening::Own(event) => {
+                if let Some((until, event)) = self.postponed(event) {
+                    self.world.at(until, event);
+                }
+            }
+            Happening::Called => self.answer_calls(),
+            _ => {}
+        }
     }
 
     fn answer_calls(&mut self) {

@@ -181,6 +181,7 @@ impl Schedule<'_> {
         // A leader that is asked for a sync takes its own word for the newest.
         let upto = (leads && matches!(op, Op::Sync)).then_some(0);
         conn.pending.push_back(Pending { number, op: op.clone(), reply: None, upto });
+        self.requests += u64::from(!matches!(op, Op::Ping));
         self.servers[server].is_active(session, timeout);
         if leads && self.is_leader(server) {
             self.touch(session, timeout);
