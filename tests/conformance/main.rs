@@ -18,7 +18,7 @@ use tokio::{runtime::Runtime, sync::OnceCell};
 use self::fixture::DeploymentFixture;
 
 /// Most of a test's time is spent on waiting for servers and for leases to end.
-const TESTS_AT_ONCE: usize = 6;
+const TESTS_AT_ONCE: usize = 12;
 
 /// The case that takes longest everywhere.
 const LONGEST: &str = "::tokens_rise_over_10000_grants_from_several_connections";

@@ -5,7 +5,7 @@ use tokio::process::Command;
 
 use crate::common::{Fifo, Running, finish, group_of, lock, output, within};
 
-const MEMORY: &str = "memory://run?ttl=1h";
+const MEMORY: &str = "memory://run?ttl=6s";
 
 async fn run(script: &str) -> crate::common::Output {
     output(MEMORY, &["run", "a", "--", "sh", "-c", script]).await
@@ -140,7 +140,7 @@ async fn the_command_line_comes_before_the_environment() {
 #[tokio::test]
 async fn the_command_knows_its_lock() {
     let ran = run("echo $LOCK_NAME; echo $LOCK_TOKEN; echo $LOCK_URL").await;
-    assert_eq!(ran.stdout, "a\n0000000000-00000000000000000001\nmemory://run?ttl=1h\n", "{ran:?}");
+    assert_eq!(ran.stdout, "a\n0000000000-00000000000000000001\nmemory://run?ttl=6s\n", "{ran:?}");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ impl Session {
         let side = || Stdio::from(terminal.slave.try_clone().unwrap());
         let shell = Command::new("setsid")
             .args(["--ctty", "--wait", "sh", "-c", script, env!("CARGO_BIN_EXE_lock")])
-            .env("LOCK_URL", "memory://?ttl=1h")
+            .env("LOCK_URL", "memory://?ttl=6s")
             .stdin(side())
             .stdout(side())
             .stderr(side())

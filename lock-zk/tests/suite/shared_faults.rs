@@ -35,7 +35,7 @@ fn done_or_unknown(result: Result<(), Error>, when: &str) {
     }
 }
 
-/// On the client library and a real server, as the next two.
+/// On the client library and a real server, as the next three.
 #[tokio::test]
 async fn a_reader_cut_at_any_reply_has_one_node_while_it_reads_and_none_after_it() {
     let server = server().await;
@@ -131,32 +131,30 @@ async fn a_downgrade_cut_at_any_reply_reads_on_or_leaves_nothing_and_no_writer_c
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "{outcomes:?}: both should have been seen");
 }
 
-#[test]
-fn a_downgrade_that_is_not_answered_is_undone_whether_it_was_done_or_not() {
-    simulated(async |servers| {
-        let rival = simulation::locks(&servers, 2).await;
-        let impatient = servers.config(1).with_connect_timeout(Duration::from_secs(2));
-        for (name, cut) in [("done", Cut::Answers), ("not done", Cut::Both)] {
-            let locks = Locks::new(simulation::connect_with(&servers, 1, impatient.clone()).await);
-            let guard = locks.rwlock(name).write().await.unwrap();
-            let node = simulation::children(&servers, name).await;
-            servers.cut(1, cut).await;
-            let failed = guard.downgrade().await.unwrap_err();
-            assert!(matches!(failed.error, Error::Unavailable { .. }), "{failed}");
-            let left = simulation::children(&servers, name).await;
-            assert_eq!(left.len(), 1, "the writer's node or the reader's");
-            assert_eq!(left != node, cut == Cut::Answers, "{name}");
-            servers.heal(1).await;
-            let next = rival.rwlock(name).write().await.unwrap();
-            // It does not take the end of the session.
-            assert_eq!(servers.sessions().await, 2);
-            assert_eq!(simulation::children(&servers, name).await.len(), 1);
-            next.release().await.unwrap();
-            simulation::empty(&servers, name).await;
-            locks.close(Duration::from_secs(30)).await.unwrap();
-            servers.until("its session has ended", async || servers.sessions().await == 1).await;
+#[tokio::test]
+async fn a_downgrade_that_is_not_answered_is_undone_whether_it_was_done_or_not() {
+    let server = server().await;
+    let port = server.ports()[0];
+    let (proxy, client) = (Proxy::start(port).await.unwrap(), outsider(port).await);
+    let rival = locks(port).await;
+    for done in [true, false] {
+        let locks = behind(&proxy).await;
+        let name = format!("unanswered {done}");
+        let guard = locks.rwlock(&name).write().await.unwrap();
+        if done {
+            proxy.hold_replies();
+        } else {
+            proxy.hold();
         }
-    });
+        let failed = within("the downgrade", guard.downgrade()).await.unwrap_err();
+        assert!(matches!(failed.error, Error::Unavailable { .. }), "{failed}");
+        assert_eq!(children(&client, &name).await.len(), 1, "the writer's node or the reader's");
+        proxy.heal();
+        let next = within("the next writer", rival.rwlock(&name).write()).await.unwrap();
+        assert_eq!(children(&client, &name).await.len(), 1);
+        next.release().await.unwrap();
+        empty(&client, &name).await;
+    }
 }
 
 #[test]
