@@ -49,7 +49,7 @@ use lock_core::{BootInstant, Clock, Context};
 
 use self::{
     executor::{Gate, Tasks},
-    network::Line,
+    network::{Detention, Line},
     servers::ServerState,
     shared::{EndState, HostState, Request, SleepKey, shared},
 };
@@ -125,6 +125,8 @@ enum Event<E> {
     /// The other side of this way learns that the connection is over.
     Over(ConnectionId, Way, bool),
     Unacknowledged(ConnectionId),
+    /// The client hears that the connection is over, and the server does not.
+    BreakOff(ConnectionId),
     Own(E),
 }
 
@@ -146,6 +148,7 @@ pub struct World<E> {
     /// Both ways between each host and each server.
     blocked: Vec<[bool; 2]>,
     wires: Wires,
+    detention: Option<Detention>,
     happened: VecDeque<Happening<E>>,
     steps: u64,
     fingerprint: u64,
@@ -197,6 +200,7 @@ impl<E> World<E> {
             lines: Vec::new(),
             blocked: Vec::new(),
             wires,
+            detention: None,
             happened: VecDeque::new(),
             steps: 0,
             fingerprint: 0,
@@ -385,6 +389,7 @@ impl<E> World<E> {
             Event::Arrive(connection, way, number) => self.arrive(connection, way, number),
             Event::Over(connection, way, is_reset) => self.is_over(connection, way, is_reset),
             Event::Unacknowledged(connection) => self.unacknowledged(connection),
+            Event::BreakOff(connection) => self.break_off(connection),
             Event::Own(event) => self.happened.push_back(Happening::Own(event)),
         }
     }

@@ -30,7 +30,7 @@ struct Promise {
 
 /// What is sent to a node to renew a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RenewRequest {
+pub(crate) enum RenewRequest {
     /// Extend the holding of this number.
     Extend(u64),
     /// Join the lease, if the lock is free there.
@@ -39,7 +39,7 @@ pub enum RenewRequest {
 
 /// A node's answer to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RenewAnswer {
+pub(crate) enum RenewAnswer {
     /// The node has extended its holding.
     Extended,
     /// The node does not have that holding.
@@ -52,7 +52,7 @@ pub enum RenewAnswer {
 
 /// What the answers to a renewal amount to so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseState {
+pub(crate) enum LeaseState {
     /// A majority keeps the lease, until then at least.
     Kept(BootInstant),
     /// No majority has the lease any more.
@@ -61,12 +61,12 @@ pub enum LeaseState {
 
 /// A node's confirmation of a downgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DowngradeConfirmed {
-    pub node: usize,
+pub(crate) struct DowngradeConfirmed {
+    pub(crate) node: usize,
     /// Whether the node counted for the writer.
-    pub counts: bool,
+    pub(crate) counts: bool,
     /// Until when the node certainly keeps the reader.
-    pub until: BootInstant,
+    pub(crate) until: BootInstant,
 }
 
 /// Requests that may still arrive at a node, and take it for this lease.
@@ -80,7 +80,7 @@ struct InFlight {
 
 /// A lease, with what is known of it on each node.
 #[derive(Debug, Clone)]
-pub struct QuorumLease {
+pub(crate) struct QuorumLease {
     nodes: Vec<NodeLease>,
     /// Which member each node is, 0 where it is not known. The answer of another member does not count.
     members: Vec<u32>,
@@ -100,7 +100,7 @@ pub struct QuorumLease {
 impl QuorumLease {
     /// A lease on nodes that are these members, before any answer.
     #[must_use]
-    pub fn new(members: impl IntoIterator<Item = u32>) -> Self {
+    pub(crate) fn new(members: impl IntoIterator<Item = u32>) -> Self {
         let members: Vec<u32> = members.into_iter().collect();
         let nodes = members.len();
         Self {
@@ -120,7 +120,7 @@ impl QuorumLease {
     /// A replaced member counts for no longer than the lease was valid by then, whatever it has promised since. Until that
     /// moment a grant takes a majority of the members that stayed, because a new server gives no vote yet; and this lease has
     /// such a majority but for the replaced members.
-    pub fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
+    pub(crate) fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
         let valid_until = self.valid_until();
         for (node, member) in members.into_iter().enumerate() {
             let before = self.members[node];
@@ -143,45 +143,50 @@ impl QuorumLease {
 
     /// Which member each node is for this lease; 0 where it is not known.
     #[must_use]
-    pub fn members(&self) -> &[u32] {
+    pub(crate) fn members(&self) -> &[u32] {
         &self.members
     }
 
     /// Whether `node` is this member for this lease.
     #[must_use]
-    pub fn is(&self, node: usize, member: u32) -> bool {
+    pub(crate) fn is(&self, node: usize, member: u32) -> bool {
         self.members[node] == member
     }
 
     /// How many members that were replaced since still count.
     #[must_use]
-    pub const fn replaced(&self) -> usize {
+    pub(crate) const fn replaced(&self) -> usize {
         self.replaced.len()
     }
 
     /// `node` granted, and counts for the grant.
-    pub fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub(crate) fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
         self.nodes[node] = NodeLease::Held(Promise { number, until });
         self.in_flight[node].vote = false;
     }
 
     /// `node` granted after the vote was won, by a number that does not pass the token. It counts at once: no other attempt can
     /// have had a majority since the grant.
-    pub fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
+    ///
+    /// A node that was asked to join since counts only as one that has joined. Its vote's holding may have been deleted, another
+    /// holder may have had the node, and the request to join may have made a new holding with the same number.
+    pub(crate) fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
         self.in_flight[node].vote = false;
-        if !self.has_holding(node) {
+        if self.in_flight[node].join && safeguard("vote-or-join") {
+            self.join(node, number, until);
+        } else if !self.has_holding(node) {
             self.nodes[node] = NodeLease::Held(Promise { number, until });
         }
     }
 
     /// `node` granted after the vote was won, by a number that passes the token, and does not join the lease as that. Its
     /// holding keeps other contenders out until the next renewal asks the node to join, or a release removes the holding.
-    pub fn skip(&mut self, node: usize) {
+    pub(crate) fn skip(&mut self, node: usize) {
         self.in_flight[node].vote = false;
     }
 
     /// `node` refused its vote, so it has nothing of this lease, unless it was asked to join since.
-    pub fn refuse(&mut self, node: usize) {
+    pub(crate) fn refuse(&mut self, node: usize) {
         self.in_flight[node].vote = false;
         if self.nodes[node] == NodeLease::Absent && !self.renewed {
             self.nodes[node] = NodeLease::Never;
@@ -190,7 +195,7 @@ impl QuorumLease {
 
     /// `node` was free and has joined the lease. Another holder may have had the node and nodes that count before, so it does
     /// not count until a majority, of the nodes that count, has been heard to keep the lease in a renewal that begins later.
-    pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub(crate) fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if !self.has_holding(node) {
             let joined = Promise { number, until };
             let counts = !safeguard("joined-later");
@@ -200,7 +205,7 @@ impl QuorumLease {
 
     /// What to send to each node for a renewal that begins now. `expected` is the deadline that an acknowledgement of a request
     /// sent now proves.
-    pub fn renew(&mut self, expected: BootInstant) -> Vec<RenewRequest> {
+    pub(crate) fn renew(&mut self, expected: BootInstant) -> Vec<RenewRequest> {
         self.renewed = true;
         self.expected = expected;
         self.extended.fill(false);
@@ -222,7 +227,7 @@ impl QuorumLease {
     }
 
     /// `node` has extended the holding of this number.
-    pub fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub(crate) fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
         if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) =
             &mut self.nodes[node]
             && promise.number == number
@@ -269,7 +274,7 @@ impl QuorumLease {
     }
 
     /// `node` does not have the holding of this number, or not any more.
-    pub fn denied(&mut self, node: usize, denied: u64) {
+    pub(crate) fn denied(&mut self, node: usize, denied: u64) {
         if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) = self.nodes[node]
             && promise.number == denied
         {
@@ -280,7 +285,7 @@ impl QuorumLease {
 
     /// Takes the answer of `node` to a renewal into account, in which `node` was sent `request`. `until` is the deadline that an
     /// acknowledgement proves. `None` after a downgrade: the nodes do not know the writer any more.
-    pub fn renewed(
+    pub(crate) fn renewed(
         &mut self,
         node: usize,
         request: RenewRequest,
@@ -302,19 +307,19 @@ impl QuorumLease {
 
     /// Whether a majority has kept the lease without a gap, as far as is known.
     #[must_use]
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.counting() + self.replaced.len() >= majority(self.nodes.len())
     }
 
     /// Whether `node` counts for the lease.
     #[must_use]
-    pub fn counts(&self, node: usize) -> bool {
+    pub(crate) fn counts(&self, node: usize) -> bool {
         matches!(self.nodes[node], NodeLease::Held(_))
     }
 
     /// Ends this lease for a downgrade. Returns what each node is to be sent, as for a renewal. Answers to earlier requests do
     /// not count any more: a node that the writer does not hold by then is the reader's.
-    pub fn hand_over(&mut self) -> Vec<RenewRequest> {
+    pub(crate) fn hand_over(&mut self) -> Vec<RenewRequest> {
         self.handed_over = true;
         // No answer counts as one to a renewal.
         self.renew(BootInstant::from_nanos(u64::MAX))
@@ -322,14 +327,14 @@ impl QuorumLease {
 
     /// Whether this lease has ended in a downgrade.
     #[must_use]
-    pub const fn is_handed_over(&self) -> bool {
+    pub(crate) const fn is_handed_over(&self) -> bool {
         self.handed_over
     }
 
     /// The lease of a reader that was a writer, by the number `token` on the nodes that confirmed. Of these, the nodes that
     /// counted for the writer count for the reader. The other nodes are unknown, and are asked to join again.
     #[must_use]
-    pub fn of_a_downgrade(writer: &Self, confirmed: &[DowngradeConfirmed], token: u64) -> Self {
+    pub(crate) fn of_a_downgrade(writer: &Self, confirmed: &[DowngradeConfirmed], token: u64) -> Self {
         let mut reader = Self { renewed: true, ..Self::new(writer.members.iter().copied()) };
         for confirmed in confirmed {
             reader.downgraded(*confirmed, token);
@@ -340,7 +345,7 @@ impl QuorumLease {
     }
 
     /// A node has confirmed the downgrade, by the number `token`.
-    pub fn downgraded(&mut self, confirmed: DowngradeConfirmed, token: u64) {
+    pub(crate) fn downgraded(&mut self, confirmed: DowngradeConfirmed, token: u64) {
         let DowngradeConfirmed { node, counts, until } = confirmed;
         if counts && !self.has_holding(node) {
             self.nodes[node] = NodeLease::Held(Promise { number: token, until });
@@ -351,7 +356,7 @@ impl QuorumLease {
 
     /// Until when a majority certainly keeps the lease: the majority-th largest deadline of the nodes that count.
     #[must_use]
-    pub fn valid_until(&self) -> Option<BootInstant> {
+    pub(crate) fn valid_until(&self) -> Option<BootInstant> {
         let deadlines = self.nodes.iter().filter_map(|lease| match lease {
             NodeLease::Held(promise) => Some(promise.until),
             NodeLease::Never | NodeLease::Absent | NodeLease::Joined(_) | NodeLease::Proposed(_) => None,
@@ -362,13 +367,13 @@ impl QuorumLease {
 
     /// Whether a request may still arrive at `node` and take it for this lease, also after the release.
     #[must_use]
-    pub fn may_arrive_at(&self, node: usize) -> bool {
+    pub(crate) fn may_arrive_at(&self, node: usize) -> bool {
         self.in_flight[node].vote || self.in_flight[node].join
     }
 
     /// Whether `node` may have something of this lease.
     #[must_use]
-    pub fn may_be_on(&self, node: usize) -> bool {
+    pub(crate) fn may_be_on(&self, node: usize) -> bool {
         self.nodes[node] != NodeLease::Never
     }
 }
@@ -414,6 +419,18 @@ mod tests {
         for node in extended {
             lease.extended(*node, 1, at(expected));
         }
+    }
+
+    #[test]
+    fn a_vote_that_is_answered_after_the_node_was_asked_to_join_counts_as_a_join() {
+        let mut lease = granted(3);
+        renew(&mut lease, 200, &[1]);
+        // The node has voted for the grant, its holding was deleted, and it has joined the lease by the same number.
+        lease.grant_late(2, 1, at(100));
+        lease.join(2, 1, at(200));
+        assert!(!lease.counts(2));
+        lease.denied(0, 1);
+        assert!(!lease.is_kept(), "the other node that counted was lost");
     }
 
     #[test]

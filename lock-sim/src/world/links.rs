@@ -2,10 +2,11 @@
 
 use super::{
     ConnectionId, Event, Happening, HostId, ServerId, Stop, Way, World,
-    network::{Chunk, Line},
+    network::{Chunk, DETAINED, Detention, Line},
     servers::Serving,
     shared::{ClientEnd, EndState, shared},
 };
+use crate::Time;
 
 impl<E> World<E> {
     /// Blocks one way between a host and a server, or opens it again.
@@ -78,11 +79,15 @@ impl<E> World<E> {
         if is_resent {
             delay += self.chance.below(self.wires.resent_within);
         }
-        let line = &mut self.lines[connection.place()];
-        if way == Way::Up && line.is_ended {
+        if way == Way::Up && self.lines[connection.place()].is_ended {
             return;
         }
-        let pipe = line.pipe(way);
+        let mut breaks = self.wires.broken_per_mille;
+        if way == Way::Up && self.is_detained(connection, &bytes) {
+            delay = DETAINED;
+            breaks = if self.detention.is_some_and(|detention| detention.breaks) { 1_000 } else { 0 };
+        }
+        let pipe = self.lines[connection.place()].pipe(way);
         let number = pipe.sent;
         pipe.sent += 1;
         pipe.chunks.push_back(Chunk { bytes, number, sent_at: now, is_resent });
@@ -91,14 +96,50 @@ impl<E> World<E> {
             let at = pipe.last;
             self.agenda.at(at, Event::Arrive(connection, way, number));
         }
-        let line = &mut self.lines[connection.place()];
         if way == Way::Up {
+            if delay > self.wires.most && breaks > 0 && self.chance.per_mille(breaks) {
+                let soon = self.chance.below(self.wires.most);
+                self.agenda.after(soon, Event::BreakOff(connection));
+            }
+            let line = &mut self.lines[connection.place()];
             line.unacknowledged.get_or_insert(now);
             if let Some(limit) = self.wires.unacknowledged.filter(|_| !line.is_watched) {
                 line.is_watched = true;
                 self.agenda.at(now + limit, Event::Unacknowledged(connection));
             }
         }
+    }
+
+    /// Holds the next request that is meant up on its way from a host to a server, until somebody lets it go.
+    pub fn detain(&mut self, host: HostId, server: ServerId, is_meant: fn(&[u8]) -> bool, breaks: bool) {
+        self.detention = Some(Detention { host, server, is_meant, breaks, caught: None });
+    }
+
+    /// Whether a request is held up.
+    #[must_use]
+    pub fn is_detaining(&self) -> bool {
+        self.detention.is_some_and(|detention| detention.caught.is_some())
+    }
+
+    /// Lets the request that is held up, and what came behind it, arrive within this time.
+    pub fn let_go(&mut self, within: Time) {
+        if let Some(connection) = self.detention.take().and_then(|detention| detention.caught) {
+            let delay = self.chance.below(within);
+            self.lines[connection.place()].up.last = self.now() + delay;
+            self.agenda.after(delay, Event::Arrive(connection, Way::Up, u32::MAX));
+        }
+    }
+
+    fn is_detained(&mut self, connection: ConnectionId, bytes: &[u8]) -> bool {
+        let line = &self.lines[connection.place()];
+        let Some(detention) = &mut self.detention else { return false };
+        let is_meant = detention.caught.is_none()
+            && (detention.host, detention.server) == (line.host, line.server)
+            && (detention.is_meant)(bytes);
+        if is_meant {
+            detention.caught = Some(connection);
+        }
+        is_meant
     }
 
     /// What was sent up to that number arrives, if its way is open.

@@ -32,6 +32,8 @@ pub struct Wires {
     pub late: Time,
     /// How many of a thousand are late.
     pub late_per_mille: u64,
+    /// Of a thousand late requests, for how many the client hears that the connection is over while the request is on its way.
+    pub broken_per_mille: u64,
     /// How many of a thousand are lost at first, and sent again by the kernel.
     pub lost_per_mille: u64,
     /// The longest time after which a kernel sends a lost chunk again.
@@ -50,6 +52,7 @@ impl Default for Wires {
             most: MS,
             late: MS,
             late_per_mille: 0,
+            broken_per_mille: 0,
             lost_per_mille: 0,
             resent_within: 400 * MS,
             unacknowledged: Some(4_000 * MS),
@@ -132,6 +135,22 @@ impl Line {
         }
     }
 }
+
+/// A request that is to be held up on its way until somebody lets it go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Detention {
+    pub(super) host: HostId,
+    pub(super) server: ServerId,
+    /// Which request it is.
+    pub(super) is_meant: fn(&[u8]) -> bool,
+    /// Whether its client hears that the connection is over.
+    pub(super) breaks: bool,
+    /// The connection on which the request is held up.
+    pub(super) caught: Option<ConnectionId>,
+}
+
+/// For how long a request is held up at most.
+pub(super) const DETAINED: Time = 8_000 * MS;
 
 /// A connection as its client has it. Dropping it ends it.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! What the servers keep of a grant, and which of them give no vote.
 
+use std::sync::LazyLock;
+
 use lock_core::LockName;
 use lock_redis::keys::Keys;
 
@@ -10,14 +12,24 @@ use crate::{
     world::ServerId,
 };
 
-fn keys() -> Keys {
-    Keys::new("lock", &LockName::new("orders").unwrap_or_else(|error| panic!("{error}")))
+/// What a server keeps of the lock that everybody competes for.
+struct LockKeys {
+    token: String,
+    lock: String,
+    readers: String,
+    reading: String,
 }
 
+static KEYS: LazyLock<LockKeys> = LazyLock::new(|| {
+    let name = LockName::new("orders").unwrap_or_else(|error| panic!("{error}"));
+    let keys = Keys::new("lock", &name);
+    let lock = keys.lock().to_owned();
+    LockKeys { token: keys.token(), lock, readers: keys.readers(), reading: keys.reading() }
+});
+
 /// The keys that say who holds.
-pub(super) fn holding_keys() -> [String; 3] {
-    let keys = keys();
-    [keys.lock().to_owned(), keys.readers(), keys.reading()]
+pub(super) fn holding_keys() -> [&'static str; 3] {
+    [&KEYS.lock, &KEYS.readers, &KEYS.reading]
 }
 
 /// Until when nobody whom this grant excludes can win a vote, in none of the generations of the members, if nobody asks
@@ -51,7 +63,7 @@ pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: T
 }
 
 /// Which one of the generations a server knows of, by the members that its record names.
-fn known(store: &Store, generations: &[Vec<ServerId>]) -> Option<usize> {
+pub(super) fn known(store: &Store, generations: &[Vec<ServerId>]) -> Option<usize> {
     let Value::Hash(record) = &store.get(b"redlock:deployment")?.value else { return None };
     let (_, members) = record.iter().find(|(field, _)| field == b"members")?;
     let mut named: Vec<&str> = std::str::from_utf8(members).ok()?.split(' ').filter_map(name).collect();
@@ -83,19 +95,17 @@ fn last_millisecond(store: &Store, payload: &[u8]) -> Option<u64> {
 }
 
 fn writer(store: &Store, payload: &[u8]) -> Option<u64> {
-    let keys = keys();
-    let Value::Hash(fields) = &store.get(keys.token().as_bytes())?.value else { return None };
+    let Value::Hash(fields) = &store.get(KEYS.token.as_bytes())?.value else { return None };
     let field = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value);
-    let entry = store.get(keys.lock().as_bytes())?;
+    let entry = store.get(KEYS.lock.as_bytes())?;
     let Value::Text(value) = &entry.value else { return None };
     let is_its = field("payload").is_some_and(|its| its == payload) && field("value") == Some(value);
     u64::try_from(entry.expires?).ok().filter(|_| is_its)
 }
 
 fn reader(store: &Store, payload: &[u8]) -> Option<u64> {
-    let keys = keys();
-    let Value::Hash(notes) = &store.get(keys.reading().as_bytes())?.value else { return None };
-    let Value::Sorted(readers) = &store.get(keys.readers().as_bytes())?.value else { return None };
+    let Value::Hash(notes) = &store.get(KEYS.reading.as_bytes())?.value else { return None };
+    let Value::Sorted(readers) = &store.get(KEYS.readers.as_bytes())?.value else { return None };
     let is_its = |note: &[u8]| note.split(|byte| *byte == b' ').nth(4) == Some(payload);
     // What an earlier round of the same acquisition left keeps others out, too.
     let its = notes.iter().filter(|(_, note)| is_its(note)).filter_map(|(value, _)| readers.score(value));
@@ -106,9 +116,8 @@ fn reader(store: &Store, payload: &[u8]) -> Option<u64> {
 /// A key that nobody needs any more: at once, or when everything that ends has ended.
 pub(super) fn residue(fleet: &mut Fleet, now: Time, server: ServerId, at_once: bool) -> Option<String> {
     let store = fleet.store(server, now);
-    let token = keys().token();
     let held = holding_keys();
     let names = store.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
-    let mut left = names.filter(|key| *key != token && !key.starts_with("redlock:"));
-    left.find(|key| !at_once || held.contains(key))
+    let mut left = names.filter(|key| *key != KEYS.token && !key.starts_with("redlock:"));
+    left.find(|key| !at_once || held.contains(&key.as_str()))
 }

@@ -1,15 +1,14 @@
 //! Whatever a node answers, reading it never panics, and is a vote only where the script says so.
 
-#[path = "../../../lock-redis/tests/suite/fixtures/mod.rs"]
+#[path = "../../../../../lock-redis/tests/suite/fixtures/mod.rs"]
 mod fixtures;
 
-use self::fixtures::answer;
 use lock_redis::node::Value;
-use lock_redlock::{
-    nodes::scripts::{ballot, read_status, renumbered},
-    protocol::{ballots::Ballot, token::Renumbered},
-};
 use proptest::prelude::*;
+
+use self::fixtures::answer;
+use super::{ballot, read_status, renumbered};
+use crate::protocol::{ballots::Ballot, token::Renumbered};
 
 const WORDS: &[&str] = &["granted", "held", "read", "behind", "reserved", "quarantined", "undone"];
 

@@ -35,8 +35,16 @@ const GENERATION: Removal = Removal {
     changes: &[("local is_member = stamp == ARGV[#ARGV]", "local is_member = stamp ~= ''")],
 };
 
+const REJOIN_IF_FREE: Removal = Removal {
+    name: "rejoin-if-free",
+    changes: &[(
+        "  if holder ~= value then\n    return {'held', redis.call('PTTL', lock), type(holder) == 'string' and holder or ''}\n  end\n",
+        "",
+    )],
+};
+
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 20] = [
+pub(super) const ALL: [Placed; 26] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -63,6 +71,25 @@ pub(super) const ALL: [Placed; 20] = [
     placed("undo", "A vote that was lost is undone on all nodes.", Stands::Code, 10_000),
     script("An acquisition that comes after its undo finds a tombstone.", &TOMBSTONE, 100_000),
     script("An undo removes only its own holding.", &OWN_VALUE, 10_000),
+    script("A node is joined to a lease only where nobody else holds.", &REJOIN_IF_FREE, 200_000),
+    placed(
+        "joined-later",
+        "A node that joins a lease during a renewal does not count in that renewal.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "joined-proven",
+        "A node that joined does not count until a majority of those that do was heard to keep the lease since.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "straggler",
+        "A node that grants when the vote is won, by a number that passes the token, does not join as that.",
+        Stands::Code,
+        200_000,
+    ),
     script("A node refuses a writer where somebody reads.", &WRITER_BEHIND_READERS, 10_000),
     script("A node refuses a reader where a writer holds.", &READER_BEHIND_WRITER, 10_000),
     script("A node gives a number to one reader only.", &NUMBER_ONCE, 100_000),
@@ -70,6 +97,18 @@ pub(super) const ALL: [Placed; 20] = [
     script("A node gives no number that its clock has passed long ago.", &CLOCK_FLOOR, 100_000),
     placed("end-before-release", "The holder's validity ends before its release is sent.", Stands::Code, 10_000),
     placed("newcomer-quarantine", "A new server gives no vote for the longest ttl.", Stands::Code, 100_000),
+    placed(
+        "newcomer-after-majority",
+        "A new server is made a member, and its time begins, when a majority of those that stay was told.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "told-still",
+        "A new server is made a member only when those that were told are looked at again and a majority still knows of it.",
+        Stands::Code,
+        200_000,
+    ),
     script("A server answers to clients of its own generation of the members only.", &GENERATION, 100_000),
     placed(
         "stamp-kept",
@@ -79,4 +118,4 @@ pub(super) const ALL: [Placed; 20] = [
     ),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 20] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 26] = alone(&ALL);
