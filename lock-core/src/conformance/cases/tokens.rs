@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure, Kept,
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::{eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use crate::FencingToken;
 
-pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: Arc<Run>) -> Outcome {
+pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: Arc<CaseRun>) -> CaseResult {
     const GRANTS: usize = 10_000;
     let name = run.name();
     let clients = run.connect_several(4).await?;
@@ -31,7 +31,7 @@ pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: 
 }
 
 /// What the servers keep of a lock is gone with its deletion; what the numbers rise by is not.
-pub(super) async fn tokens_rise_through_deletions_of_the_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn tokens_rise_through_deletions_of_the_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mut newest = None;
@@ -52,7 +52,7 @@ pub(super) async fn tokens_rise_through_deletions_of_the_lock(run: Arc<Run>) -> 
 
 /// A holder that counted from the answers would be found out by the checker: with slow answers it believes in its lease for
 /// longer than the servers keep it, by more than the margin.
-pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_answer(run: Arc<Run>) -> Outcome {
+pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_answer(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect_severable().await?;
     // A session counts no answer that took as long as a tick.
@@ -72,7 +72,7 @@ pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_a
     Ok(())
 }
 
-pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_ttl_of_its_own_is_what_the_server_keeps(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect().await?;
     let Some(allowed) = client.capabilities().ttl else {
