@@ -29,7 +29,7 @@ pub(crate) fn all() -> Result<()> {
     run(cargo().args(["test", "--doc", "--no-fail-fast"]).args(WHOLE))?;
     let mut failed = Vec::new();
     eprintln!("test programs, by how long they took:");
-    for Outcome { title, took, succeeded } in results {
+    for TestOutcome { title, took, succeeded } in results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if succeeded { "" } else { "  FAILED" });
         failed.extend((!succeeded).then_some(title));
     }
@@ -46,13 +46,14 @@ pub(crate) fn some(rest: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A program with tests in it.
+/// A compiled test program and the command that runs it.
 struct TestProgram {
     title: String,
     command: Command,
 }
 
-struct Outcome {
+/// How one [`TestProgram`] ended: how long it took, and whether it succeeded.
+struct TestOutcome {
     title: String,
     took: Duration,
     succeeded: bool,
@@ -102,7 +103,7 @@ fn now() -> Instant {
 }
 
 /// Runs all, in this order, and shows what each said when it has ended.
-fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
+fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let (ended, outcomes) = mpsc::channel();
     let mut results = thread::scope(|scope| {
@@ -126,7 +127,7 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
             let (title, took, output) = outcome.context("starting a test program")?;
             let text = [output.stdout, output.stderr].concat();
             println!("---- {title} ----\n{}", String::from_utf8_lossy(&text));
-            results.push(Outcome { title, took, succeeded: output.status.success() });
+            results.push(TestOutcome { title, took, succeeded: output.status.success() });
         }
         Ok::<_, anyhow::Error>(results)
     })?;
