@@ -34,6 +34,7 @@ const STATUSES: &str = "Exit status: that of the command (128+n when signal n en
 it could not be run); 75 the lock was not acquired in time, 69 the lock service is unavailable, 76 the lock was lost while \
 the command ran, 77 it was lost and the command could not be ended, 64 wrong usage, 78 wrong configuration.";
 
+/// The subcommands of `lock`, with their arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LockSubcommand {
     Run(RunArguments),
@@ -177,6 +178,7 @@ pub(crate) struct ElectArguments {
     pub(crate) command: Vec<OsString>,
 }
 
+/// The subcommands of `lock redlock`, which look after the nodes of a Redlock deployment.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RedlockSubcommand {
     /// Make the servers of the URL a deployment, once and before its first use: its members and limits.

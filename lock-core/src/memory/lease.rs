@@ -23,7 +23,7 @@ pub(super) struct RenewedLease {
     ttl: Duration,
 }
 
-/// A lease of the memory backend, as [`Lease`](crate::Lease) gives it to a guard.
+/// The lease of a lock held on the memory server.
 pub(super) struct MemoryLease {
     link: Arc<ServerLink>,
     held: Arc<RenewedLease>,
