@@ -58,11 +58,11 @@ thread_local! {
 
 /// A boot-time clock that shows what this thread was told last by [`show`]. Nothing can sleep on it.
 #[derive(Debug)]
-struct Shown;
+struct ThreadClock;
 
 /// That clock.
 pub(crate) const fn shown() -> Clock {
-    Clock::custom(&Shown)
+    Clock::custom(&ThreadClock)
 }
 
 /// Sets it.
@@ -70,7 +70,7 @@ pub(crate) fn show(now: BootInstant) {
     SHOWN.set(now.as_nanos());
 }
 
-impl TimeSource for Shown {
+impl TimeSource for ThreadClock {
     fn now(&self) -> BootInstant {
         BootInstant::from_nanos(SHOWN.get())
     }

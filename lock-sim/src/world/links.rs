@@ -1,9 +1,9 @@
 //! How chunks travel.
 
 use super::{
-    ConnectionId, Event, Happening, HostId, ServerId, Stop, Way, World,
-    network::{Chunk, Line},
-    servers::Serving,
+    ConnectionId, Happening, HostId, ServerId, Stop, Way, World, WorldEvent,
+    network::{Chunk, NetworkConnection},
+    servers::Reachability,
     shared::{ClientEnd, EndState, shared},
 };
 
@@ -33,7 +33,7 @@ impl<E> World<E> {
         server.place() * self.gates.len() + host.place()
     }
 
-    fn is_blocked(&self, line: &Line, way: Way) -> bool {
+    fn is_blocked(&self, line: &NetworkConnection, way: Way) -> bool {
         self.blocked[self.way_place(line.host, line.server)][way as usize]
     }
 
@@ -42,9 +42,9 @@ impl<E> World<E> {
             let end = &shared.ends[connection.place()];
             (end.host, end.server)
         });
-        self.lines.push(Line::new(host, server));
+        self.lines.push(NetworkConnection::new(host, server));
         let delay = self.wires.delay(&mut self.chance);
-        self.agenda.after(delay, Event::Syn(connection));
+        self.agenda.after(delay, WorldEvent::Syn(connection));
     }
 
     /// The first packet comes to the server, if it does. Nothing is lost of a handshake that is not tried again.
@@ -53,7 +53,8 @@ impl<E> World<E> {
         let line = &self.lines[connection.place()];
         let server = line.server;
         let serving = self.servers[server.place()].serving;
-        let is_lost = self.is_blocked(line, Way::Up) || self.is_blocked(line, Way::Down) || serving == Serving::Silent;
+        let is_lost =
+            self.is_blocked(line, Way::Up) || self.is_blocked(line, Way::Down) || serving == Reachability::Silent;
         if line.is_ended {
             return;
         }
@@ -62,8 +63,8 @@ impl<E> World<E> {
             return;
         }
         let delay = self.wires.delay(&mut self.chance);
-        let is_accepted = serving == Serving::Up;
-        self.agenda.after(delay, Event::Opened(connection, is_accepted));
+        let is_accepted = serving == Reachability::Up;
+        self.agenda.after(delay, WorldEvent::Opened(connection, is_accepted));
         if is_accepted {
             self.lines[connection.place()].is_served = true;
             self.tell_server(Happening::Connected { server, connection });
@@ -89,14 +90,14 @@ impl<E> World<E> {
         if pipe.stalled.is_none() {
             pipe.last = pipe.last.max(now + delay);
             let at = pipe.last;
-            self.agenda.at(at, Event::Arrive(connection, way, number));
+            self.agenda.at(at, WorldEvent::Arrive(connection, way, number));
         }
         let line = &mut self.lines[connection.place()];
         if way == Way::Up {
             line.unacknowledged.get_or_insert(now);
             if let Some(limit) = self.wires.unacknowledged.filter(|_| !line.is_watched) {
                 line.is_watched = true;
-                self.agenda.at(now + limit, Event::Unacknowledged(connection));
+                self.agenda.at(now + limit, WorldEvent::Unacknowledged(connection));
             }
         }
     }
@@ -107,7 +108,7 @@ impl<E> World<E> {
         let line = &self.lines[connection.place()];
         let server = line.server;
         let serving = self.servers[server.place()].serving;
-        let is_lost = self.is_blocked(line, way) || (way == Way::Up && serving == Serving::Silent);
+        let is_lost = self.is_blocked(line, way) || (way == Way::Up && serving == Reachability::Silent);
         let line = &mut self.lines[connection.place()];
         let (is_served, is_ended) = (line.is_served, line.is_ended);
         let pipe = line.pipe(way);
@@ -159,7 +160,7 @@ impl<E> World<E> {
         let at = self.now() + self.wires.delay(&mut self.chance);
         let pipe = self.lines[connection.place()].pipe(way);
         let at = at.max(pipe.last);
-        self.agenda.at(at, Event::Over(connection, way, is_reset));
+        self.agenda.at(at, WorldEvent::Over(connection, way, is_reset));
     }
 
     pub(super) fn is_over(&mut self, connection: ConnectionId, way: Way, is_reset: bool) {
@@ -240,7 +241,7 @@ impl<E> World<E> {
         let (Some(limit), Some(since)) = (self.wires.unacknowledged, line.unacknowledged) else { return };
         if since + limit > now {
             line.is_watched = true;
-            self.agenda.at(since + limit, Event::Unacknowledged(connection));
+            self.agenda.at(since + limit, WorldEvent::Unacknowledged(connection));
             return;
         }
         self.client_learns_the_end(connection, EndState::TimedOut);
@@ -260,7 +261,7 @@ impl<E> World<E> {
     }
 }
 
-impl Line {
+impl NetworkConnection {
     /// What is left of what the client has sent is what its kernel waits for an acknowledgement of.
     fn acknowledged(&mut self) {
         self.unacknowledged = self.up.chunks.front().map(|chunk| chunk.sent_at);
