@@ -37,7 +37,7 @@ pub(crate) fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "lock: {}", plain(&line.to_string()));
 }
 
-/// Why the program ends without what it was asked for: one line for standard error, and the exit status.
+/// The error that ends the program: one line for standard error, and the exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: u8,

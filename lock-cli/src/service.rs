@@ -16,15 +16,15 @@ use crate::{
 /// The backend that needs nothing.
 const LOCAL: &str = "local://";
 
-/// The lock service.
+/// The configuration of the lock service, from the arguments or the environment, and the file that has it.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct ServiceConfig {
     pub(crate) config: Config,
     /// Where it is configured, unless by a URL.
     file: Option<PathBuf>,
 }
 
-impl Service {
+impl ServiceConfig {
     /// The one of the command line, if it names one.
     fn asked_for(arguments: &Arguments) -> Result<Option<Self>, Failure> {
         if let Some(url) = &arguments.url {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{Error, Guard, LockName, Mode, Request, Wait, connection::Connection};
 
-/// A name and the options of an acquisition.
+/// The connection, the name and the options of one acquisition, collected by the builder methods of every kind of lock.
 #[derive(Debug, Clone)]
 pub(crate) struct AcquireOptions {
     pub(crate) connection: Connection,

@@ -82,11 +82,12 @@ impl StaleToken {
 /// ```
 #[derive(Debug, Default)]
 pub struct Fence {
-    resources: Mutex<HashMap<String, Seen>>,
+    resources: Mutex<HashMap<String, HighestToken>>,
 }
 
-/// The highest token of one resource. It is held locked while something is written.
-type Seen = Arc<Mutex<Option<FencingToken>>>;
+/// The highest token that a fence has admitted for one resource, locked while a write is under way. It is held locked
+/// while something is written.
+type HighestToken = Arc<Mutex<Option<FencingToken>>>;
 
 impl Fence {
     /// A fence that has seen nothing.
@@ -127,7 +128,7 @@ impl Fence {
         *seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self, resource: &str) -> Seen {
+    fn seen(&self, resource: &str) -> HighestToken {
         let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = resources.get(resource) {
             return Arc::clone(seen);

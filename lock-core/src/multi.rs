@@ -8,7 +8,7 @@ use crate::{
     Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Loss, Mode, Operation,
     acquire_options::{AcquireOptions, options},
     connection::{Connection, WITHDRAWAL},
-    operation::{self, HeldSet},
+    operation::{self, OperationLocks},
 };
 
 /// Several exclusive locks of one connection, taken together: all of them or none.
@@ -257,7 +257,7 @@ impl MultiGuard {
     where
         O: Operation<Tokens>,
     {
-        let held_set = HeldSet::new(self.guards.iter().map(Guard::as_held));
+        let held_set = OperationLocks::new(self.guards.iter().map(Guard::as_held));
         operation::transact(&self.connection, held_set, self.tokens.clone(), operation).await
     }
 

@@ -30,12 +30,12 @@ pub fn deadline(sent_at: BootInstant, ttl: Duration) -> BootInstant {
 /// again, however the renewing task was paused.
 #[derive(Clone)]
 pub struct Validity {
-    cell: Arc<Cell>,
+    cell: Arc<ValidityState>,
     clock: Clock,
 }
 
-/// The state behind the clones of one [`Validity`].
-struct Cell {
+/// The atomic state that the clones of one [`Validity`] share.
+struct ValidityState {
     /// A deadline in nanoseconds, or (below `LOSSES.len()`) an index into `LOSSES`.
     state: AtomicU64,
     /// What to give as the reason should the deadline pass: an index into `LOSSES`.
@@ -85,7 +85,7 @@ impl Validity {
     #[must_use]
     pub fn new(clock: Clock, until: BootInstant) -> Self {
         let floor = LOSSES.len() as u64;
-        let cell = Cell {
+        let cell = ValidityState {
             state: AtomicU64::new(until.as_nanos().max(floor)),
             suspicion: AtomicU8::new(code(Loss::Expired)),
             limit: AtomicU64::new(u64::MAX),

@@ -12,9 +12,9 @@ use crate::{
     Config,
     config::NAME,
     lease::EtcdLease,
-    protocol::{self, Attempt, Standing},
-    session::{Session, Sessions},
-    wire::Servers,
+    protocol::{self, Attempt, AttemptState},
+    session::{Session, SessionSlot},
+    wire::EtcdServers,
 };
 
 /// Between two tries of a waiter during an outage.
@@ -26,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub struct Etcd {
     config: Config,
     context: Context,
-    servers: Servers,
-    sessions: Arc<Sessions>,
+    servers: EtcdServers,
+    sessions: Arc<SessionSlot>,
 }
 
 impl Etcd {
@@ -53,8 +53,8 @@ impl Etcd {
     pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         let config = config.checked()?;
         let clock = context.clock();
-        let servers = Servers::connect(&config, clock).await?;
-        let sessions = Arc::new(Sessions::new(context.clone(), servers.clone(), config.session_ttl));
+        let servers = EtcdServers::connect(&config, clock).await?;
+        let sessions = Arc::new(SessionSlot::new(context.clone(), servers.clone(), config.session_ttl));
         let etcd = Self { config, context, servers, sessions };
         let deadline = clock.now().saturating_add(etcd.config.connect_timeout);
         etcd.bridge(deadline, &CancellationToken::new(), || etcd.sessions.present()).await?;
@@ -148,11 +148,11 @@ impl Etcd {
             let Some(answer) = self.bridge(*outage, stop, ask).await? else { return Ok(None) };
             *outage = self.outage(request);
             match if place.is_none() { attempt.entered(&answer, waits) } else { attempt.looked(&answer) } {
-                Standing::Holds(token) => return Ok(Some(token)),
-                Standing::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
-                Standing::Gone => return Ok(None),
-                Standing::InLine(revision) => *place = Some(revision),
-                Standing::Behind { revision, before, seen_at } => {
+                AttemptState::Holds(token) => return Ok(Some(token)),
+                AttemptState::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
+                AttemptState::Gone => return Ok(None),
+                AttemptState::InLine(revision) => *place = Some(revision),
+                AttemptState::Behind { revision, before, seen_at } => {
                     *place = Some(revision);
                     tokio::select! {
                         biased;
@@ -174,7 +174,7 @@ impl Etcd {
     }
 }
 
-/// One that contends: its attempt, in its session, and the create revision of its key once that is known.
+/// An acquisition under way on etcd: its session, its attempt, and the create revision of its key once that is known.
 struct Contender {
     session: Arc<Session>,
     attempt: Attempt,

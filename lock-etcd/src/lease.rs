@@ -7,12 +7,12 @@ use lock_core::{Error, Lease, ReleaseOutcome, Validity};
 
 use crate::{
     protocol::Attempt,
-    session::{Session, Sessions},
+    session::{Session, SessionSlot},
 };
 
-/// A grant.
+/// The lease of a held lock on etcd.
 pub(crate) struct EtcdLease {
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<SessionSlot>,
     pub(crate) session: Arc<Session>,
     pub(crate) attempt: Attempt,
     pub(crate) token: u64,

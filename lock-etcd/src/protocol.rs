@@ -22,7 +22,7 @@ pub(crate) fn directory(path: &str, name: &LockName) -> String {
     format!("{path}/{}/", name.to_component())
 }
 
-/// One attempt to hold a lock: its key, which no other attempt ever has.
+/// One attempt to hold a lock on etcd: its key in the lock's directory, which no other attempt ever has.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     directory: String,
@@ -34,9 +34,9 @@ pub(crate) struct Attempt {
     entered: Arc<AtomicU32>,
 }
 
-/// How an attempt stands.
+/// The state of an [`Attempt`] by the store's answer: it holds, waits, was refused, or lost its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum AttemptState {
     /// It holds, by this fencing token.
     Holds(u64),
     /// Somebody else does, and it has no key.
@@ -87,17 +87,17 @@ impl Attempt {
     }
 
     /// How it stands by the answer to [`Attempt::enter`].
-    pub(crate) fn entered(&self, answer: &TxnResponse, waits: bool) -> Standing {
+    pub(crate) fn entered(&self, answer: &TxnResponse, waits: bool) -> AttemptState {
         let found = looks(answer).pop().unwrap_or_default();
         match found.as_slice() {
             // Its key is the newest one.
-            [own] if answer.succeeded() => Standing::Holds(number(own)),
+            [own] if answer.succeeded() => AttemptState::Holds(number(own)),
             [own, before] => behind(own.create_revision(), before, answer),
             // It entered before, and the answer was lost.
-            [own] if waits => Standing::InLine(own.create_revision()),
-            [own] => Standing::Holds(number(own)),
-            _ if waits => Standing::Gone,
-            _ => Standing::Refused,
+            [own] if waits => AttemptState::InLine(own.create_revision()),
+            [own] => AttemptState::Holds(number(own)),
+            _ if waits => AttemptState::Gone,
+            _ => AttemptState::Refused,
         }
     }
 
@@ -108,12 +108,12 @@ impl Attempt {
     }
 
     /// How it stands by the answer to [`Attempt::look`].
-    pub(crate) fn looked(&self, answer: &TxnResponse) -> Standing {
+    pub(crate) fn looked(&self, answer: &TxnResponse) -> AttemptState {
         let found = looks(answer);
         match found.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
-            [[own], []] => Standing::Holds(number(own)),
+            [[own], []] => AttemptState::Holds(number(own)),
             [[own], [before, ..]] => behind(own.create_revision(), before, answer),
-            _ => Standing::Gone,
+            _ => AttemptState::Gone,
         }
     }
 
@@ -137,9 +137,9 @@ impl Attempt {
     }
 }
 
-fn behind(revision: i64, before: &KeyValue, answer: &TxnResponse) -> Standing {
+fn behind(revision: i64, before: &KeyValue, answer: &TxnResponse) -> AttemptState {
     let seen_at = answer.header().map_or(0, ResponseHeader::revision);
-    Standing::Behind { revision, before: String::from_utf8_lossy(before.key()).into_owned(), seen_at }
+    AttemptState::Behind { revision, before: String::from_utf8_lossy(before.key()).into_owned(), seen_at }
 }
 
 /// The contenders that came last.

@@ -17,13 +17,13 @@ use lock_core::{
 
 use crate::{
     protocol::{self, Attempt, KEYS_PER_LOOK},
-    wire::Servers,
+    wire::EtcdServers,
 };
 
 /// How many times a session is renewed within its ttl.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// One session, for as long as it lives.
+/// One etcd lease that a connection keeps alive, with the validities of the locks held under it.
 #[derive(Debug)]
 pub(crate) struct Session {
     id: i64,
@@ -75,25 +75,25 @@ impl Session {
     }
 }
 
-/// The sessions of a connection: one after the other.
+/// The present [`Session`] of a connection, replaced by a new one after its end.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionSlot {
     context: Context,
-    servers: Servers,
+    servers: EtcdServers,
     ttl: Duration,
     renewer: Renewer<Session>,
-    present: tokio::sync::Mutex<Option<Kept>>,
+    present: tokio::sync::Mutex<Option<RenewedSession>>,
 }
 
-/// A session that is renewed.
+/// A [`Session`] with the handle that keeps its etcd lease renewed.
 #[derive(Debug)]
-struct Kept {
+struct RenewedSession {
     session: Arc<Session>,
     _renewal: RenewalHandle<Session>,
 }
 
-impl Sessions {
-    pub(crate) fn new(context: Context, servers: Servers, ttl: Duration) -> Self {
+impl SessionSlot {
+    pub(crate) fn new(context: Context, servers: EtcdServers, ttl: Duration) -> Self {
         let renewer = Renewer::new(&context, Arc::new(SessionRenewer(servers.clone())));
         Self { context, servers, ttl, renewer, present: tokio::sync::Mutex::default() }
     }
@@ -111,7 +111,7 @@ impl Sessions {
         let (attempts, grants) = (AtomicU64::default(), Mutex::default());
         let session = Arc::new(Session { id, ttl, validity: validity.clone(), attempts, grants });
         let renewal = self.renewer.keep(Arc::clone(&session), validity, ttl / RENEWALS_PER_TTL);
-        *present = Some(Kept { session: Arc::clone(&session), _renewal: renewal });
+        *present = Some(RenewedSession { session: Arc::clone(&session), _renewal: renewal });
         Ok(session)
     }
 
@@ -135,7 +135,7 @@ impl Sessions {
         });
     }
 
-    pub(crate) fn servers(&self) -> &Servers {
+    pub(crate) fn servers(&self) -> &EtcdServers {
         &self.servers
     }
 
@@ -149,8 +149,8 @@ impl Sessions {
     }
 }
 
-/// Renews sessions, and looks whether the keys of those who hold are there.
-struct SessionRenewer(Servers);
+/// Renews the etcd leases of sessions, and checks that the keys of their holders still exist.
+struct SessionRenewer(EtcdServers);
 
 #[async_trait]
 impl Renew for SessionRenewer {

@@ -19,16 +19,16 @@ const SHORTEST_PING: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Servers of one etcd. Clones share their connections.
+/// A client of the servers of one etcd cluster, with a limit for each request. Clones share their connections.
 #[derive(Clone)]
-pub(crate) struct Servers {
+pub(crate) struct EtcdServers {
     client: Client,
     clock: Clock,
     limit: Duration,
     url: String,
 }
 
-impl Servers {
+impl EtcdServers {
     pub(crate) async fn connect(config: &Config, clock: Clock) -> Result<Self, Error> {
         let (limit, url) = (config.response_timeout, config.url());
         // Pings go only while an answer or an event is awaited: of others etcd takes none.
@@ -159,7 +159,7 @@ impl Servers {
     }
 }
 
-impl fmt::Debug for Servers {
+impl fmt::Debug for EtcdServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Servers").field(&self.url).finish()
     }

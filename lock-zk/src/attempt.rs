@@ -32,7 +32,7 @@ const FRESH_STARTS: u32 = 16;
 /// How often a contender looks again because its session is not certain to live, at most, per tick.
 const LOOKS_PER_TICK: u32 = 4;
 
-/// Why an attempt did not end in a grant.
+/// Why an attempt did not end in a grant, and whether the acquisition starts another attempt.
 enum AttemptError {
     /// Its place in the queue is gone for sure, or ended with its session.
     Restart,
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &Cancellat
     Err(Error::no_answer(zk.config().url(), "the contender's node vanished again and again"))
 }
 
-/// One attempt, in one session.
+/// One attempt to acquire a lock within one ZooKeeper session.
 struct Attempt<'a> {
     zk: &'a Connection,
     session: Arc<Session>,

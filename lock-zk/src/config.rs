@@ -99,7 +99,7 @@ pub struct Config {
     ensemble: SimulatedEnsemble,
 }
 
-/// What stands in for the servers, where something does.
+/// The simulated ensemble that a connection uses instead of real servers, if there is one.
 #[derive(Debug, Clone, Default)]
 struct SimulatedEnsemble(Option<Arc<dyn Ensemble>>);
 

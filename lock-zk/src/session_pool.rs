@@ -9,7 +9,7 @@ use crate::{
     session::{OpenError, Session, WatchReservation},
 };
 
-/// The sessions of a connection.
+/// The open ZooKeeper sessions of one connection, from which each attempt takes one with room for its watches.
 #[derive(Debug, Default)]
 pub(crate) struct SessionPool {
     /// Those that are open, oldest first.

@@ -15,11 +15,11 @@ use crate::{
 /// How long a withdrawal or a downgrade waits for its one try, before it goes on in the background.
 pub(crate) const ONE_TRY: Duration = Duration::from_secs(1);
 
-/// The create and the list of a contender that enters the queue.
+/// A create of a contender's node, and the list of the lock's children, both under way.
 pub(crate) type PendingCreate =
     Pin<Box<dyn Future<Output = (Result<ContenderNode, RequestError>, Result<Vec<String>, RequestError>)> + Send>>;
 
-/// What an attempt may have left on the server.
+/// What a failed attempt may have left on the server, for the cleanup to remove.
 pub(crate) enum Leftover {
     /// The node of that path.
     Node(String),
@@ -33,7 +33,7 @@ pub(crate) enum Leftover {
     SoleUnderWay(PendingSoleCreate),
 }
 
-/// The create of the one node that all contenders of a name want, in the strategy `herd`.
+/// A create, under way, of the single node that all contenders of a name want in the strategy `herd`.
 pub(crate) type PendingSoleCreate = Pin<Box<dyn Future<Output = Result<Stat, RequestError>> + Send>>;
 
 /// Removes a leftover in the background. The returned token is cancelled when it is gone.

@@ -18,11 +18,12 @@ use clap::{Parser, Subcommand};
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    job: Job,
+    job: XtaskCommand,
 }
 
+/// The subcommands of `cargo xtask`.
 #[derive(Debug, Subcommand)]
-enum Job {
+enum XtaskCommand {
     /// Installs the servers that the tests need, where they are missing.
     Setup,
     /// Set-up, then every test of the workspace on real servers.
@@ -103,41 +104,41 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(job: Job) -> Result<()> {
+fn work(job: XtaskCommand) -> Result<()> {
     match job {
-        Job::Setup => setup::require_servers(),
-        Job::Test { rest } => {
+        XtaskCommand::Setup => setup::require_servers(),
+        XtaskCommand::Test { rest } => {
             setup::require_servers()?;
             if rest.is_empty() { tests::all() } else { tests::some(&rest) }
         }
-        Job::Ci => {
+        XtaskCommand::Ci => {
             setup::require_servers()?;
             checks::all()
         }
-        Job::Compare { out, rest } => {
+        XtaskCommand::Compare { out, rest } => {
             setup::try_servers();
             let out = out.to_str().context("the path of the report is not UTF-8")?;
             run_lab(["compare", "--out", out], &rest)
         }
-        Job::Demo { rest } => {
+        XtaskCommand::Demo { rest } => {
             setup::try_servers();
             run_lab(["demo"], &rest)
         }
-        Job::ReadWrite { rest } => {
+        XtaskCommand::ReadWrite { rest } => {
             setup::try_servers();
             run_lab(["read-write"], &rest)
         }
-        Job::Failover { rest } => {
+        XtaskCommand::Failover { rest } => {
             setup::require_servers()?;
             let elsewhere = rest.iter().any(|argument| argument == "--out" || argument.starts_with("--out="));
             let out: &[&str] = if elsewhere { &[] } else { &["--out", "target/failover"] };
             run_lab(["failover"].iter().chain(out).copied(), &rest)
         }
-        Job::Frozen => {
+        XtaskCommand::Frozen => {
             setup::require_servers()?;
             run_lab(["frozen"], &[])
         }
-        Job::Cancellations { count, seed, only } => {
+        XtaskCommand::Cancellations { count, seed, only } => {
             setup::require_servers()?;
             let mut tests = cargo();
             tests.args([
@@ -157,13 +158,15 @@ fn work(job: Job) -> Result<()> {
             }
             run(&mut tests)
         }
-        Job::Capabilities => {
+        XtaskCommand::Capabilities => {
             setup::require_servers()?;
             checks::write_capabilities()
         }
-        Job::Configuration => checks::write_configuration(),
-        Job::Simulate { rest } => run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest)),
-        Job::Safeguards { only } => {
+        XtaskCommand::Configuration => checks::write_configuration(),
+        XtaskCommand::Simulate { rest } => {
+            run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
+        }
+        XtaskCommand::Safeguards { only } => {
             setup::require_servers()?;
             safeguards::run(&root()?, &only)
         }

@@ -13,14 +13,14 @@ use serde::Deserialize;
 /// Where the safeguards are listed, from the root of the workspace.
 const LIST: &str = "docs/safeguards.toml";
 
-/// The list as it is written.
+/// The contents of docs/safeguards.toml: all safeguards of the workspace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct SafeguardList {
     safeguard: Vec<Safeguard>,
 }
 
-/// One safeguard: what upholds it, how it is broken, which test notices.
+/// One row of docs/safeguards.toml: the code that upholds a promise, how to break it, and the test that must fail then.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Safeguard {
@@ -84,7 +84,7 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
 
 fn read(root: &Path) -> Result<Vec<Safeguard>> {
     let text = fs::read_to_string(root.join(LIST)).context(LIST)?;
-    let list: List = toml::from_str(&text).context(LIST)?;
+    let list: SafeguardList = toml::from_str(&text).context(LIST)?;
     Ok(list.safeguard)
 }
 

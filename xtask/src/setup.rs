@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use crate::run;
 
-/// What must be there.
+/// A Debian package that the tests need, and the program or file by which it is known to be installed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Needed {
+struct RequiredPackage {
     /// A program by its name, wherever it is, or a file by its path.
     has: String,
     /// The Debian package that has it: its key in the crate's metadata.
@@ -26,14 +26,14 @@ struct Needed {
 }
 
 /// What each crate says that it needs beside cargo: `[package.metadata.debian]` in its Cargo.toml.
-fn needed() -> Result<Vec<Needed>> {
+fn needed() -> Result<Vec<RequiredPackage>> {
     let workspace = MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")?;
     let mut needed = Vec::new();
     for package in workspace.workspace_packages() {
         let Some(debian) = package.metadata.get("debian") else { continue };
-        let debian = BTreeMap::<String, Needed>::deserialize(debian)
+        let debian = BTreeMap::<String, RequiredPackage>::deserialize(debian)
             .with_context(|| format!("{}: [package.metadata.debian]", package.manifest_path))?;
-        needed.extend(debian.into_iter().map(|(package, needed)| Needed { package, ..needed }));
+        needed.extend(debian.into_iter().map(|(package, needed)| RequiredPackage { package, ..needed }));
     }
     Ok(needed)
 }
@@ -62,7 +62,7 @@ pub(crate) fn try_servers() {
     }
 }
 
-fn missing() -> Result<Vec<Needed>> {
+fn missing() -> Result<Vec<RequiredPackage>> {
     Ok(needed()?.into_iter().filter(|needed| !is_there(&needed.has)).collect())
 }
 
@@ -74,7 +74,7 @@ fn is_there(what: &str) -> bool {
     places.into_iter().any(|place| place.join(what).is_file())
 }
 
-fn install(missing: &[Needed]) -> Result<()> {
+fn install(missing: &[RequiredPackage]) -> Result<()> {
     run(apt_get()?.arg("update"))?;
     let packages = missing.iter().map(|needed| needed.package.as_str());
     run(apt_get()?.args(["install", "--yes", "--no-install-recommends"]).args(packages))?;

@@ -36,7 +36,7 @@ pub(crate) fn all() -> Result<()> {
     let results = run_all(programs)?;
     let mut failed = Vec::new();
     eprintln!("test programs, by how long they took:");
-    for Outcome { title, took, succeeded } in results {
+    for TestOutcome { title, took, succeeded } in results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if succeeded { "" } else { "  FAILED" });
         failed.extend((!succeeded).then_some(title));
     }
@@ -53,13 +53,14 @@ pub(crate) fn some(rest: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A program with tests in it.
+/// A compiled test program and the command that runs it.
 struct TestProgram {
     title: String,
     command: Command,
 }
 
-struct Outcome {
+/// How one [`TestProgram`] ended: how long it took, and whether it succeeded.
+struct TestOutcome {
     title: String,
     took: Duration,
     succeeded: bool,
@@ -119,7 +120,7 @@ fn now() -> Instant {
 }
 
 /// Runs all, in this order, and shows what each said when it has ended.
-fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
+fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let (ended, outcomes) = mpsc::channel();
     let mut results = thread::scope(|scope| {
@@ -143,7 +144,7 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
             let (title, took, output) = outcome.context("starting a test program")?;
             let text = [output.stdout, output.stderr].concat();
             println!("---- {title} ----\n{}", String::from_utf8_lossy(&text));
-            results.push(Outcome { title, took, succeeded: output.status.success() });
+            results.push(TestOutcome { title, took, succeeded: output.status.success() });
         }
         Ok::<_, anyhow::Error>(results)
     })?;

@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use super::contender::{Attempt, Grant, Holder, ServerTime, Waiter, WaiterState};
 use crate::{BootInstant, Mode, Snapshot};
 
-/// The queue of one lock or one semaphore: who waits, who holds, and which places are closed by a lock delay.
+/// The queue of one lock or one semaphore of the memory server: its waiters, its holders, and the places that a lock
+/// delay keeps closed.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     /// In the order of their grants, which is that of their arrival.
@@ -20,14 +21,15 @@ pub(super) struct WaitQueue {
     changed: bool,
 }
 
-/// The place of a lease that ended in disorder, closed to those whom the lease itself kept out.
+/// The place of a lease that ended without a release, kept closed by a lock delay to the contenders that the lease kept
+/// out.
 #[derive(Debug)]
 struct ClosedPlace {
     mode: Mode,
     until: BootInstant,
 }
 
-/// What became of a contender that entered a [`WaitQueue`].
+/// The outcome for a contender that entered a [`WaitQueue`]: granted, queued or refused.
 #[derive(Debug)]
 pub(super) enum EnterOutcome {
     Granted(Grant),

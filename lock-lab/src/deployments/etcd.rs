@@ -15,12 +15,12 @@ use tokio::{
 use crate::{
     LabError,
     deployment::{
-        Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, Starting, Trials,
+        Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
     servers::{
         directory, ports,
         process::{Process, Program},
-        until::Patience,
+        until::RetryLimit,
     },
 };
 
@@ -51,12 +51,12 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
-fn start(options: StartOptions) -> Starting {
+fn start(options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            match Etcd::start(options.patience).await {
+            match EtcdDeployment::start(options.patience).await {
                 // Somebody else may have taken a port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 started => return Ok(Box::new(started?) as Box<dyn Servers>),
@@ -65,17 +65,17 @@ fn start(options: StartOptions) -> Starting {
     })
 }
 
-/// A server and what it takes to start it.
+/// A single etcd server and what it takes to start it again, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Etcd {
+struct EtcdDeployment {
     port: u16,
     dir: TempDir,
     program: Program,
     process: Option<Process>,
-    truth: Arc<Keys>,
+    truth: Arc<EtcdTruth>,
 }
 
-impl Etcd {
+impl EtcdDeployment {
     async fn start(patience: Duration) -> Result<Self, LabError> {
         let (port, peers, dir) = (ports::free(), ports::free(), directory()?);
         let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
@@ -93,7 +93,7 @@ impl Etcd {
         ];
         let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
         let program = Program { name: "etcd", package: "etcd-server", arguments, environment: Vec::new() };
-        let mut etcd = Self { port, dir, program, process: None, truth: Arc::new(Keys { port, patience }) };
+        let mut etcd = Self { port, dir, program, process: None, truth: Arc::new(EtcdTruth { port, patience }) };
         etcd.launch().await?;
         Ok(etcd)
     }
@@ -120,7 +120,7 @@ fn name(dir: &TempDir) -> String {
 }
 
 #[async_trait]
-impl Servers for Etcd {
+impl Servers for EtcdDeployment {
     fn ports(&self) -> Vec<u16> {
         vec![self.port]
     }
@@ -151,7 +151,7 @@ impl Servers for Etcd {
     }
 
     async fn ready(&mut self) -> Result<(), LabError> {
-        let (patience, name) = (Patience::with("etcd"), name(&self.dir));
+        let (patience, name) = (RetryLimit::with("etcd"), name(&self.dir));
         loop {
             let Some(process) = &mut self.process else { return Ok(()) };
             if let Some(status) = process.ended() {
@@ -190,14 +190,14 @@ impl Servers for Etcd {
     }
 }
 
-/// The keys on a server, looked at by clients of their own.
+/// The [`GroundTruth`] of an etcd server, read from its keys by clients of its own.
 #[derive(Debug)]
-struct Keys {
+struct EtcdTruth {
     port: u16,
     patience: Duration,
 }
 
-impl Keys {
+impl EtcdTruth {
     async fn ask<T>(&self, question: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Error> {
         // On the heap: the library's futures are of some 20 KiB each.
         let look = Box::pin(async {
@@ -234,7 +234,7 @@ fn left(found: Result<Vec<String>, Error>) -> Left {
 }
 
 #[async_trait]
-impl GroundTruth for Keys {
+impl GroundTruth for EtcdTruth {
     async fn holders(&self, name: &LockName) -> Vec<Sample> {
         let clock = Clock::boot();
         let asked = clock.now();

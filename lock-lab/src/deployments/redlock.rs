@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, StartFuture, Trials},
     servers::{Redis, RedisNodes, RedisOptions, rights},
     truth::RedisTruth,
 };
@@ -84,7 +84,7 @@ const REDLOCK: Description = Description {
 };
 
 /// `is_durable`: each has a write on its disk before it answers, and the deployment was told that they forget nothing.
-fn start(count: usize, is_durable: bool, options: StartOptions) -> Starting {
+fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
         let max_ttl = options.longest_lease.map(|lease| format!("{}ms", lease.as_millis()));
@@ -95,19 +95,20 @@ fn start(count: usize, is_durable: bool, options: StartOptions) -> Starting {
             rights::grant_all(nodes.nodes(), "Redlock").await?;
         }
         let truth = RedisTruth::of_majority(nodes.ports(), options.patience);
-        Ok(Box::new(Nodes { nodes, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(RedlockDeployment { nodes, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
     })
 }
 
+/// The independent Redis nodes of a Redlock, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Nodes {
+struct RedlockDeployment {
     nodes: RedisNodes,
     truth: Arc<RedisTruth>,
     least_rights: bool,
 }
 
 #[async_trait]
-impl Servers for Nodes {
+impl Servers for RedlockDeployment {
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }

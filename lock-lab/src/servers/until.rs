@@ -11,14 +11,14 @@ use crate::LabError;
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// For how long something is asked again and again.
+/// The time limit for a condition of servers that is checked again and again.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct RetryLimit {
     what: &'static str,
     deadline: BootInstant,
 }
 
-impl Patience {
+impl RetryLimit {
     /// What is waited for is named in the error.
     pub(crate) fn with(what: &'static str) -> Self {
         Self { what, deadline: Clock::boot().now().saturating_add(LIMIT) }

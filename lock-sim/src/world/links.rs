@@ -1,9 +1,9 @@
 //! How chunks travel.
 
 use super::{
-    ConnectionId, Event, Happening, HostId, ServerId, Stop, Way, World,
-    network::{Chunk, DETAINED, Detention, Line},
-    servers::Serving,
+    ConnectionId, Happening, HostId, ServerId, Stop, Way, World, WorldEvent,
+    network::{Chunk, DETAINED, Detention, NetworkConnection},
+    servers::Reachability,
     shared::{ClientEnd, EndState, shared},
 };
 use crate::Time;
@@ -34,7 +34,7 @@ impl<E> World<E> {
         server.place() * self.gates.len() + host.place()
     }
 
-    fn is_blocked(&self, line: &Line, way: Way) -> bool {
+    fn is_blocked(&self, line: &NetworkConnection, way: Way) -> bool {
         self.blocked[self.way_place(line.host, line.server)][way as usize]
     }
 
@@ -43,9 +43,9 @@ impl<E> World<E> {
             let end = &shared.ends[connection.place()];
             (end.host, end.server)
         });
-        self.lines.push(Line::new(host, server));
+        self.lines.push(NetworkConnection::new(host, server));
         let delay = self.wires.delay(&mut self.chance);
-        self.agenda.after(delay, Event::Syn(connection));
+        self.agenda.after(delay, WorldEvent::Syn(connection));
     }
 
     /// The first packet comes to the server, if it does. Nothing is lost of a handshake that is not tried again.
@@ -54,7 +54,8 @@ impl<E> World<E> {
         let line = &self.lines[connection.place()];
         let server = line.server;
         let serving = self.servers[server.place()].serving;
-        let is_lost = self.is_blocked(line, Way::Up) || self.is_blocked(line, Way::Down) || serving == Serving::Silent;
+        let is_lost =
+            self.is_blocked(line, Way::Up) || self.is_blocked(line, Way::Down) || serving == Reachability::Silent;
         if line.is_ended {
             return;
         }
@@ -63,8 +64,8 @@ impl<E> World<E> {
             return;
         }
         let delay = self.wires.delay(&mut self.chance);
-        let is_accepted = serving == Serving::Up;
-        self.agenda.after(delay, Event::Opened(connection, is_accepted));
+        let is_accepted = serving == Reachability::Up;
+        self.agenda.after(delay, WorldEvent::Opened(connection, is_accepted));
         if is_accepted {
             self.lines[connection.place()].is_served = true;
             self.tell_server(Happening::Connected { server, connection });
@@ -94,18 +95,18 @@ impl<E> World<E> {
         if pipe.stalled.is_none() {
             pipe.last = pipe.last.max(now + delay);
             let at = pipe.last;
-            self.agenda.at(at, Event::Arrive(connection, way, number));
+            self.agenda.at(at, WorldEvent::Arrive(connection, way, number));
         }
         if way == Way::Up {
             if delay > self.wires.most && breaks > 0 && self.chance.per_mille(breaks) {
                 let soon = self.chance.below(self.wires.most);
-                self.agenda.after(soon, Event::BreakOff(connection));
+                self.agenda.after(soon, WorldEvent::BreakOff(connection));
             }
             let line = &mut self.lines[connection.place()];
             line.unacknowledged.get_or_insert(now);
             if let Some(limit) = self.wires.unacknowledged.filter(|_| !line.is_watched) {
                 line.is_watched = true;
-                self.agenda.at(now + limit, Event::Unacknowledged(connection));
+                self.agenda.at(now + limit, WorldEvent::Unacknowledged(connection));
             }
         }
     }
@@ -126,7 +127,7 @@ impl<E> World<E> {
         if let Some(connection) = self.detention.take().and_then(|detention| detention.caught) {
             let delay = self.chance.below(within);
             self.lines[connection.place()].up.last = self.now() + delay;
-            self.agenda.after(delay, Event::Arrive(connection, Way::Up, u32::MAX));
+            self.agenda.after(delay, WorldEvent::Arrive(connection, Way::Up, u32::MAX));
         }
     }
 
@@ -148,7 +149,7 @@ impl<E> World<E> {
         let line = &self.lines[connection.place()];
         let server = line.server;
         let serving = self.servers[server.place()].serving;
-        let is_lost = self.is_blocked(line, way) || (way == Way::Up && serving == Serving::Silent);
+        let is_lost = self.is_blocked(line, way) || (way == Way::Up && serving == Reachability::Silent);
         let line = &mut self.lines[connection.place()];
         let (is_served, is_ended) = (line.is_served, line.is_ended);
         let pipe = line.pipe(way);
@@ -200,7 +201,7 @@ impl<E> World<E> {
         let at = self.now() + self.wires.delay(&mut self.chance);
         let pipe = self.lines[connection.place()].pipe(way);
         let at = at.max(pipe.last);
-        self.agenda.at(at, Event::Over(connection, way, is_reset));
+        self.agenda.at(at, WorldEvent::Over(connection, way, is_reset));
     }
 
     pub(super) fn is_over(&mut self, connection: ConnectionId, way: Way, is_reset: bool) {
@@ -281,7 +282,7 @@ impl<E> World<E> {
         let (Some(limit), Some(since)) = (self.wires.unacknowledged, line.unacknowledged) else { return };
         if since + limit > now {
             line.is_watched = true;
-            self.agenda.at(since + limit, Event::Unacknowledged(connection));
+            self.agenda.at(since + limit, WorldEvent::Unacknowledged(connection));
             return;
         }
         self.client_learns_the_end(connection, EndState::TimedOut);
@@ -301,7 +302,7 @@ impl<E> World<E> {
     }
 }
 
-impl Line {
+impl NetworkConnection {
     /// What is left of what the client has sent is what its kernel waits for an acknowledgement of.
     fn acknowledged(&mut self) {
         self.unacknowledged = self.up.chunks.front().map(|chunk| chunk.sent_at);

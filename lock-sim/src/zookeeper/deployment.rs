@@ -14,10 +14,10 @@ use lock_core::{BootInstant, Clock, Context, Error, Executor as _};
 use lock_zk::{Config, ZooKeeper};
 
 use super::{
-    client::Link,
-    message::{Answer, Event},
+    client::ClientLink,
+    message::{Answer, EnsembleEvent},
     schedule::{Schedule, TICK},
-    tree::{Change, SessionId},
+    tree::{SessionId, TreeChange},
     wire::{SimEnsemble, server},
 };
 use crate::{
@@ -177,7 +177,7 @@ impl Deployment {
             let at = schedule.now() + nanos(time);
             let this = &mut schedule.hosts[host];
             (this.deaf, this.sends_again_at) = (true, Some(at));
-            schedule.world.at(at, Event::HealHost { host });
+            schedule.world.at(at, EnsembleEvent::HealHost { host });
         })
         .await;
     }
@@ -187,9 +187,9 @@ impl Deployment {
         self.order(move |schedule| {
             for client in 0..schedule.clients.len() {
                 let this = &schedule.clients[client];
-                if let (true, Link::Up { conn, server }) = (this.host == host, this.link) {
+                if let (true, ClientLink::Up { conn, server }) = (this.host == host, this.link) {
                     schedule.servers[server].conns.retain(|other| other.id != conn);
-                    schedule.world.after(0, Event::HungUp { client, conn });
+                    schedule.world.after(0, EnsembleEvent::HungUp { client, conn });
                 }
             }
         })
@@ -202,7 +202,7 @@ impl Deployment {
             let (id, until) = (schedule.hosts[host].id, schedule.now() + nanos(time));
             schedule.hosts[host].paused_until = until;
             schedule.world.pause_host(id);
-            schedule.world.at(until, Event::ResumeHost { host });
+            schedule.world.at(until, EnsembleEvent::ResumeHost { host });
         })
         .await;
     }
@@ -214,7 +214,7 @@ impl Deployment {
             for server in 0..schedule.servers.len() {
                 schedule.take_server_down(server);
                 schedule.servers[server].longest = nanos(longest);
-                schedule.world.after(schedule.settings.tick, Event::Heal { server });
+                schedule.world.after(schedule.settings.tick, EnsembleEvent::Heal { server });
             }
         })
         .await;
@@ -226,7 +226,7 @@ impl Deployment {
             if let Some(tracked) = schedule.session(session) {
                 tracked.closing = true;
             }
-            schedule.append(vec![Change::Close(session)], None, Ok(Answer::Done), 0, false);
+            schedule.append(vec![TreeChange::Close(session)], None, Ok(Answer::Done), 0, false);
         })
         .await;
         self.settle().await;
@@ -234,21 +234,21 @@ impl Deployment {
 
     /// Deletes a node, as somebody else.
     pub async fn delete(&self, path: &str) {
-        self.change(Change::Delete { path: path.into() }).await;
+        self.change(TreeChange::Delete { path: path.into() }).await;
     }
 
     /// Writes to a node, as somebody else.
     pub async fn write(&self, path: &str) {
-        self.change(Change::Write { path: path.into(), data: Rc::from(*b"x") }).await;
+        self.change(TreeChange::Write { path: path.into(), data: Rc::from(*b"x") }).await;
     }
 
     /// Makes a node that stays, as somebody else.
     pub async fn create(&self, path: &str) {
-        let change = Change::Create { path: path.into(), data: Rc::from([]), owner: 0, is_container: false };
+        let change = TreeChange::Create { path: path.into(), data: Rc::from([]), owner: 0, is_container: false };
         self.change(change).await;
     }
 
-    async fn change(&self, change: Change) {
+    async fn change(&self, change: TreeChange) {
         self.order(move |schedule| schedule.append(vec![change], None, Ok(Answer::Done), 0, true)).await;
         self.settle().await;
     }

@@ -12,7 +12,7 @@ use crate::{
     withdraw::{Leftover, announce},
 };
 
-/// What a wait ended with.
+/// Why a wait for the contender ahead in the queue ended, and thus what the attempt does next.
 enum NextStep {
     /// The one ahead held the lock and handed it on.
     HandedOn,

@@ -27,7 +27,7 @@ pub(crate) const fn waiter_watches(directory: &str) -> usize {
     2 * one_watch(directory)
 }
 
-/// The bytes that are taken in a session.
+/// The bytes that the watches of one session take of the longest message that a client can send.
 #[derive(Debug, Default)]
 pub(crate) struct WatchBudget(AtomicUsize);
 

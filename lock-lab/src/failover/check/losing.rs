@@ -107,7 +107,7 @@ mod tests {
     use super::{
         super::{
             fixtures::{HistoryBuilder, at, kept},
-            holds::Holds,
+            holds::LockHolds,
         },
         *,
     };
@@ -116,7 +116,7 @@ mod tests {
     fn of(history: &History, chance: Chance) -> Losing {
         losing(
             history,
-            &[Holds::of(history, Lock::Kept).holds],
+            &[LockHolds::of(history, Lock::Kept).holds],
             Moments { fault: at(100), end: at(1000) },
             chance,
             None,

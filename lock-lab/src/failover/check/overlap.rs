@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::holds::Hold;
 
-/// Two holds that were valid at the same time.
+/// Two holds of one lock that were valid at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overlap {
     /// Places in the list of holds.

@@ -37,9 +37,9 @@ pub struct ResidueCheck {
     pub verdict: Verdict,
 }
 
-/// What may be left, and for how long.
+/// What may be left on the servers after a run, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lingering {
+pub(super) struct ResidueBounds {
     /// How long what a dead process or a fault has left stays.
     pub(super) lingers: Duration,
     /// Whether something may be left.
@@ -60,7 +60,7 @@ pub(in crate::failover) fn due(history: &History, after: &PostCheck, lingers: Du
 pub(super) fn residue(
     history: &History,
     samples: &[Truth],
-    lingering: Lingering,
+    lingering: ResidueBounds,
     tame: Option<&str>,
 ) -> Option<ResidueCheck> {
     let after = history.post_check.as_ref()?;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn of(history: &History) -> ResidueCheck {
-        let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
+        let lingering = ResidueBounds { lingers: Duration::from_secs(1), chance: Chance::Never };
         residue(history, &[], lingering, None).unwrap()
     }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn servers_that_were_not_looked_at_have_no_verdict() {
-        let lingering = Lingering { lingers: Duration::ZERO, chance: Chance::Never };
+        let lingering = ResidueBounds { lingers: Duration::ZERO, chance: Chance::Never };
         assert_eq!(residue(&HistoryBuilder::default().done(), &[], lingering, None), None);
     }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn of_samples(history: &History, samples: &[Truth]) -> ResidueCheck {
-        let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
+        let lingering = ResidueBounds { lingers: Duration::from_secs(1), chance: Chance::Never };
         residue(history, samples, lingering, None).unwrap()
     }
 

@@ -14,7 +14,7 @@ const DELAY: Duration = Duration::from_millis(30);
 /// By how much a wall clock jumps: more than any lease of a run.
 const JUMP: Duration = Duration::from_secs(60);
 
-/// What has to be undone for a server that was struck.
+/// The fault of one server that is in effect, and has to be undone when the run heals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerFault {
     Killed,

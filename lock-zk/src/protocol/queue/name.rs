@@ -108,7 +108,7 @@ pub fn is_out_of_numbers(name: &str) -> bool {
     safeguard("counter-end") && NodeName::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
 }
 
-/// A contender's node, read from its name.
+/// The name of a contender's node, parsed into its unique id, session, kind and sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeName<'a> {
     pub(crate) name: &'a str,

@@ -122,7 +122,7 @@ pub fn is_news(now: &(String, i32), heard: &(String, i32)) -> bool {
     now.1 != 0 && now != heard
 }
 
-/// Who holds and who waits, in the order of arrival.
+/// The holders and the waiters of one lock or semaphore, in the order of their arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Occupants<'a> {
     pub(crate) holders: Vec<NodeName<'a>>,

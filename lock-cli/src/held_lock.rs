@@ -2,9 +2,9 @@
 
 use lock::{Error, FencingToken, Guard, LockName, Permit, Term, Validity};
 
-/// What is held while a command runs.
+/// The guard, permit or term of leadership that `lock` holds while its command runs.
 #[derive(Debug)]
-pub(crate) enum Grip {
+pub(crate) enum HeldLock {
     /// The lock, alone or as a reader.
     Lock(Guard),
     /// A permit of a semaphore.
@@ -13,7 +13,7 @@ pub(crate) enum Grip {
     Term(Term),
 }
 
-impl Grip {
+impl HeldLock {
     pub(crate) fn name(&self) -> &LockName {
         match self {
             Self::Lock(guard) => guard.name(),

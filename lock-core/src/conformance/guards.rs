@@ -2,11 +2,11 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use super::checker::{Checker, Hold};
+use super::checker::{Checker, WatchedGrant};
 use crate::{DowngradeFailed, Error, Guard, Mode, Permit, Term, WriteGuard};
 
-/// A guard of some kind.
-pub(super) trait Held: Send + Sync + 'static {
+/// A guard of any kind that a conformance case can hold and release.
+pub(super) trait AnyGuard: Send + Sync + 'static {
     /// What they all are underneath.
     fn guard(&self) -> &Guard;
 
@@ -14,7 +14,7 @@ pub(super) trait Held: Send + Sync + 'static {
     fn give_back(self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-impl Held for Guard {
+impl AnyGuard for Guard {
     fn guard(&self) -> &Guard {
         self
     }
@@ -24,7 +24,7 @@ impl Held for Guard {
     }
 }
 
-impl Held for WriteGuard {
+impl AnyGuard for WriteGuard {
     fn guard(&self) -> &Guard {
         self
     }
@@ -34,7 +34,7 @@ impl Held for WriteGuard {
     }
 }
 
-impl Held for Permit {
+impl AnyGuard for Permit {
     fn guard(&self) -> &Guard {
         self.guard()
     }
@@ -44,7 +44,7 @@ impl Held for Permit {
     }
 }
 
-impl Held for Term {
+impl AnyGuard for Term {
     fn guard(&self) -> &Guard {
         self
     }
@@ -54,17 +54,17 @@ impl Held for Term {
     }
 }
 
-/// A guard that is watched for as long as it is held.
-pub(super) struct Checked<G: Held = Guard> {
+/// A guard whose grant the [`Checker`] watches for as long as the guard is held.
+pub(super) struct CheckedGuard<G: AnyGuard = Guard> {
     /// `None` only once given back, or handed on.
     guard: Option<G>,
     /// Whether another value watches it on.
     handed_on: bool,
-    hold: Arc<Hold>,
+    hold: Arc<WatchedGrant>,
     checker: Arc<Checker>,
 }
 
-impl<G: Held> Checked<G> {
+impl<G: AnyGuard> CheckedGuard<G> {
     /// Watches a new grant, and compares it with the servers at once.
     pub(super) async fn admit(checker: &Arc<Checker>, guard: G, mode: Mode) -> Self {
         let hold = checker.admit(guard.guard(), mode);
@@ -88,22 +88,22 @@ impl<G: Held> Checked<G> {
     }
 }
 
-impl Checked<WriteGuard> {
+impl CheckedGuard<WriteGuard> {
     /// Goes on as a reader.
-    pub(super) async fn downgrade(mut self) -> Result<Checked, DowngradeFailed> {
+    pub(super) async fn downgrade(mut self) -> Result<CheckedGuard, DowngradeFailed> {
         let Some(guard) = self.guard.take() else { unreachable!("only what takes this value takes its guard") };
         // Readers may come in before the answer is here; for a writer it goes on being held.
         self.hold.admit_readers();
         let guard = guard.downgrade().await?;
         self.handed_on = true;
         let (hold, checker) = (Arc::clone(&self.hold), Arc::clone(&self.checker));
-        let checked = Checked { guard: Some(guard), handed_on: false, hold, checker };
+        let checked = CheckedGuard { guard: Some(guard), handed_on: false, hold, checker };
         checked.checker.compare(&checked.hold).await;
         Ok(checked)
     }
 }
 
-impl<G: Held> Drop for Checked<G> {
+impl<G: AnyGuard> Drop for CheckedGuard<G> {
     fn drop(&mut self) {
         // Before the guard's own drop, which releases it.
         if !self.handed_on {
@@ -112,7 +112,7 @@ impl<G: Held> Drop for Checked<G> {
     }
 }
 
-impl<G: Held> Deref for Checked<G> {
+impl<G: AnyGuard> Deref for CheckedGuard<G> {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
@@ -120,7 +120,7 @@ impl<G: Held> Deref for Checked<G> {
     }
 }
 
-impl<G: Held> fmt::Debug for Checked<G> {
+impl<G: AnyGuard> fmt::Debug for CheckedGuard<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.hold, f)
     }

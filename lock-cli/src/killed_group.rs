@@ -11,8 +11,8 @@ use tokio::process::Child;
 
 use crate::{
     failure::{Failure, LOST, NOT_ENDED, say},
-    grip::Grip,
     group,
+    held_lock::HeldLock,
 };
 
 /// How long the kernel may take to end a process that got SIGKILL, before somebody is told; some milliseconds are usual.
@@ -22,22 +22,22 @@ const GIVING_UP: Duration = Duration::from_secs(5);
 /// How long a command that is gone may take to be waited for.
 const REAPING: Duration = Duration::from_secs(5);
 
-/// A group that got SIGKILL.
+/// The process group of a command that got SIGKILL, some processes of which may still live.
 #[derive(Debug)]
-pub(crate) struct Remains {
+pub(crate) struct KilledGroup {
     pub(crate) group: Pid,
     pub(crate) command: Child,
 }
 
-impl Remains {
+impl KilledGroup {
     /// Gives the lock back once nobody of the group is left, and says what the whole came to. Whoever cannot be ended is waited
     /// for while the lock is held.
     ///
     /// When the future is dropped before that, the lock is not given back: it is left to its ttl.
-    pub(crate) async fn settle(mut self, why: &str, grip: Grip) -> Failure {
-        let grip = ManuallyDrop::new(grip);
-        let left = self.end(&grip).await;
-        drop(ManuallyDrop::into_inner(grip));
+    pub(crate) async fn settle(mut self, why: &str, held: HeldLock) -> Failure {
+        let held = ManuallyDrop::new(held);
+        let left = self.end(&held).await;
+        drop(ManuallyDrop::into_inner(held));
         match left {
             None => Failure::new(LOST, format!("{why}; the command was ended")),
             Some(left) => {
@@ -47,7 +47,7 @@ impl Remains {
     }
 
     /// Returns once nobody of the group is left; or who is, when that could not be waited for.
-    async fn end(&mut self, grip: &Grip) -> Option<String> {
+    async fn end(&mut self, held: &HeldLock) -> Option<String> {
         let clock = Clock::boot();
         let began = clock.now();
         let mut said = false;
@@ -55,11 +55,11 @@ impl Remains {
             // The command itself is our child, and stays in the group until it is waited for.
             let _ = self.command.try_wait();
             let past = clock.now().saturating_since(began);
-            if past >= GIVING_UP && !grip.validity().is_valid() {
+            if past >= GIVING_UP && !held.validity().is_valid() {
                 return Some(left);
             }
-            if past >= KILLING && !said && grip.validity().is_valid() {
-                let name = grip.name();
+            if past >= KILLING && !said && held.validity().is_valid() {
+                let name = held.name();
                 say(format_args!(
                     "{left} of the command cannot be ended; lock {name:?} is held for as long as that lives"
                 ));
