@@ -56,6 +56,7 @@ struct EscapingFormatter;
 impl Formatter for EscapingFormatter {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
+        // Safeguard: JSON is fit for a terminal (command line)
         while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_hidden(*c)) {
             writer.write_all(&rest.as_bytes()[..at])?;
             for unit in c.encode_utf16(&mut [0; 2]) {

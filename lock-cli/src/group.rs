@@ -31,6 +31,7 @@ pub(crate) fn ask_to_end(group: Pid) {
 /// whole group that is waited for.
 pub(crate) async fn end(group: Pid, deadline: BootInstant) {
     until_empty(group, deadline).await;
+    // Safeguard: catalogue: the whole group of a command is killed
     // Always: one that was started while the group was looked at is not missed.
     send(group, Signal::SIGKILL);
 }
@@ -44,6 +45,7 @@ pub(crate) async fn end_own(group: Pid, deadline: BootInstant, says: impl FnOnce
         let members = GroupMembers::of(group);
         let immune: Vec<_> =
             members.living.iter().copied().filter(|pid| kill(*pid, None) == Err(Errno::EPERM)).collect();
+        // Safeguard: the guardian stays while somebody lives whom it cannot end (lock run)
         if immune.is_empty() {
             break;
         }

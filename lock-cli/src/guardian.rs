@@ -150,6 +150,7 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
         };
         match line.as_deref().and_then(GuardianMessage::read) {
             Some(GuardianMessage::Plan(later)) => plan = Some(later),
+            // Safeguard: the guardian completes an end that `lock run` began (lock run)
             Some(GuardianMessage::Ending(deadline)) => break (None, Some(deadline)),
             Some(GuardianMessage::Farewell) => return Ok(0),
             None => break (Some("`lock run` was killed"), None),

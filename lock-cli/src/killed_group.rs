@@ -51,11 +51,13 @@ impl KilledGroup {
         let clock = Clock::boot();
         let began = clock.now();
         let mut said = false;
+        // Safeguard: the lock is held while somebody lives who cannot be ended (lock run)
         while let Some(left) = group::left(self.group) {
             // The command itself is our child, and stays in the group until it is waited for.
             let _ = self.command.try_wait();
             let past = clock.now().saturating_since(began);
             if past >= GIVING_UP && !held.validity().is_valid() {
+                // Safeguard: what could not be ended is said (lock run)
                 return Some(left);
             }
             if past >= KILLING && !said && held.validity().is_valid() {

@@ -30,6 +30,7 @@ impl SignalPlan {
 
     /// When what is left of a command that is asked to end `now` gets SIGKILL.
     pub(crate) fn last(self, now: BootInstant, kill_after: Duration) -> BootInstant {
+        // Safeguard: the last signal comes by the end of the validity, whatever --kill-after says (lock run)
         now.saturating_add(kill_after).min(self.kill)
     }
 }
@@ -60,6 +61,7 @@ impl SignalTiming {
     pub(crate) fn plan(&self, until: BootInstant) -> SignalPlan {
         let kill = until.saturating_sub(self.ahead);
         let plan = SignalPlan { ask: kill.saturating_sub(self.grace), kill };
+        // Safeguard: the last signal comes by the maximum time (lock run)
         self.limit.map_or(plan, |limit| SignalPlan { ask: plan.ask.min(limit.ask), kill: plan.kill.min(limit.kill) })
     }
 

@@ -71,6 +71,7 @@ fn inherited(config: Config) -> Result<Config, Error> {
         return Ok(config);
     }
     let separator = if url.contains('?') { '&' } else { '?' };
+    // Safeguard: a local lock outlives `lock run` until its command is gone
     Config::from_url(&format!("{url}{separator}inherit=yes"))
 }
 

@@ -63,11 +63,13 @@ impl ServiceConfig {
     /// gets written into logs. What stands in a file, which only some may read, stays there; a URL that lacks it would be
     /// read before the file, and so it is left out.
     pub(crate) fn name_to(&self, command: &mut Command) {
+        // Safeguard: a command gets no credentials (lock run)
         let public = self.config.without_credentials().to_url();
         let is_complete = public == self.config.to_url();
         if let Some(file) = &self.file {
             command.env(LOCK_CONFIG, path::absolute(file).unwrap_or_else(|_| file.clone()));
         }
+        // Safeguard: a URL that lacks what stands in a file is not given to the command (lock run)
         if is_complete || self.file.is_none() {
             command.env(LOCK_URL, public);
         } else {

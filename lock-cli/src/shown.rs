@@ -98,6 +98,7 @@ pub(crate) fn line(locks: &Locks, contender: &Contender) -> String {
 
 /// Somebody's own words, fit for a terminal.
 pub(crate) fn words(bytes: &[u8]) -> String {
+    // Safeguard: what others wrote is fit for a terminal (command line)
     plain(&String::from_utf8_lossy(bytes)).into_owned()
 }
 

@@ -85,6 +85,7 @@ impl<'a> Supervision<'a> {
         let mut guardian = Guardian::start(kill_after).await?;
         // Before the command runs: should this process be stopped or starved from then on, the guardian knows when to act.
         let until = held.validity().valid_until().ok_or_else(|| too_late(held))?;
+        // Safeguard: the guardian knows until when the lock is held before the command runs (lock run)
         guardian.plan(bounds.plan(until)).await?;
         let terminal = Terminal::of_stdin();
         // Before the command runs, so that its first read from the terminal does not stop it.
@@ -115,6 +116,7 @@ impl<'a> Supervision<'a> {
             }
             Err(Termination { why, plan }) => {
                 let deadline = plan.last(Clock::boot().now(), self.kill_after);
+                // Safeguard: what is left of the command is ended before the lock is given back (lock run)
                 self.end(deadline, signals).await;
                 CommandOutcome::Lost { why, remains: Box::new(KilledGroup { group, command: self.command }) }
             }

@@ -54,6 +54,7 @@ impl AcquireOptions {
         let name = request.name.clone();
         let guard = self.connection.acquire(request, limit, Guard::new).await?;
         // A grant that took longer than its lease is none; the guard gives it back.
+        // Safeguard: catalogue: a grant is looked at before it is given out
         if let Some(loss) = guard.validity().loss() {
             return Err(Error::Lost { name, loss });
         }

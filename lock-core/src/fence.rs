@@ -54,6 +54,7 @@ impl StaleToken {
     /// [`StaleToken`] when `given` is lower.
     pub fn check(resource: &str, given: FencingToken, highest: Option<FencingToken>) -> Result<(), Self> {
         match highest {
+            // Safeguard: a fence refuses a lower token (memory)
             Some(highest) if given < highest => Err(Self::new(resource, given, highest)),
             _ => Ok(()),
         }
@@ -108,6 +109,7 @@ impl Fence {
         let seen = self.seen(resource);
         let mut highest = seen.lock().unwrap_or_else(PoisonError::into_inner);
         StaleToken::check(resource, token, *highest)?;
+        // Safeguard: check and write are one step of a fence (memory)
         *highest = Some(token);
         Ok(write())
     }

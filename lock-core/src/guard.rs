@@ -225,7 +225,9 @@ impl Drop for Guard {
         let Some(held) = self.held.take() else { return };
         let (connection, name) = (self.connection.clone(), self.name.clone());
         let end = move || held.end(Loss::Released).map(|ended| connection.give_back(name, ended));
+        // Safeguard: a dropped guard waits for the operations that began under it
         match self.operations.take().filter(|operations| !operations.is_empty()) {
+            // Safeguard: catalogue: a dropped guard releases
             None => drop(end()),
             Some(operations) => drop(self.connection.in_order(async move {
                 operations.close();

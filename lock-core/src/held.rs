@@ -44,6 +44,7 @@ impl EndedLease {
         let lost = lease.validity().loss();
         // Before the request is sent: a successor may hold the lock before the answer is here.
         if safeguard("end-before-release") {
+            // Safeguard: a release ends the validity before the request is sent
             lease.validity().end(loss);
         }
         Self { lease, lost }

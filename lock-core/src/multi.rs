@@ -67,6 +67,8 @@ impl MultiLock {
         let (first, others) = match names {
             Err(error) => (Err(error), Vec::new()),
             Ok(mut names) => {
+                // Safeguard: catalogue: several locks are taken in one order
+                // Safeguard: several locks are taken in the order of their names
                 names.sort_unstable();
                 names.dedup();
                 let mut names = names.into_iter();
@@ -105,6 +107,7 @@ impl MultiLock {
             let next = tokio::select! {
                 biased;
                 next = options.acquire(Mode::Exclusive) => next,
+                // Safeguard: catalogue: the first of several locks is watched while the others are waited for
                 (name, loss) = first_lost(&taken) => Err(Error::Lost { name, loss }),
             };
             match next {
@@ -148,6 +151,7 @@ impl MultiLock {
 
     /// All are taken. One that was lost meanwhile makes it nothing: what it was to protect together was not protected.
     async fn complete(&self, taken: Vec<Guard>) -> Result<MultiGuard, Error> {
+        // Safeguard: several locks are looked at once more when the last one is granted
         match taken.iter().find_map(lost) {
             Some((name, loss)) => Err(self.undone(taken, Error::Lost { name, loss }).await),
             None => Ok(MultiGuard::new(self.options.connection.clone(), taken)),

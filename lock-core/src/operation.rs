@@ -254,6 +254,7 @@ impl OperationLocks {
             () = stop.cancelled() => None,
             done = step => Some(done),
         };
+        // Safeguard: the lock is looked at between the work and the commit of an operation
         self.check().and(done.ok_or(Error::Cancelled))
     }
 }

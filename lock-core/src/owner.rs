@@ -159,6 +159,7 @@ impl OwnedLock {
             return Ok(None);
         };
         // What the outer call does is not protected any more. A fresh acquisition would hide that from both of them.
+        // Safeguard: a hold that was lost is not entered again
         match hold.guard.validity().loss() {
             None => Ok(Some(ReentrantGuard { hold })),
             Some(Loss::Closed) => Err(Error::Closed),

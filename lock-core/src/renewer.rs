@@ -211,6 +211,7 @@ async fn renew<R: Renew>(shared: &RenewerState<R::Lease>, renewer: &R, ids: &[u6
         for (id, validity, every, before) in renewals {
             match validity.valid_until() {
                 Some(until) if until > before => schedule.put_back(id, started.saturating_add(every)),
+                // Safeguard: catalogue: a renewal that failed is followed by another
                 Some(until) => schedule.put_back(id, now.saturating_add(pause(every, until.saturating_since(now)))),
                 None => {
                     schedule.entries.remove(&id);

@@ -20,6 +20,7 @@ pub fn deadline(sent_at: BootInstant, ttl: Duration) -> BootInstant {
     if !safeguard("margin") {
         return sent_at.saturating_add(ttl);
     }
+    // Safeguard: the margin of validity
     sent_at.saturating_add(ttl.saturating_sub(ttl / 100).saturating_sub(Duration::from_millis(2)))
 }
 
@@ -157,6 +158,8 @@ impl Validity {
         let mut seen = from.0;
         loop {
             let Ok(current) = decode(seen) else { return false };
+            // Safeguard: catalogue: a renewal after the deadline is none
+            // Safeguard: whoever sees validity end makes that final
             if self.clock.now() >= current {
                 let latest = self.cell.state.load(Ordering::Acquire);
                 if latest == seen {
@@ -237,6 +240,7 @@ impl Validity {
         let mut seen = self.cell.state.load(Ordering::Acquire);
         loop {
             let until = decode(seen)?;
+            // Safeguard: no renewal moves the end of the maximum holding time
             let limited = self.limited(until);
             if self.clock.now() < limited {
                 return Ok(limited);

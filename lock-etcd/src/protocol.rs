@@ -78,11 +78,13 @@ impl Attempt {
         let is_open = match waits {
             true => Compare::create_revision(self.key.as_str(), CompareOp::Equal, 0),
             // Where there is no key, this is a comparison with zero.
+            // Safeguard: one that does not wait enters an empty line only (etcd)
             false => Compare::create_revision(self.directory.as_str(), CompareOp::Equal, 0).with_prefix(),
         };
         let is_not_undone = Compare::create_revision(self.undone.as_str(), CompareOp::Equal, 0);
         let put = TxnOp::put(self.key.as_str(), payload, Some(PutOptions::new().with_lease(self.session)));
         let last_two = TxnOp::get(self.directory.as_str(), Some(newest_first().with_limit(2)));
+        // Safeguard: a late request finds that its attempt was undone (etcd)
         Txn::new().when([is_open, is_not_undone]).and_then([put, last_two]).or_else([get_key(&self.key)])
     }
 
@@ -113,6 +115,7 @@ impl Attempt {
         match found.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
             [[own], []] => AttemptState::Holds(number(own)),
             [[own], [before, ..]] => behind(own.create_revision(), before, answer),
+            // Safeguard: a waiter's own key is read again before it is granted (etcd)
             _ => AttemptState::Gone,
         }
     }
@@ -122,6 +125,7 @@ impl Attempt {
         let is_there = Compare::create_revision(self.key.as_str(), CompareOp::Greater, 0);
         let delete = TxnOp::delete(self.key.as_str(), None);
         match self.entered.load(Ordering::Relaxed) {
+            // Safeguard: what was sent twice is kept from coming back (etcd)
             ..2 => Txn::new().when([is_there]).and_then([delete]),
             _ => Txn::new().when([is_there]).and_then([delete, self.mark()]).or_else([self.mark()]),
         }

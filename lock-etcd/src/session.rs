@@ -107,6 +107,7 @@ impl SessionSlot {
         let clock = self.context.clock();
         let sent_at = clock.now();
         let (id, ttl) = self.servers.begin_session(self.ttl).await?;
+        // Safeguard: a guard lives no longer than its session (etcd)
         let validity = Validity::new(clock, deadline(sent_at, ttl));
         let (attempts, grants) = (AtomicU64::default(), Mutex::default());
         let session = Arc::new(Session { id, ttl, validity: validity.clone(), attempts, grants });
@@ -188,6 +189,7 @@ impl SessionRenewer {
                 Some(true) => {
                     grant.advance(seen, until);
                 }
+                // Safeguard: each renewal looks whether the keys of those who hold are there (etcd)
                 Some(false) => grant.end(Loss::Revoked),
                 None => grant.set_expiry_cause(Loss::Unreachable),
             }

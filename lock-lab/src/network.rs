@@ -114,6 +114,7 @@ impl VirtualCable {
         for (end, other) in [(CableEnd::Clients, self.servers), (CableEnd::Servers, self.clients)] {
             let (other, interface) = (other.to_string(), self.interface(end));
             let nobody = ["neighbour", "replace", &other, "lladdr", NOBODY, "dev", interface, "nud", "permanent"];
+            // Safeguard: packets are dropped between the namespaces (fault)
             self.ip(end, &nobody).await?;
         }
         Ok(())

@@ -26,6 +26,7 @@ use rustix::{
 use crate::{Config, counter, trust};
 
 /// How old a contender's file may look, in seconds: what cleans up takes what was not touched for some hours or days.
+// Safeguard: a file that is held never looks forgotten (local)
 const OLD: u64 = 3600;
 
 /// For files: they are their owner's.
@@ -98,12 +99,14 @@ impl LockDirectory {
         let mut record = [0; counter::RECORD];
         let _ = door.read_at(&mut record, 0)?;
         // The clock and those who are there stand in for a counter that somebody deleted.
+        // Safeguard: the clock stands in for a counter that was deleted (local)
         let floor = numbers.last().map_or(0, |last| last + 1).max(wall_micros());
         let (number, offset, slot) = counter::next(&record, floor);
         door.write_all_at(&slot, offset)?;
         let contender = self.appear(at, number, request)?;
         // Somebody who deleted the door may have let another one in beside us, who may have moved our file or theirs.
         let is_in = contender.is_there()? && is_at(&door, &self.path.join("door"))?;
+        // Safeguard: only who stands at the present door is in (local)
         if !is_in {
             return Ok(None);
         }
@@ -160,6 +163,7 @@ impl LockDirectory {
         let opened = openat(at, called(number), OFlags::RDONLY | trust::HERE, Rights::empty());
         let Some(mut file) = found(opened.map_err(io::Error::from))?.map(File::from) else { return Ok(None) };
         // Shared, and nobody waits for this lock: it is in nobody's way.
+        // Safeguard: a contender that nobody has locked is dead (local)
         if !is_locked(file.try_lock_shared())? {
             return Ok(None);
         }
@@ -188,6 +192,7 @@ impl LockDirectory {
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
         let contender = Contender { number, mode: request.mode, directory: self.clone(), file };
         // Never in the place of another: at the door that was deleted somebody may have taken the same number.
+        // Safeguard: nobody takes the place of another with the same number (local)
         renameat_with(at, "new", at, called(number), RenameFlags::NOREPLACE)?;
         Ok(contender)
     }

@@ -245,6 +245,7 @@ impl Try<'_> {
     ) -> Result<Option<Acquired>, NodeError> {
         match (&acquired, acknowledged) {
             (Acquired::Granted(_), Err(error)) => {
+                // Safeguard: a grant that too few replicas have is given back (Redis)
                 if self.withdraw(lane.connection()).await.is_err() {
                     self.redis.undo(&self.holding, Some(lane.connection().clone()));
                 }
@@ -283,6 +284,7 @@ impl Try<'_> {
             self.redis.undo(&self.holding, Some(lane.connection().clone()));
             return Ok(None);
         }
+        // Safeguard: catalogue: an interrupted acquisition is withdrawn (Redis)
         let (answer, withdrawn) = futures::join!(asking, self.withdraw(lane.connection()));
         let is_clean = match (&answer, &withdrawn) {
             (Ok((acquired, _)), withdrawn) if acquired.left_something() => matches!(withdrawn, Ok(true)),

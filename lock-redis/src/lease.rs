@@ -36,6 +36,7 @@ impl Redis {
     pub(crate) fn grant(self: &Arc<Self>, request: &Request, granted: Granted) -> Box<dyn Lease> {
         let Granted { holding, number, sent_at, .. } = granted;
         self.proposals().seen(number);
+        // Safeguard: validity counts from the sending of the request (Redis)
         let validity = Validity::new(self.clock(), deadline(sent_at, holding.ttl));
         Box::new(self.hold(request.name.clone(), holding, number, validity))
     }
@@ -90,6 +91,7 @@ impl Lease for RedisLease {
             return Ok(ReleaseOutcome::Gone);
         }
         let given_back = give_back(redis.servers(), &held.holding).await;
+        // Safeguard: a request that was sent twice is buried at its release (Redis)
         // Also when it was gone already, or nobody knows: the cleanup gives back without a tombstone.
         redis.bury(&held.holding);
         match given_back {
@@ -98,6 +100,7 @@ impl Lease for RedisLease {
                 Ok(ReleaseOutcome::Released)
             }
             Ok(None) => Ok(ReleaseOutcome::Gone),
+            // Safeguard: catalogue: a release without an answer is repeated (Redis)
             Err(error) => {
                 redis.leave_to_cleanup(vec![held.holding.clone()]);
                 Err(redis.unavailable(error))

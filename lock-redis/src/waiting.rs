@@ -63,6 +63,7 @@ impl Redis {
         if granted.is_err() {
             self.withdraw(wanted, &place).await;
         }
+        // Safeguard: catalogue: each try counts from its own sending (Redis)
         granted.map(|granted| self.grant(wanted.request, granted))
     }
 
@@ -110,6 +111,7 @@ impl Redis {
                             front.held = Some(SeenHeld { changes, look_again, keeps_out: Some(wanted.kind) });
                         }
                         // Releases since the try were missed: subscribe, then try once more.
+                        // Safeguard: catalogue: a waiter looks again once it listens (Redis)
                         None => self.listen(&mut front, wanted, stop).await?,
                     }
                 }
@@ -235,6 +237,7 @@ impl Redis {
 /// who wait not all look at once.
 fn unheard(left: Option<Duration>, longest: Duration, chance: f64) -> Duration {
     let left = left.map_or(WITHOUT_EXPIRY, |left| left.saturating_add(GRAIN));
+    // Safeguard: a waiter that hears nothing looks by itself (Redis)
     left.min(longest.mul_f64(1.0 - chance / 4.0))
 }
 

@@ -66,6 +66,7 @@ impl Redis {
                 self.withdraw(wanted, place).await;
             }
             // It may have been granted before it was withdrawn, or nobody knows: then the next one is noted.
+            // Safeguard: a writer noted by a grant that was undone knows of its note (Redis)
             Ok(Tried::Stopped) | Err(_) => {}
             Ok(answered) => {
                 // No time at all: it was refused because it had been undone, and that notes nothing.

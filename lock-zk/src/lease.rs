@@ -188,6 +188,7 @@ async fn release(held: &HeldNode, presence: NodePresence) -> Result<ReleaseOutco
         Outcome::SessionEnded => Ok(ReleaseOutcome::Gone),
         Outcome::Refused if matches!(error, RequestError::NoNode) => Ok(ReleaseOutcome::Gone),
         Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
+            // Safeguard: catalogue: a release without an answer is repeated (ZooKeeper)
             held.withdraw();
             let url = held.session.config().url();
             Err(Error::unavailable(url, "a release was not done, or is not known to be", error))

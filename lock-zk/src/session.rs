@@ -258,6 +258,7 @@ impl Session {
         // The client knows first; what is sent while it is disconnected waits in it, and runs on the next connection.
         while self.client().is_ok_and(|client| client.state() != SessionState::Connected) {
             // An end is told once, and is seen here also by whoever comes later.
+            // Safeguard: nobody waits for the connection of a session that has ended (ZooKeeper)
             if *link.borrow_and_update() == LinkState::Ended || link.changed().await.is_err() {
                 return;
             }

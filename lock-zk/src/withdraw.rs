@@ -41,6 +41,7 @@ pub(crate) fn withdraw(session: &Arc<Session>, path: &NodePath, leftover: Leftov
     match leftover {
         Leftover::Node(path) => withdraw_node(session, path),
         Leftover::Unknown => withdraw_by_id(session, path.clone()),
+        // Safeguard: catalogue: an interrupted acquisition is withdrawn (ZooKeeper)
         Leftover::UnderWay(creating) => withdraw_creating(Arc::clone(session), path.clone(), creating),
         Leftover::Sole => withdraw_sole(session, path.clone()),
         Leftover::SoleUnderWay(creating) => withdraw_sole_creating(Arc::clone(session), path.clone(), creating),
@@ -92,6 +93,7 @@ pub(crate) async fn remove_sole(session: &Session, path: &NodePath, certain: boo
     }
     if !certain {
         let (data, stat) = session.read_settled(&path.directory).await?;
+        // Safeguard: a removal in the herd is of the own node (ZooKeeper)
         if !is_made_by(&data, &stat, path, session.id()) {
             return Err(RequestError::NoNode);
         }
@@ -173,6 +175,7 @@ where
         let removal = removal(Arc::clone(&session));
         async move {
             match removal.await {
+                // Safeguard: a removal that is refused is given up (ZooKeeper)
                 Err(error) if !session.is_ended() && error.outcome().may_pass() => {
                     if !safeguard("repeated-removal") {
                         return Ok(());

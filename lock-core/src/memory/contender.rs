@@ -80,6 +80,7 @@ impl Waiter {
     /// renewal nor a grant to another wakes those in line.
     pub(super) fn look_again(&self, now: ServerTime, at: BootInstant) {
         self.place.send_if_modified(|place| match place {
+            // Safeguard: a waiter looks again when a lease may end earlier (memory)
             WaiterState::InLine { look_again } if at < *look_again || *look_again <= now.at => {
                 *look_again = at;
                 true

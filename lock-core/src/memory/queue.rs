@@ -58,6 +58,7 @@ impl WaitQueue {
             return EnterOutcome::Disagrees { asked, there };
         }
         // Whoever comes while somebody waits goes behind: a reader, too, beside whom there would be room.
+        // Safeguard: who comes while somebody waits goes behind (memory)
         if self.queue.is_empty() && self.has_room(attempt.mode) {
             let grant = next_grant(now, last_token);
             self.holders.push(Holder::new(attempt, grant, now));
@@ -144,6 +145,7 @@ impl WaitQueue {
     /// Whether a contender of that mode may hold beside those who do.
     fn has_room(&self, mode: Mode) -> bool {
         let taken = self.holders.iter().map(|holder| holder.attempt.mode).chain(self.closed.iter().map(|it| it.mode));
+        // Safeguard: a contender has room only beside those who leave it some (memory)
         mode.waits_for(taken.map(|other| Ok::<_, Infallible>(((), other)))) == Ok(None)
     }
 
@@ -165,6 +167,7 @@ impl WaitQueue {
             self.closed.push(ClosedPlace { mode: ended.attempt.mode, until });
             self.changed = true;
         }
+        // Safeguard: a lock delay keeps the place closed (memory)
         self.closed.retain(|place| now.at < place.until);
     }
 

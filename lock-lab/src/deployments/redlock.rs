@@ -143,6 +143,7 @@ impl Servers for RedlockDeployment {
 
     async fn replace(&mut self, server: usize) -> Result<Redis, LabError> {
         let old = self.nodes.replace(server).await?;
+        // Safeguard: a new member is looked at in the place of the old one (fault)
         self.truth.replaced(server, self.nodes.nodes()[server].port(), old.pid().is_some());
         Ok(old)
     }

@@ -107,6 +107,8 @@ impl FencedStore {
     /// Reads, or writes to both registers. Under the record's own lock, so that the stamps are in the order of application.
     fn carry_out(&self, StoreRequest { whose, token, what }: StoreRequest) -> Answer {
         self.record.apply(|registers| {
+            // Safeguard: the store's fence sees the token with the read
+            // Safeguard: the store's fenced register has a fence
             let fenced = self.fence.admit(whose.lock.name(), token, || ()).is_ok();
             let update = match what {
                 StoreOperation::Update(read) => {

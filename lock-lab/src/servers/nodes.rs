@@ -150,6 +150,7 @@ impl RedisNodes {
             let (member, left): (Option<String>, i64) =
                 (node.ask("GET", &[RUN]).await?, node.ask("PTTL", &[QUARANTINE]).await?);
             let run_id = if member.as_deref() == Some(ANY) { member.clone() } else { run_id };
+            // Safeguard: the next node is restarted when the one before votes again (fault)
             if member.is_some() && member == run_id && left < 0 {
                 return Ok(());
             }

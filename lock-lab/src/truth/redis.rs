@@ -131,12 +131,14 @@ impl RedisTruth {
                 (server.ask(&question).await?, None)
             };
         let answered = clock.now();
+        // Safeguard: a replica's word does not count (truth)
         if !is_primary(&role) {
             return None;
         }
         let text = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let nanos = |millis: i64| u64::try_from(millis).ok().map(|millis| millis * 1_000_000);
         // What stands beside the lock is about this holder only if it has its value.
+        // Safeguard: what stands beside the lock is its holder's (truth)
         let own = owner == value;
         let held = value.map(|_| Held {
             token: text(number.filter(|_| own)).and_then(|number| number.parse().ok()),

@@ -19,7 +19,10 @@ const FIRST_RENEWAL: Duration = Duration::from_millis(20);
 fn claimed_until(seen: Seen, number: u64, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
     // The number was not given out yet when the server worked on that request, so the lock was handed over after it, and
     // the server keeps it for longer than this.
+    // Safeguard: a message about an earlier grant does not count (Redis, queue)
     let came_later = number > seen.newest || !safeguard("newer-number");
+    // Safeguard: a lock that was handed over counts from before it was (Redis, queue)
+    // Safeguard: catalogue: a hand-over counts from before it (Redis, queue)
     let counted_from = if safeguard("from-heartbeat") { seen.sent_at } else { now };
     let until = deadline(counted_from, rhythm.claim);
     (came_later && until.saturating_since(now) >= rhythm.beat / 2).then_some(until)
@@ -37,6 +40,7 @@ impl Redis {
         let holding = &place.holding;
         let granted = |number, sent_at| Granted { holding: holding.clone(), number, sent_at, resent: false };
         // What others wrote is acknowledged to nobody here: where that has to be, it is delivered once it is renewed.
+        // Safeguard: a lock that is handed over is delivered when enough replicas have it (Redis)
         let is_enough = self.servers().config().replicas.is_none();
         let number = match end {
             End::HandedOver(number) => number,

@@ -38,15 +38,18 @@ end
 local now, ms = clock()
 if not is_clear then
   local readers_end = last_end(readers)
+  -- Safeguard: a writer waits for the readers (Redis)
   if readers_end and readers_end >= ms then
     return held(readers_end - ms)
   end
   -- A holder that was lost may still be at work.
   local lost = redis.call('GET', delayed)
+  -- Safeguard: a lock delay keeps the lock closed (Redis)
   if lost and lost ~= value then
     return held(redis.call('PTTL', delayed))
   end
   -- The undo of this attempt was here before it: it must not come back.
+  -- Safeguard: an acquisition finds the tombstone of its undo (Redis)
   if redis.call('EXISTS', tombstone) == 1 then
     return {'undone'}
   end
@@ -56,6 +59,7 @@ if not is_clear then
 end
 
 -- One who does not wait, or who was never refused, leaves these alone.
+-- Safeguard: every key is read by its type before a grant is written (Redis)
 if writer and (ARGV[10] ~= '0' or ARGV[11]) then
   read_members(writers, writing)
 end

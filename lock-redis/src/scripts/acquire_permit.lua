@@ -24,6 +24,7 @@ if first[1] then
   if named and named ~= of then
     return {'permits', tonumber(named)}
   end
+  -- Safeguard: no more permits than there are (Redis)
   if redis.call('ZCARD', permits) >= tonumber(of) then
     return {'held', tonumber(first[2]) - ms}
   end

@@ -15,6 +15,7 @@ if mine and redis.call('ZSCORE', readers, value) then
 end
 
 -- Whoever has the lock key, and of whichever type it is, holds the lock alone.
+-- Safeguard: a reader waits for the writer (Redis)
 if redis.call('EXISTS', lock) == 1 then
   return {'held', redis.call('PTTL', lock)}
 end
@@ -30,6 +31,7 @@ local came, left = now - tonumber(ARGV[7]) * 1000, nil
 remove_ended(writers, writing, ms)
 local waiting = redis.call('ZRANGE', writers, 0, -1, 'WITHSCORES')
 for at = 1, #waiting, 2 do
+  -- Safeguard: a reader does not overtake a writer that waits (Redis)
   if tonumber(redis.call('HGET', writing, waiting[at]) or '0') <= came then
     left = math.max(left or 0, tonumber(waiting[at + 1]) - ms)
   end

@@ -5,6 +5,7 @@
 local lock, token, readers, reading, delayed = unpack(KEYS)
 local value, ttl, delay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now, ms = clock()
+-- Safeguard: a downgrade is the holder's own (Redis)
 if redis.pcall('GET', lock) ~= value then
   -- A resent request finds what the first one made, and does not touch its end.
   if redis.call('ZSCORE', readers, value) then

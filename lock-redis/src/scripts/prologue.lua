@@ -16,9 +16,11 @@ end
 local function next_number(token, proposal, now)
   -- A client whose clock is ahead cannot push the numbers away for good. One whose clock is behind takes no part: what is
   -- stored may lag behind what was given out, after a failover, and then only the clock says how far that had come.
+  -- Safeguard: no number is below the server's clock (Redis)
   local number = math.max(math.min(tonumber(proposal), now + 60000000), now)
   local stored = tonumber(redis.call('HGET', token, 'counter') or '')
   if stored then
+    -- Safeguard: the stored counter raises the token (Redis)
     return math.max(number, stored + 1)
   end
   return number
@@ -78,6 +80,7 @@ end
 -- stays. Both keys have been read.
 local function announce(writers, writing, writer, came, ms, kept)
   -- Else those of the dead would stay for as long as others go on waiting, where no reader ever comes to look.
+  -- Safeguard: the notes of dead writers go with the next one's (Redis)
   remove_ended(writers, writing, ms)
   redis.call('ZADD', writers, digits(ms + kept), writer)
   redis.call('HSETNX', writing, writer, digits(came))

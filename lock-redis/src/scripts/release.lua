@@ -22,6 +22,8 @@ local function open_at_once()
 end
 
 -- pcall: a key of another type is another's lock.
+-- Safeguard: a release deletes only its own value (Redis)
+-- Safeguard: catalogue: a late release leaves the next holder alone (Redis)
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   if is_undo then
     bury()
@@ -31,11 +33,13 @@ if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
 -- The first write: a server without memory for a tombstone still takes the lock away.
+-- Safeguard: an undo leaves its tombstone also where it gave the lock back (Redis)
 redis.call('DEL', KEYS[1])
 bury()
 -- In order, so the lock opens at once. After any other end the delay stays.
 open_at_once()
 -- The counter stays; who held it and with which payload is of no use any more.
+-- Safeguard: a lock is given back whatever stands beside it (Redis)
 redis.pcall('HDEL', KEYS[2], 'held', 'value', 'payload', 'since')
 redis.pcall('PUBLISH', ARGV[4], '')
 -- How many hear it tells each of them how long to hold back, so that not all of them try at once. pcall: a user who may

@@ -22,6 +22,7 @@ if not (is_held or is_undo and ends) then
   bury()
   return 0
 end
+-- Safeguard: an undo leaves its tombstone also where it gave a reader's place back (Redis)
 redis.call('ZREM', members, value)
 bury()
 -- pcall: whatever somebody has put in the place of the notes, the place is given back, and those who wait are told.

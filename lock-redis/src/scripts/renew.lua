@@ -4,6 +4,9 @@
 -- Answers 1 when extended, 0 when the lock is gone or another's.
 local ttl = tonumber(ARGV[2])
 -- pcall: a key of another type is another's lock.
+-- Safeguard: a renewal extends only its own value (Redis)
+-- Safeguard: catalogue: a renewal does not set the key (Redis)
+-- Safeguard: catalogue: a renewal does not set the key (Redlock)
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

@@ -7,6 +7,7 @@ local value, ttl, delay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local _, ms = clock()
 local ends = tonumber(redis.call('ZSCORE', members, value) or '')
 -- One whose lease has ended is lost, though its place may still be kept for its lock delay.
+-- Safeguard: a reader that has ended is not renewed (Redis)
 if not ends or ends - delay < ms then
   return 0
 end

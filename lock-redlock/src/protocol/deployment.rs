@@ -117,6 +117,7 @@ impl Deployment {
     #[must_use]
     pub(crate) fn next_for(&self, stamp: &str) -> Option<u32> {
         let stamp = Stamp::read(stamp)?;
+        // Safeguard: a server goes on from a generation to one next one only (Redlock)
         (stamp.id == self.id && stamp.generation <= self.previous).then_some(stamp.member)
     }
 
@@ -166,6 +167,7 @@ impl Deployment {
         if config.nodes.len() != self.members.len() {
             return Err(self.differs("host", config.addresses(), self.list()));
         }
+        // Safeguard: the longest ttl is the deployment's (Redlock)
         if let Some(max_ttl) = config.max_ttl.filter(|max_ttl| *max_ttl != self.max_ttl) {
             return Err(self.differs("max_ttl", format!("{max_ttl:?}"), format!("{:?}", self.max_ttl)));
         }

@@ -444,6 +444,7 @@ impl Schedule<'_> {
         for path in children {
             let missed = match self.servers[server].tree.get(path) {
                 None => Some(News::Deleted(path.clone())),
+                // Safeguard: who sets a watch anew is told what it has missed, and nothing else (simulator)
                 Some(node) if node.pzxid > since => Some(News::Children(path.clone())),
                 Some(_) => None,
             };

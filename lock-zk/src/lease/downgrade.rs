@@ -89,6 +89,7 @@ impl ZkLease {
             let held = reader.clone();
             if let Err(Ok((_, watch))) = answer.send(exchanged.map(|watch| (held, watch))) {
                 watch.ended.cancel();
+                // Safeguard: a downgrade that nobody waits for is undone (ZooKeeper)
                 reader.withdraw();
             }
         });

@@ -139,6 +139,7 @@ impl NodeWatchTask {
             };
             // A change is the own release, or a third party's write, after which to look again. And once the watch
             // has ended, a deletion is the own doing: the lease may go on by another node.
+            // Safeguard: the end of the writer's node in a downgrade is no loss (ZooKeeper)
             if event == WatchEvent::Deleted && !self.ended.is_cancelled() {
                 self.validity.end(Loss::Revoked);
             }

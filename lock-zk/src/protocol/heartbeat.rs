@@ -121,8 +121,10 @@ impl Heartbeat {
     fn proves(&mut self, sent: BootInstant) -> bool {
         // The leader ran after it, and its follower had that answer before the write. A leader that has just woken may be
         // faster with an answer than with the ping that is due: the quarter of a tick is for that ping to overtake.
+        // Safeguard: the leader was seen running before the write was sent (ZooKeeper)
         let Some(ran) = self.led.newest_by(sent.saturating_sub(self.tick / 4)) else { return false };
         // The follower knew of it a tick before that, so a ping has asked for it since.
+        // Safeguard: a write proves only what was answered a tick before the leader was seen running (ZooKeeper)
         let heard = ran.saturating_sub(self.tick);
         let proven = self.answered.newest_by(heard);
         let Some(proven) = (if safeguard("tick-before") { proven } else { Some(sent) }) else { return false };

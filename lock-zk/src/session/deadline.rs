@@ -125,6 +125,7 @@ impl GuardDeadlines {
     /// shortens the session for good, and a connection that was lost before that was known leaves a doubt which a look at the
     /// next server does not end.
     pub(super) fn reconnected(&mut self) -> u64 {
+        // Safeguard: a connection that was lost before its time-out was verified leaves a doubt (ZooKeeper)
         self.in_doubt |= !self.is_verified() && safeguard("doubted-timeout");
         self.reconnects += 1;
         self.reconnects

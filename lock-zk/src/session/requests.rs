@@ -65,6 +65,7 @@ impl Session {
         };
         let own = path.of(&path.prefix);
         let sent = self.clock().now();
+        // Safeguard: a list is asked for without waiting for the create (ZooKeeper)
         let created = client.create(&own, &payload, CreateMode::EphemeralSequential);
         let listed = client.list_children(&path.directory);
         let (created, listed) =

@@ -36,6 +36,7 @@ impl Session {
             }
             state = states.next().await;
             if state == Some(SessionState::Connected) {
+                // Safeguard: a time-out that the servers changed at a reconnect ends the session (ZooKeeper)
                 self.reconnected();
             }
         }

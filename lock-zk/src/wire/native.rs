@@ -227,6 +227,7 @@ impl From<Error> for RequestError {
             | Error::QuotaExceeded
             | Error::MarshallingError
             | Error::BadArguments(_) => Self::Refused(Arc::new(error)),
+            // Safeguard: a throttled request is one that was not done (ZooKeeper)
             Error::Throttled => Self::Throttled,
             Error::SessionExpired | Error::AuthFailed | Error::ClientClosed => Self::SessionEnded(Arc::new(error)),
             _ => Self::Unknown(Arc::new(error)),

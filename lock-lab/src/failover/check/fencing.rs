@@ -49,9 +49,11 @@ pub(super) fn fencing(history: &History, locks: &[Vec<Hold>], control: UnfencedC
     let updates = updates::updates(&history.updates);
     let tame = match tame {
         None if history.writes.is_empty() => Some("nothing was written"),
+        // Safeguard: a fence without a stale write at the control proves nothing (checker)
         None if control.stale == Chance::Certain && shown == 0 => {
             Some("the control without a fence shows no stale write")
         }
+        // Safeguard: a fence without a lost update at the control proves nothing (checker)
         None if control.lost_update == Chance::Certain && updates.unfenced.lost == 0 => {
             Some("the control without a fence has lost no update")
         }
@@ -67,6 +69,7 @@ pub(super) fn fencing(history: &History, locks: &[Vec<Hold>], control: UnfencedC
         stale: shown,
         updates,
         fell,
+        // Safeguard: a lost update is found behind the fence, too (checker)
         verdict: Verdict::of(let_through + lost, Chance::Never, what, tame),
     }
 }
@@ -77,6 +80,7 @@ fn lower_after_higher(writes: &[Write]) -> usize {
     let mut count = 0;
     for write in writes.iter().filter(|write| write.fenced) {
         let highest = highest.entry(write.whose.lock).or_insert(write.token);
+        // Safeguard: the order of arrival judges the fence, not its own word (checker)
         count += usize::from(write.token < *highest);
         *highest = write.token.max(*highest);
     }

@@ -57,6 +57,7 @@ impl Hold {
         let told = ends.into_iter().filter_map(|(at, end)| Some((at?, end))).min_by_key(|(at, _)| *at);
         let until = self.valid_until();
         match told {
+            // Safeguard: a hold ends with its validity, whatever was reported later (checker)
             Some((at, end)) if at <= until => (at, end),
             _ => (until, HoldEnd::RanOut),
         }

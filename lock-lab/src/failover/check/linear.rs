@@ -52,6 +52,8 @@ impl Specification for MutexSpecification {
     fn apply(operation: &LockOperation, &(holder, highest): &Self::State) -> (bool, Self::State) {
         match *operation {
             LockOperation::Grant(who, token) => {
+                // Safeguard: the checker's lock is granted only when it is free
+                // Safeguard: the checker's tokens rise
                 (holder.is_none() && highest.is_none_or(|highest| token > highest), (Some(who), Some(token)))
             }
             LockOperation::End(who) => (holder == Some(who), (None, highest)),

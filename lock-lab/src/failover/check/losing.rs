@@ -77,8 +77,10 @@ pub(super) fn losing(
     for hold in locks.iter().flatten().filter(|hold| hold.is_loser()) {
         let (deadline, lost) = (hold.valid_until(), hold.lost.as_ref());
         let (knew, last_valid) = hold.invalid.map_or((None, None), |(at, last)| (Some(at), last));
+        // Safeguard: a look past the deadline that says held is late (checker)
         late += usize::from(last_valid.is_some_and(|last| last >= deadline));
         // A process that was killed meanwhile cannot be told.
+        // Safeguard: a loser that was never told counts (checker)
         never_told += usize::from(lost.is_none() && hold.killed.is_none());
         losers.push(Loser {
             whose: hold.whose,

@@ -18,6 +18,7 @@ pub(super) fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     // Those that were still valid at the grant before.
     let mut valid: Vec<usize> = Vec::new();
     for (place, hold) in holds.iter().enumerate() {
+        // Safeguard: the checker compares with every hold that is still valid
         valid.retain(|other| holds[*other].ended() > hold.granted);
         for other in &valid {
             let length = holds[*other].ended().min(hold.ended()).saturating_since(hold.granted);

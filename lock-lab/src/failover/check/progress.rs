@@ -65,6 +65,7 @@ pub(super) fn progress(
     let (longest_gap, grants_after) = (longest_gap(busy, at.fault, at.end), grants(busy, at.fault, at.end));
     let take_overs = take_overs(history, kept, at);
     let too_late = |over: &&TakeOver| {
+        // Safeguard: a dead holder is followed within the bound (checker)
         let late = |bound| over.next_grant_ms.is_none_or(|took| took > millis(bound));
         over.fault == ProcessFault::Killed && bounds.crash.is_some_and(late)
     };
@@ -72,6 +73,7 @@ pub(super) fn progress(
     let gaps = usize::from(bounds.gap.is_some_and(|bound| longest_gap > bound));
     let stopped = usize::from(grants_after == 0);
     let kept_lost = kept_lost(history, kept, at);
+    // Safeguard: a lock that must survive and does not is a broken promise (checker)
     let lost = if bounds.survives { kept_lost } else { 0 };
     let what = || {
         let gap = millis(longest_gap);

@@ -52,6 +52,7 @@ pub(in crate::failover) fn due(history: &History, after: &PostCheck, lingers: Du
     let not_closed = history.events.iter().any(|event| matches!(event.what, What::NotClosed { .. }));
     // Counted from the end, and not from the death: the others may have passed on what a dead one had left, such as its
     // place in a line that is kept for all.
+    // Safeguard: what a process has left that ended in order is found although it ends with its ttl (checker)
     let in_order = if was_killed || not_closed { lingers } else { AT_ONCE };
     after.ended.saturating_add(in_order).max(after.whole.saturating_add(lingers))
 }
@@ -106,6 +107,7 @@ fn held_for_nobody(history: &History, samples: &[Truth], whole: BootInstant, lin
         let Some(payload) = sample.held.as_ref().and_then(|held| held.payload.clone()) else { continue };
         let Some(at) = ended.get(&(sample.lock, payload.clone())) else { continue };
         let since = sample.asked.saturating_since((*at).max(whole));
+        // Safeguard: a lock that is held for nobody is found before it ends (checker)
         if since > lingers {
             found.insert((sample.lock, payload, sample.server.clone()));
         }

@@ -170,6 +170,7 @@ impl Scene {
                     self.struck.push((server, ServerFault::ReadOnly));
                 }
             }
+            // Safeguard: a lock is not lost to a replica that still receives it (fault)
             Act::CutReplicas => self.servers.cut_replicas(server).await?,
             Act::DeleteLock => self.servers.ground_truth().delete(&self.name).await?,
             Act::FlushScripts => self.servers.flush_scripts(server).await?,

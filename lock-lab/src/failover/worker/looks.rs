@@ -45,6 +45,7 @@ impl ValidityProbe {
         let looking = Arc::clone(&looks);
         let look = move || {
             loop {
+                // Safeguard: a thread of its own looks at the validity, whatever the runtime does (worker)
                 looking.look_at_all();
                 block_for(EVERY);
             }

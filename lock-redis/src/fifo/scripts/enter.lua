@@ -5,6 +5,7 @@
 --   number that was given out}, {'held', ms or -1} or {'undone'}.
 local ttl, proposal, payload, delay = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 
+-- Safeguard: who comes while somebody waits goes behind (Redis, queue)
 promote()
 if is_holder() then
   -- A resent request gets the same grant again. Its holder counts the whole ttl from the first sending, so the ttl is

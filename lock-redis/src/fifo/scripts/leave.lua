@@ -10,6 +10,7 @@ elseif waited then
 end
 -- The acquisition that this undoes may still be on its way over a connection that broke: let it find this. Also where
 -- something was found: what was sent twice may come twice.
+-- Safeguard: an undo leaves its tombstone also where it found something (Redis, queue)
 if is_undo then
   redis.call('SET', tombstone, '', 'PX', ARGV[4])
 end

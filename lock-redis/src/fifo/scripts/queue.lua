@@ -18,6 +18,8 @@ redis.call('HLEN', waiters)
 
 -- Whether this attempt holds it. pcall: a key of another type is a foreign holder, not an error.
 local function is_holder()
+  -- Safeguard: catalogue: a late release leaves the next holder alone (Redis, queue)
+  -- Safeguard: only the holder gives the lock on (Redis, queue)
   return redis.pcall('GET', lock) == value
 end
 
@@ -96,6 +98,7 @@ end
 -- If nobody holds the lock, hands it to the first in the queue that is alive, and to nobody else: only its client is told.
 -- The lock is its own for a short time only, until its first renewal, so that one that died does not keep it for a ttl.
 local function promote()
+  -- Safeguard: the dead do not stand in line (Redis, queue)
   local dead = redis.call('ZRANGEBYSCORE', fresh, '-inf', digits(ms))
   for _, waiter in ipairs(dead) do
     step_out(waiter)
