@@ -24,6 +24,7 @@ use lock::{
 };
 use redis::{AsyncCommands, aio::MultiplexedConnection};
 
+/// A guarded [`Operation`] that adds an amount to a balance in Redis and writes it to a journal file.
 struct Deposit {
     store: MultiplexedConnection,
     journal: PathBuf,

@@ -27,6 +27,7 @@ pub fn registry() -> Registry {
         "redis" => lock_redis::RedisDriver,
         "redlock" => lock_redlock::RedlockDriver,
         "local" => lock_local::LocalDriver,
+        "etcd" => lock_etcd::EtcdDriver,
     }
     .with(MemoryDriver)
 }

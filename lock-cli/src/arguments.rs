@@ -27,22 +27,23 @@ pub(crate) struct Arguments {
     pub(crate) verbose: u8,
 
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: LockSubcommand,
 }
 
 const STATUSES: &str = "Exit status: that of the command (128+n when signal n ended it, 127 when it was not found, 126 when \
 it could not be run); 75 the lock was not acquired in time, 69 the lock service is unavailable, 76 the lock was lost while \
 the command ran, 77 it was lost and the command could not be ended, 64 wrong usage, 78 wrong configuration.";
 
+/// The subcommands of `lock`, with their arguments.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Run(Run),
-    Status(Status),
-    Watch(Watch),
-    Elect(Elect),
+pub(crate) enum LockSubcommand {
+    Run(RunArguments),
+    Status(StatusArguments),
+    Watch(WatchArguments),
+    Elect(ElectArguments),
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
-    Redlock(Redlock),
+    Redlock(RedlockSubcommand),
     /// What `lock run` starts beside its command, to end it should `lock run` be killed.
     #[command(hide = true)]
     Guardian {
@@ -64,7 +65,7 @@ pub(crate) enum Command {
 /// On a terminal the command's group is its foreground. `lock run` cannot be suspended (a stopped holder loses its lock):
 /// a command that stops on Ctrl-Z is continued.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArguments {
     /// What to lock: 1 to 512 bytes, any text.
     pub(crate) name: String,
 
@@ -113,7 +114,7 @@ pub(crate) struct Run {
 ///
 /// Who waits is shown where the service can tell.
 #[derive(Debug, Args)]
-pub(crate) struct Status {
+pub(crate) struct StatusArguments {
     /// Which lock.
     pub(crate) name: String,
 
@@ -128,7 +129,7 @@ pub(crate) struct Status {
 ///
 /// While the service cannot be reached that is said on standard error, and watching goes on.
 #[derive(Debug, Args)]
-pub(crate) struct Watch {
+pub(crate) struct WatchArguments {
     /// Which lock.
     pub(crate) name: String,
 
@@ -142,7 +143,7 @@ pub(crate) struct Watch {
 /// The election is the lock of that name. The command runs as under `lock run`, with LOCK_NAME, LOCK_TOKEN (the fencing
 /// token of the term) and LOCK_URL; it is ended when leadership is lost. Leadership ends with the command.
 #[derive(Debug, Args)]
-pub(crate) struct Elect {
+pub(crate) struct ElectArguments {
     /// Which election: 1 to 512 bytes, any text.
     pub(crate) name: String,
 
@@ -177,8 +178,9 @@ pub(crate) struct Elect {
     pub(crate) command: Vec<OsString>,
 }
 
+/// The subcommands of `lock redlock`, which look after the nodes of a Redlock deployment.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Redlock {
+pub(crate) enum RedlockSubcommand {
     /// Make the servers of the URL a deployment, once and before its first use: its members and limits.
     ///
     /// Clients with other servers, another max_ttl or another restart_quarantine are refused. The deployment grants

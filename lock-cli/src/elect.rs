@@ -6,16 +6,16 @@ use lock::{Clock, Config, Leader, Locks};
 use serde::Serialize;
 
 use crate::{
-    arguments::Elect,
+    arguments::ElectArguments,
     escaped,
     failure::{Failure, LOST, NOT_ENDED, UNAVAILABLE, say},
     follow::{follow, now},
-    grip::Grip,
-    run::{Connected, Held, close, connect, refused, settle, signalled, while_held},
-    service::Service,
-    shown::{Payload, words},
-    signals::Signals,
-    supervision::{Ended, Job},
+    held_lock::HeldLock,
+    run::{ConnectOutcome, RunOutcome, close, connect, refused, settle, signalled, while_held},
+    service::ServiceConfig,
+    shown::{PayloadJson, words},
+    signals::SignalStream,
+    supervision::{CommandOptions, CommandOutcome},
 };
 
 /// The pause after a term that was shorter than that, and before a service that was unavailable is tried again: a command
@@ -23,19 +23,19 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Campaigns, and runs the command while leading. Returns the exit status.
-pub(crate) async fn elect(service: &Service, options: &Elect) -> Result<u8, Failure> {
+pub(crate) async fn elect(service: &ServiceConfig, options: &ElectArguments) -> Result<u8, Failure> {
     let (locks, mut signals) = match connect(service.config.clone()).await? {
-        Connected::Yes(locks, signals) => (locks, signals),
-        Connected::Interrupted(status) => return Ok(status),
+        ConnectOutcome::Yes(locks, signals) => (locks, signals),
+        ConnectOutcome::Interrupted(status) => return Ok(status),
     };
-    let job = Job { command: &options.command, service, kill_after: options.kill_after, max_hold: None };
+    let job = CommandOptions { command: &options.command, service, kill_after: options.kill_after, max_hold: None };
     let status = loop {
         match term(&locks, &mut signals, options, &job).await {
-            Term::Last(status) => break status,
-            Term::Left(status) => return Ok(status),
-            Term::Over(Err(failure)) if options.again => say(failure),
-            Term::Over(status) if !options.again => break status,
-            Term::Over(_) => {}
+            TermOutcome::Last(status) => break status,
+            TermOutcome::Left(status) => return Ok(status),
+            TermOutcome::Over(Err(failure)) if options.again => say(failure),
+            TermOutcome::Over(status) if !options.again => break status,
+            TermOutcome::Over(_) => {}
         }
         tokio::select! {
             () = Clock::boot().sleep(PAUSE) => {}
@@ -49,8 +49,8 @@ pub(crate) async fn elect(service: &Service, options: &Elect) -> Result<u8, Fail
     }
 }
 
-/// How a term ended.
-enum Term {
+/// How one term of leadership ended, and whether the candidate campaigns for another one.
+enum TermOutcome {
     /// So that another one may follow.
     Over(Result<u8, Failure>),
     /// For good.
@@ -59,27 +59,34 @@ enum Term {
     Left(u8),
 }
 
-async fn term(locks: &Locks, signals: &mut Signals, options: &Elect, job: &Job<'_>) -> Term {
-    let (ended, grip) = match while_held(signals, campaign(locks, options), job).await {
-        Held::Ended(ended, grip) => (ended, grip),
-        Held::Not(failure) if [UNAVAILABLE, LOST].contains(&failure.status) => return Term::Over(Err(failure)),
+async fn term(
+    locks: &Locks,
+    signals: &mut SignalStream,
+    options: &ElectArguments,
+    job: &CommandOptions<'_>,
+) -> TermOutcome {
+    let (ended, held) = match while_held(signals, campaign(locks, options), job).await {
+        RunOutcome::Ended(ended, held) => (ended, held),
+        RunOutcome::Not(failure) if [UNAVAILABLE, LOST].contains(&failure.status) => {
+            return TermOutcome::Over(Err(failure));
+        }
         // Neither a wrong setting nor a command that cannot be run gets better.
-        Held::Not(failure) => return Term::Last(Err(failure)),
-        Held::Interrupted(status) => return Term::Last(Ok(status)),
+        RunOutcome::Not(failure) => return TermOutcome::Last(Err(failure)),
+        RunOutcome::Interrupted(status) => return TermOutcome::Last(Ok(status)),
     };
-    let interrupted = matches!(ended, Ended::ByItself { interrupted: true, .. });
+    let interrupted = matches!(ended, CommandOutcome::ByItself { interrupted: true, .. });
     tokio::select! {
-        status = settle(ended, grip) => match status {
+        status = settle(ended, held) => match status {
             // The next term must not run beside what is left of this one.
-            Err(failure) if failure.status == NOT_ENDED => Term::Last(Err(failure)),
-            status if interrupted => Term::Last(status),
-            status => Term::Over(status),
+            Err(failure) if failure.status == NOT_ENDED => TermOutcome::Last(Err(failure)),
+            status if interrupted => TermOutcome::Last(status),
+            status => TermOutcome::Over(status),
         },
-        signal = signals.next_ending() => Term::Left(signalled(signal)),
+        signal = signals.next_ending() => TermOutcome::Left(signalled(signal)),
     }
 }
 
-async fn campaign(locks: &Locks, options: &Elect) -> Result<Grip, Failure> {
+async fn campaign(locks: &Locks, options: &ElectArguments) -> Result<HeldLock, Failure> {
     let mut election = locks.election(&options.name);
     if let Some(ttl) = options.ttl {
         election = election.ttl(ttl);
@@ -88,11 +95,11 @@ async fn campaign(locks: &Locks, options: &Elect) -> Result<Grip, Failure> {
         Some(payload) => election.campaign(payload.as_bytes()).await,
         None => election.campaign(locks.payload()).await,
     };
-    term.map(Grip::Term).map_err(refused)
+    term.map(HeldLock::Term).map_err(refused)
 }
 
 /// Prints each leader as it comes, until interrupted or nobody reads any more. Returns the exit status.
-pub(crate) async fn observe(config: Config, options: &Elect) -> Result<u8, Failure> {
+pub(crate) async fn observe(config: Config, options: &ElectArguments) -> Result<u8, Failure> {
     let leaders = |locks: &Locks| locks.election(&options.name).observe();
     follow(config, leaders, |_, leader| Some(if options.json { json(&options.name, &leader) } else { text(&leader) }))
         .await
@@ -103,16 +110,17 @@ fn text(leader: &Leader) -> String {
 }
 
 fn json(name: &str, leader: &Leader) -> String {
+    /// One line of `lock elect --observe --json`: the present leader as a JSON object.
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct LeaderLine<'a> {
         time: String,
         name: &'a str,
         token: String,
         id: &'a str,
         #[serde(flatten)]
-        payload: Payload<'a>,
+        payload: PayloadJson<'a>,
     }
-    let payload = Payload::new(&leader.payload);
-    let line = Line { time: now(), name, token: leader.token.to_string(), id: &leader.id, payload };
+    let payload = PayloadJson::new(&leader.payload);
+    let line = LeaderLine { time: now(), name, token: leader.token.to_string(), id: &leader.id, payload };
     escaped::json(&line)
 }

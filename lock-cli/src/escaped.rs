@@ -45,16 +45,18 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
 /// `value` on one line, as JSON that reads back as it is.
 pub(crate) fn json(value: &impl Serialize) -> String {
     let mut out = Vec::new();
-    let written = value.serialize(&mut Serializer::with_formatter(&mut out, Json));
+    let written = value.serialize(&mut Serializer::with_formatter(&mut out, EscapingFormatter));
     written.map(|()| String::from_utf8_lossy(&out).into_owned()).unwrap_or_default()
 }
 
+/// A JSON formatter that also escapes characters that a terminal would hide or act on.
 #[derive(Debug)]
-struct Json;
+struct EscapingFormatter;
 
-impl Formatter for Json {
+impl Formatter for EscapingFormatter {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
+        // Safeguard: JSON is fit for a terminal (command line)
         while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_hidden(*c)) {
             writer.write_all(&rest.as_bytes()[..at])?;
             for unit in c.encode_utf16(&mut [0; 2]) {
@@ -66,11 +68,11 @@ impl Formatter for Json {
     }
 }
 
-/// Standard error for the log, an event on each line.
+/// Writes the log to standard error, each event on one line and without control characters.
 #[derive(Debug)]
-pub(crate) struct Log;
+pub(crate) struct LogWriter;
 
-impl Write for Log {
+impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         writeln!(io::stderr(), "{}", plain(text.trim_end_matches('\n')))?;

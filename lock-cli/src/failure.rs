@@ -34,10 +34,11 @@ pub(crate) const SIGNALLED: u8 = 128;
 /// Writes one line to standard error, fit for a terminal: parts of it may come from a server. Whether somebody reads it must not matter to a program that supervises another, so
 /// not by `eprintln`, which panics when nobody does.
 pub(crate) fn say(line: impl fmt::Display) {
+    // Safeguard: messages are fit for a terminal (command line)
     let _ = writeln!(io::stderr(), "lock: {}", plain(&line.to_string()));
 }
 
-/// Why the program ends without what it was asked for: one line for standard error, and the exit status.
+/// The error that ends the program: one line for standard error, and the exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: u8,

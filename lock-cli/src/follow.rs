@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::{
     failure::{Failure, say},
     run::signalled,
-    signals::Signals,
+    signals::SignalStream,
 };
 
 /// How long ending the connection may take.
@@ -32,7 +32,7 @@ pub(crate) async fn follow<T, S>(
 where
     S: Stream<Item = Result<T, Error>> + Unpin,
 {
-    let mut signals = Signals::listen()?;
+    let mut signals = SignalStream::listen()?;
     let locks = tokio::select! {
         locks = config.connect() => locks?,
         signal = signals.next_ending() => return Ok(signalled(signal)),

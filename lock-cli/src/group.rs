@@ -31,6 +31,7 @@ pub(crate) fn ask_to_end(group: Pid) {
 /// whole group that is waited for.
 pub(crate) async fn end(group: Pid, deadline: BootInstant) {
     until_empty(group, deadline).await;
+    // Safeguard: catalogue: the whole group of a command is killed
     // Always: one that was started while the group was looked at is not missed.
     send(group, Signal::SIGKILL);
 }
@@ -41,9 +42,10 @@ pub(crate) async fn end_own(group: Pid, deadline: BootInstant, says: impl FnOnce
     until_empty(group, deadline).await;
     let mut says = Some(says);
     loop {
-        let members = Members::of(group);
+        let members = GroupMembers::of(group);
         let immune: Vec<_> =
             members.living.iter().copied().filter(|pid| kill(*pid, None) == Err(Errno::EPERM)).collect();
+        // Safeguard: the guardian stays while somebody lives whom it cannot end (lock run)
         if immune.is_empty() {
             break;
         }
@@ -61,7 +63,7 @@ pub(crate) async fn end_own(group: Pid, deadline: BootInstant, says: impl FnOnce
 async fn until_empty(group: Pid, deadline: BootInstant) {
     let clock = Clock::boot();
     while clock.now() < deadline {
-        let members = Members::of(group);
+        let members = GroupMembers::of(group);
         if members.is_known && members.living.is_empty() {
             break;
         }
@@ -75,7 +77,7 @@ pub(crate) fn left(group: Pid) -> Option<String> {
     if there == Err(Errno::ESRCH) {
         return None;
     }
-    let members = Members::of(group);
+    let members = GroupMembers::of(group);
     match members.living.as_slice() {
         // Somebody is there whom the kernel hides from us, as it does with other users' processes under `hidepid`.
         [] if !members.is_known || (there == Err(Errno::EPERM) && !members.has_dead) => {
@@ -91,9 +93,9 @@ fn named(pids: &[Pid]) -> String {
     format!("{} {}", if pids.len() == 1 { "process" } else { "processes" }, numbers.join(", "))
 }
 
-/// Who is in a group, but for its leader.
+/// The processes of a process group, except for the group's leader.
 #[derive(Debug)]
-struct Members {
+struct GroupMembers {
     living: Vec<Pid>,
     /// Whether there are some that have ended and were not waited for.
     has_dead: bool,
@@ -101,7 +103,7 @@ struct Members {
     is_known: bool,
 }
 
-impl Members {
+impl GroupMembers {
     fn of(group: Pid) -> Self {
         let mut members = Self { living: Vec::new(), has_dead: false, is_known: true };
         let Ok(processes) = fs::read_dir("/proc") else { return Self { is_known: false, ..members } };

@@ -24,27 +24,27 @@ use tokio::{
 use crate::{
     failure::{Failure, say},
     group,
-    plan::Plan,
+    plan::SignalPlan,
 };
 
 /// How long the guardian may take to start and to end; some milliseconds are usual.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What `lock run` tells, a line each.
+/// A message from `lock run` to its guardian process, one line on their pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Message {
+enum GuardianMessage {
     /// The group is to be ended so, unless it is told otherwise.
-    Plan(Plan),
+    Plan(SignalPlan),
     /// `lock run` has asked the group to end, and SIGKILL comes then.
     Ending(BootInstant),
     /// The command has ended by itself; what it left in the background may stay.
     Farewell,
 }
 
-impl Message {
+impl GuardianMessage {
     fn line(self) -> String {
         match self {
-            Self::Plan(Plan { ask, kill }) => format!("plan {} {}\n", ask.as_nanos(), kill.as_nanos()),
+            Self::Plan(SignalPlan { ask, kill }) => format!("plan {} {}\n", ask.as_nanos(), kill.as_nanos()),
             Self::Ending(kill) => format!("ending {}\n", kill.as_nanos()),
             Self::Farewell => "farewell\n".to_owned(),
         }
@@ -57,14 +57,14 @@ impl Message {
             Some(("ending", kill)) => time(kill).map(Self::Ending),
             Some(("plan", times)) => {
                 let (ask, kill) = times.split_once(' ')?;
-                Some(Self::Plan(Plan { ask: time(ask)?, kill: time(kill)? }))
+                Some(Self::Plan(SignalPlan { ask: time(ask)?, kill: time(kill)? }))
             }
             _ => None,
         }
     }
 }
 
-/// The guardian as `lock run` sees it.
+/// Handle to the guardian, the child process that ends the command's process group when `lock run` is killed or stopped.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     process: Child,
@@ -104,29 +104,29 @@ impl Guardian {
     }
 
     /// Tells it when the group is to be ended.
-    pub(crate) async fn plan(&mut self, plan: Plan) -> io::Result<()> {
-        self.tell(Message::Plan(plan.in_its_place())).await
+    pub(crate) async fn plan(&mut self, plan: SignalPlan) -> io::Result<()> {
+        self.tell(GuardianMessage::Plan(plan.in_its_place())).await
     }
 
     /// Ends the group, and the guardian with it. What is left at `deadline` gets SIGKILL.
     pub(crate) async fn end_group(&mut self, deadline: BootInstant) {
         group::ask_to_end(self.group);
         // It does not ask a second time, and sees to the end should this process be stopped or killed now.
-        let _ = self.tell(Message::Ending(deadline)).await;
+        let _ = self.tell(GuardianMessage::Ending(deadline)).await;
         group::end(self.group, deadline).await;
         let _ = Clock::boot().timeout(LIMIT, self.process.wait()).await;
     }
 
     /// Lets it go without touching the group.
     pub(crate) async fn dismiss(mut self) {
-        let _ = self.tell(Message::Farewell).await;
+        let _ = self.tell(GuardianMessage::Farewell).await;
         // Killed when it takes too long, as the process is dropped.
         let _ = Clock::boot().timeout(LIMIT, self.process.wait()).await;
     }
 
     /// Writes a line, which the kernel takes as a whole or not at all. It takes none when the guardian has been stopped for so
     /// long that its pipe is full: then the command does not wait for it either, and what it was told before still holds.
-    async fn tell(&mut self, message: Message) -> io::Result<()> {
+    async fn tell(&mut self, message: GuardianMessage) -> io::Result<()> {
         let line = message.line();
         Clock::boot().timeout(group::LOOK, self.pipe.write_all(line.as_bytes())).await.unwrap_or(Ok(()))
     }
@@ -148,10 +148,11 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
             line = lines.next_line() => line.ok().flatten(),
             () = passed(clock, plan) => break (Some("`lock run` has not renewed it in time"), None),
         };
-        match line.as_deref().and_then(Message::read) {
-            Some(Message::Plan(later)) => plan = Some(later),
-            Some(Message::Ending(deadline)) => break (None, Some(deadline)),
-            Some(Message::Farewell) => return Ok(0),
+        match line.as_deref().and_then(GuardianMessage::read) {
+            Some(GuardianMessage::Plan(later)) => plan = Some(later),
+            // Safeguard: the guardian completes an end that `lock run` began (lock run)
+            Some(GuardianMessage::Ending(deadline)) => break (None, Some(deadline)),
+            Some(GuardianMessage::Farewell) => return Ok(0),
             None => break (Some("`lock run` was killed"), None),
         }
     };
@@ -160,7 +161,7 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
         group::ask_to_end(getpgrp());
     }
     let now = clock.now();
-    let last = || plan.map_or(now, |plan: Plan| plan.last(now, kill_after));
+    let last = || plan.map_or(now, |plan: SignalPlan| plan.last(now, kill_after));
     let says = |left: &str| {
         // Else `lock run` says it.
         if why.is_some() {
@@ -172,7 +173,7 @@ pub(crate) async fn guard(kill_after: Duration) -> Result<u8, Failure> {
     Ok(0)
 }
 
-async fn passed(clock: Clock, plan: Option<Plan>) {
+async fn passed(clock: Clock, plan: Option<SignalPlan>) {
     match plan {
         Some(plan) => clock.sleep_until(plan.ask).await,
         None => std::future::pending().await,
@@ -194,20 +195,20 @@ mod tests {
     #[test]
     fn a_message_reads_back() {
         let last = BootInstant::from_nanos(u64::MAX);
-        let plan = Plan { ask: BootInstant::from_nanos(0), kill: last };
-        for message in [Message::Plan(plan), Message::Ending(last), Message::Farewell] {
-            assert_eq!(Message::read(message.line().trim_end()), Some(message));
+        let plan = SignalPlan { ask: BootInstant::from_nanos(0), kill: last };
+        for message in [GuardianMessage::Plan(plan), GuardianMessage::Ending(last), GuardianMessage::Farewell] {
+            assert_eq!(GuardianMessage::read(message.line().trim_end()), Some(message));
         }
         for nothing in ["plan 1", "plan soon later", "ending", "ending soon", "farewell 1"] {
-            assert_eq!(Message::read(nothing), None);
+            assert_eq!(GuardianMessage::read(nothing), None);
         }
     }
 
     proptest::proptest! {
         #[test]
         fn no_line_makes_it_panic_and_what_is_read_reads_back(line in "(plan [0-9]{0,21} ?|ending |farewell)?\\PC{0,24}") {
-            if let Some(message) = Message::read(&line) {
-                proptest::prop_assert_eq!(Message::read(message.line().trim_end()), Some(message));
+            if let Some(message) = GuardianMessage::read(&line) {
+                proptest::prop_assert_eq!(GuardianMessage::read(message.line().trim_end()), Some(message));
             }
         }
     }

@@ -5,12 +5,12 @@ mod elect;
 mod escaped;
 mod failure;
 mod follow;
-mod grip;
 mod group;
 mod guardian;
+mod held_lock;
+mod killed_group;
 mod plan;
 mod redlock;
-mod remains;
 mod run;
 mod service;
 mod shown;
@@ -27,10 +27,10 @@ use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    arguments::{Arguments, Command, Redlock},
-    escaped::Log,
+    arguments::{Arguments, LockSubcommand, RedlockSubcommand},
+    escaped::LogWriter,
     failure::{CONFIG, Failure, USAGE, say},
-    service::Service,
+    service::ServiceConfig,
 };
 
 fn main() {
@@ -53,25 +53,27 @@ fn main() {
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = match &arguments.command {
-        Command::Run(run) => runtime.block_on(run::run(&Service::choose(arguments)?, run)),
-        Command::Status(status) => runtime.block_on(status::status(Service::choose(arguments)?.config, status)),
-        Command::Watch(watch) => runtime.block_on(watch::watch(Service::choose(arguments)?.config, watch)),
-        Command::Elect(elect) if elect.observe => {
-            runtime.block_on(elect::observe(Service::choose(arguments)?.config, elect))
+        LockSubcommand::Run(run) => runtime.block_on(run::run(&ServiceConfig::choose(arguments)?, run)),
+        LockSubcommand::Status(status) => {
+            runtime.block_on(status::status(ServiceConfig::choose(arguments)?.config, status))
         }
-        Command::Elect(elect) => runtime.block_on(elect::elect(&Service::choose(arguments)?, elect)),
-        Command::Redlock(order) => runtime.block_on(async {
+        LockSubcommand::Watch(watch) => runtime.block_on(watch::watch(ServiceConfig::choose(arguments)?.config, watch)),
+        LockSubcommand::Elect(elect) if elect.observe => {
+            runtime.block_on(elect::observe(ServiceConfig::choose(arguments)?.config, elect))
+        }
+        LockSubcommand::Elect(elect) => runtime.block_on(elect::elect(&ServiceConfig::choose(arguments)?, elect)),
+        LockSubcommand::Redlock(order) => runtime.block_on(async {
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
             };
-            let config = Service::named(arguments)?.ok_or_else(none)?.config;
+            let config = ServiceConfig::named(arguments)?.ok_or_else(none)?.config;
             match order {
-                Redlock::Init { no_holders, reset } => redlock::init(config, *no_holders, *reset).await?,
-                Redlock::Replace { old, new } => redlock::replace(config, old, new).await?,
+                RedlockSubcommand::Init { no_holders, reset } => redlock::init(config, *no_holders, *reset).await?,
+                RedlockSubcommand::Replace { old, new } => redlock::replace(config, old, new).await?,
             }
             Ok(0)
         }),
-        Command::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
+        LockSubcommand::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
     };
     // A resolver that hangs in a thread of its own must not keep the program from ending.
     runtime.shutdown_background();
@@ -86,5 +88,5 @@ fn log(verbose: u8) {
         1 => "off,lock=debug",
         _ => "trace",
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_ansi(false).with_writer(|| Log).init();
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_ansi(false).with_writer(|| LogWriter).init();
 }

@@ -6,34 +6,34 @@ use lock::{Clock, Config, Error, Feature, Locks};
 use nix::sys::signal::Signal;
 
 use crate::{
-    arguments::Run,
+    arguments::RunArguments,
     failure::{CONFIG, Failure, LOST, SIGNALLED, say},
-    grip::Grip,
-    service::Service,
-    signals::{self, Signals},
-    supervision::{Ended, Job, Supervision},
+    held_lock::HeldLock,
+    service::ServiceConfig,
+    signals::{self, SignalStream},
+    supervision::{CommandOptions, CommandOutcome, Supervision},
 };
 
 /// How long giving the lock back and disconnecting may take, before it is left to its ttl.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// Connects, acquires, runs the command and gives the lock back. Returns the exit status.
-pub(crate) async fn run(service: &Service, options: &Run) -> Result<u8, Failure> {
-    let Run { command, kill_after, max_hold, .. } = options;
+pub(crate) async fn run(service: &ServiceConfig, options: &RunArguments) -> Result<u8, Failure> {
+    let RunArguments { command, kill_after, max_hold, .. } = options;
     if max_hold.is_some_and(|limit| limit.is_zero()) {
         return Err(Error::config("--max-hold", "0s", "more than zero").into());
     }
     let (locks, mut signals) = match connect(service.config.clone()).await? {
-        Connected::Yes(locks, signals) => (locks, signals),
-        Connected::Interrupted(status) => return Ok(status),
+        ConnectOutcome::Yes(locks, signals) => (locks, signals),
+        ConnectOutcome::Interrupted(status) => return Ok(status),
     };
-    let job = Job { command, service, kill_after: *kill_after, max_hold: *max_hold };
-    let held = while_held(&mut signals, acquire(&locks, options), &job).await;
+    let job = CommandOptions { command, service, kill_after: *kill_after, max_hold: *max_hold };
+    let outcome = while_held(&mut signals, acquire(&locks, options), &job).await;
     let closing = async {
-        let status = match held {
-            Held::Ended(ended, grip) => settle(ended, grip).await,
-            Held::Not(failure) => Err(failure),
-            Held::Interrupted(status) => Ok(status),
+        let status = match outcome {
+            RunOutcome::Ended(ended, held) => settle(ended, held).await,
+            RunOutcome::Not(failure) => Err(failure),
+            RunOutcome::Interrupted(status) => Ok(status),
         };
         close(&locks).await;
         status
@@ -45,21 +45,21 @@ pub(crate) async fn run(service: &Service, options: &Run) -> Result<u8, Failure>
     }
 }
 
-/// What came of connecting.
-pub(crate) enum Connected {
+/// The outcome of connecting to the lock service: a connection, or the signal that interrupted the attempt.
+pub(crate) enum ConnectOutcome {
     /// The connection, and the signals from now on.
-    Yes(Locks, Signals),
+    Yes(Locks, SignalStream),
     /// Asked to end; the exit status.
     Interrupted(u8),
 }
 
 /// Connects, for a program that supervises a command.
-pub(crate) async fn connect(config: Config) -> Result<Connected, Failure> {
+pub(crate) async fn connect(config: Config) -> Result<ConnectOutcome, Failure> {
     signals::block_terminal_stops()?;
-    let mut signals = Signals::listen()?;
+    let mut signals = SignalStream::listen()?;
     tokio::select! {
-        locks = inherited(config)?.connect() => Ok(Connected::Yes(locks?, signals)),
-        signal = signals.next_ending() => Ok(Connected::Interrupted(signalled(signal))),
+        locks = inherited(config)?.connect() => Ok(ConnectOutcome::Yes(locks?, signals)),
+        signal = signals.next_ending() => Ok(ConnectOutcome::Interrupted(signalled(signal))),
     }
 }
 
@@ -71,13 +71,14 @@ fn inherited(config: Config) -> Result<Config, Error> {
         return Ok(config);
     }
     let separator = if url.contains('?') { '&' } else { '?' };
+    // Safeguard: a local lock outlives `lock run` until its command is gone
     Config::from_url(&format!("{url}{separator}inherit=yes"))
 }
 
-/// What came of an acquisition.
-pub(crate) enum Held {
+/// The outcome of acquiring a lock and running the command under it.
+pub(crate) enum RunOutcome {
     /// The command ran; the lock is to be given back.
-    Ended(Ended, Grip),
+    Ended(CommandOutcome, HeldLock),
     /// The command did not run.
     Not(Failure),
     /// Asked to end before that; the exit status.
@@ -86,23 +87,23 @@ pub(crate) enum Held {
 
 /// Acquires, and runs the command while it is held.
 pub(crate) async fn while_held(
-    signals: &mut Signals,
-    acquisition: impl Future<Output = Result<Grip, Failure>>,
-    job: &Job<'_>,
-) -> Held {
-    let grip = tokio::select! {
-        grip = acquisition => match grip {
-            Ok(grip) => grip,
-            Err(failure) => return Held::Not(failure),
+    signals: &mut SignalStream,
+    acquisition: impl Future<Output = Result<HeldLock, Failure>>,
+    job: &CommandOptions<'_>,
+) -> RunOutcome {
+    let held = tokio::select! {
+        held = acquisition => match held {
+            Ok(held) => held,
+            Err(failure) => return RunOutcome::Not(failure),
         },
-        signal = signals.next_ending() => return Held::Interrupted(signalled(signal)),
+        signal = signals.next_ending() => return RunOutcome::Interrupted(signalled(signal)),
     };
-    match Supervision::start(&grip, job).await {
-        Ok(supervision) => Held::Ended(supervision.until_ended(signals).await, grip),
+    match Supervision::start(&held, job).await {
+        Ok(supervision) => RunOutcome::Ended(supervision.until_ended(signals).await, held),
         Err(failure) => {
             // Given back in the background, while the connection is closed.
-            drop(grip);
-            Held::Not(failure)
+            drop(held);
+            RunOutcome::Not(failure)
         }
     }
 }
@@ -110,7 +111,7 @@ pub(crate) async fn while_held(
 /// Sets the options that all ways of asking for a lock have.
 macro_rules! with_options {
     ($asking:expr, $options:expr) => {{
-        let (mut asking, options): (_, &Run) = ($asking, $options);
+        let (mut asking, options): (_, &RunArguments) = ($asking, $options);
         if let Some(ttl) = options.ttl {
             asking = asking.ttl(ttl);
         }
@@ -122,10 +123,10 @@ macro_rules! with_options {
     }};
 }
 
-async fn acquire(locks: &Locks, options: &Run) -> Result<Grip, Failure> {
+async fn acquire(locks: &Locks, options: &RunArguments) -> Result<HeldLock, Failure> {
     let conflict = |why: String| Failure::new(options.conflict_exit_code, why);
     match ask(locks, options).await {
-        Ok(Some(grip)) => Ok(grip),
+        Ok(Some(held)) => Ok(held),
         Ok(None) => Err(conflict(format!("lock {:?} is held by another", options.name))),
         Err(error @ Error::NotAcquired { .. }) => Err(conflict(error.to_string())),
         Err(other) => Err(refused(other)),
@@ -133,12 +134,12 @@ async fn acquire(locks: &Locks, options: &Run) -> Result<Grip, Failure> {
 }
 
 /// Asks for it the way that the command line says.
-async fn ask(locks: &Locks, options: &Run) -> Result<Option<Grip>, Error> {
+async fn ask(locks: &Locks, options: &RunArguments) -> Result<Option<HeldLock>, Error> {
     let (name, now) = (&options.name, options.no_wait);
     if let Some(permits) = options.permits {
         let semaphore = with_options!(locks.semaphore(name, permits.get()), options);
         let permit = if now { semaphore.try_acquire().await? } else { Some(semaphore.acquire().await?) };
-        return Ok(permit.map(Grip::Permit));
+        return Ok(permit.map(HeldLock::Permit));
     }
     let guard = if options.shared {
         let lock = with_options!(locks.rwlock(name), options);
@@ -147,7 +148,7 @@ async fn ask(locks: &Locks, options: &Run) -> Result<Option<Grip>, Error> {
         let mutex = with_options!(locks.mutex(name), options);
         if now { mutex.try_lock().await? } else { Some(mutex.lock().await?) }
     };
-    Ok(guard.map(Grip::Lock))
+    Ok(guard.map(HeldLock::Lock))
 }
 
 /// What an acquisition failed with, with a way out where there is one.
@@ -162,10 +163,10 @@ pub(crate) fn refused(error: Error) -> Failure {
 
 /// Gives the lock back once the command is gone, and says what the whole came to. When the future is dropped before that, the
 /// lock is left to its ttl.
-pub(crate) async fn settle(ended: Ended, grip: Grip) -> Result<u8, Failure> {
+pub(crate) async fn settle(ended: CommandOutcome, held: HeldLock) -> Result<u8, Failure> {
     match ended {
-        Ended::Lost { why, remains } => Err(remains.settle(&why, grip).await),
-        Ended::ByItself { status, .. } => match Clock::boot().timeout(CLOSING, grip.release()).await {
+        CommandOutcome::Lost { why, remains } => Err(remains.settle(&why, held).await),
+        CommandOutcome::ByItself { status, .. } => match Clock::boot().timeout(CLOSING, held.release()).await {
             // It was lost, and the command had ended before it could be told.
             Some(Err(error @ Error::Lost { .. })) => Err(Failure::new(LOST, error.to_string())),
             Some(Err(error)) => {

@@ -16,15 +16,15 @@ use crate::{
 /// The backend that needs nothing.
 const LOCAL: &str = "local://";
 
-/// The lock service.
+/// The configuration of the lock service, from the arguments or the environment, and the file that has it.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub(crate) struct ServiceConfig {
     pub(crate) config: Config,
     /// Where it is configured, unless by a URL.
     file: Option<PathBuf>,
 }
 
-impl Service {
+impl ServiceConfig {
     /// The one of the command line, if it names one.
     fn asked_for(arguments: &Arguments) -> Result<Option<Self>, Failure> {
         if let Some(url) = &arguments.url {
@@ -63,11 +63,13 @@ impl Service {
     /// gets written into logs. What stands in a file, which only some may read, stays there; a URL that lacks it would be
     /// read before the file, and so it is left out.
     pub(crate) fn name_to(&self, command: &mut Command) {
+        // Safeguard: a command gets no credentials (lock run)
         let public = self.config.without_credentials().to_url();
         let is_complete = public == self.config.to_url();
         if let Some(file) = &self.file {
             command.env(LOCK_CONFIG, path::absolute(file).unwrap_or_else(|_| file.clone()));
         }
+        // Safeguard: a URL that lacks what stands in a file is not given to the command (lock run)
         if is_complete || self.file.is_none() {
             command.env(LOCK_URL, public);
         } else {

@@ -8,20 +8,21 @@ use serde::Serialize;
 
 use crate::escaped::plain;
 
-/// A lock, for programs: see the help of `lock status --json`, which is the contract.
+/// The state of one lock as the JSON object of `lock status --json`, whose help is the contract.
 #[derive(Debug, Serialize)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct StatusJson<'a> {
     name: &'a str,
     held: bool,
-    holders: Vec<One<'a>>,
-    queue: Vec<One<'a>>,
+    holders: Vec<ContenderJson<'a>>,
+    queue: Vec<ContenderJson<'a>>,
 }
 
+/// One holder or waiting contender within a [`StatusJson`].
 #[derive(Debug, Serialize)]
-struct One<'a> {
+struct ContenderJson<'a> {
     id: &'a str,
     #[serde(flatten)]
-    payload: Payload<'a>,
+    payload: PayloadJson<'a>,
     mode: Option<&'static str>,
     permits: Option<u32>,
     token: Option<String>,
@@ -29,15 +30,15 @@ struct One<'a> {
     since: Option<String>,
 }
 
-/// A payload, as text where it is text.
+/// A contender's payload in JSON: as text where it is UTF-8, in base64 otherwise.
 #[derive(Debug, Serialize)]
-pub(crate) struct Payload<'a> {
+pub(crate) struct PayloadJson<'a> {
     payload: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> PayloadJson<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         match str::from_utf8(bytes) {
             Ok(text) => Self { payload: Some(text), payload_base64: None },
@@ -46,18 +47,18 @@ impl<'a> Payload<'a> {
     }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> StatusJson<'a> {
     pub(crate) fn new(locks: &Locks, name: &'a str, snapshot: &'a Snapshot) -> Self {
-        let all = |contenders: &'a [Contender]| contenders.iter().map(|one| One::new(locks, one)).collect();
+        let all = |contenders: &'a [Contender]| contenders.iter().map(|one| ContenderJson::new(locks, one)).collect();
         Self { name, held: !snapshot.holders.is_empty(), holders: all(&snapshot.holders), queue: all(&snapshot.queue) }
     }
 }
 
-impl<'a> One<'a> {
+impl<'a> ContenderJson<'a> {
     fn new(locks: &Locks, contender: &'a Contender) -> Self {
         Self {
             id: &contender.id,
-            payload: Payload::new(&contender.payload),
+            payload: PayloadJson::new(&contender.payload),
             mode: contender.mode.map(|mode| match mode {
                 Mode::Read => "read",
                 Mode::Permit { .. } => "permit",
@@ -97,6 +98,7 @@ pub(crate) fn line(locks: &Locks, contender: &Contender) -> String {
 
 /// Somebody's own words, fit for a terminal.
 pub(crate) fn words(bytes: &[u8]) -> String {
+    // Safeguard: what others wrote is fit for a terminal (command line)
     plain(&String::from_utf8_lossy(bytes)).into_owned()
 }
 

@@ -23,13 +23,13 @@ const PASSED_ON: [Signal; 10] = [
 /// Caught, and not passed on: a command that stopped or ended, and the request to stop, which a holder must not follow.
 const CAUGHT: [Signal; 2] = [Signal::SIGCHLD, Signal::SIGTSTP];
 
-/// The signals of this process, as they come.
+/// The stream of the Unix signals that this process receives while it supervises a command.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub(crate) struct SignalStream {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
-impl Signals {
+impl SignalStream {
     /// Catches signals from now on. Those that were ignored when this program was started (by `nohup`, or by a shell for
     /// its background jobs) stay ignored, here and in the command.
     pub(crate) fn listen() -> io::Result<Self> {

@@ -8,17 +8,17 @@ use std::{
 use lock::{Config, Locks, Snapshot};
 
 use crate::{
-    arguments::Status,
+    arguments::StatusArguments,
     escaped::json,
     failure::Failure,
-    shown::{Shown, line},
+    shown::{StatusJson, line},
 };
 
 /// How long ending the connection may take.
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// Prints who holds the lock and who waits for it.
-pub(crate) async fn status(config: Config, options: &Status) -> Result<u8, Failure> {
+pub(crate) async fn status(config: Config, options: &StatusArguments) -> Result<u8, Failure> {
     let locks = config.connect().await?;
     let snapshot = locks.inspect(&options.name).await;
     let _ = locks.close(CLOSING).await;
@@ -29,10 +29,10 @@ pub(crate) async fn status(config: Config, options: &Status) -> Result<u8, Failu
     }
 }
 
-fn write(out: &mut impl Write, locks: &Locks, options: &Status, snapshot: &Snapshot) -> io::Result<()> {
+fn write(out: &mut impl Write, locks: &Locks, options: &StatusArguments, snapshot: &Snapshot) -> io::Result<()> {
     let name = &options.name;
     if options.json {
-        return writeln!(out, "{}", json(&Shown::new(locks, name, snapshot)));
+        return writeln!(out, "{}", json(&StatusJson::new(locks, name, snapshot)));
     }
     let state = if snapshot.holders.is_empty() { "free" } else { "held" };
     writeln!(out, "{name:?} is {state}")?;
@@ -60,7 +60,7 @@ mod tests {
         );
         let locks = lock::connect("memory://?era=3").await.unwrap();
         let mut out = Vec::new();
-        write(&mut out, &locks, &Status { name: "orders/1".to_owned(), json }, &snapshot).unwrap();
+        write(&mut out, &locks, &StatusArguments { name: "orders/1".to_owned(), json }, &snapshot).unwrap();
         String::from_utf8(out).unwrap()
     }
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io, os::unix::process::ExitStatusExt as _, pin::pin, process::ExitStatus, time::Duration};
 
-use lock::{BootInstant, Clock, Loss as LockLoss};
+use lock::{BootInstant, Clock, Loss};
 use nix::{
     sys::{
         signal::Signal,
@@ -14,22 +14,22 @@ use tokio::process::{Child, Command};
 
 use crate::{
     failure::{Failure, LOST, NOT_FOUND, NOT_RUN, SIGNALLED, say},
-    grip::Grip,
     group,
     guardian::Guardian,
-    plan::{Bounds, Plan},
-    remains::Remains,
-    service::Service,
-    signals::{self, Signals},
+    held_lock::HeldLock,
+    killed_group::KilledGroup,
+    plan::{SignalPlan, SignalTiming},
+    service::ServiceConfig,
+    signals::{self, SignalStream},
     terminal::Terminal,
 };
 
 /// How often in the validity that a grant begins with it is looked at anew.
 const LOOKS: u32 = 8;
 
-/// How a command ended.
+/// How the supervised command ended: by itself, or by SIGKILL after the lock was lost.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum CommandOutcome {
     /// By itself, with this exit status.
     ByItself {
         /// As a shell says it.
@@ -42,58 +42,59 @@ pub(crate) enum Ended {
         /// Why.
         why: String,
         /// What may have something left.
-        remains: Box<Remains>,
+        remains: Box<KilledGroup>,
     },
 }
 
-/// What is to be run, and how.
+/// The command to run under the lock, and its options for ending it.
 #[derive(Debug)]
-pub(crate) struct Job<'a> {
+pub(crate) struct CommandOptions<'a> {
     pub(crate) command: &'a [OsString],
-    pub(crate) service: &'a Service,
+    pub(crate) service: &'a ServiceConfig,
     pub(crate) kill_after: Duration,
     /// For how long the lock is held at most.
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// A command that runs while the lock is held.
+/// A running command, the lock it runs under, and the guardian that ends it if `lock run` cannot.
 #[derive(Debug)]
 pub(crate) struct Supervision<'a> {
-    grip: &'a Grip,
+    held: &'a HeldLock,
     guardian: Guardian,
     /// Until when the lock is held, as the guardian was told before the command was started.
     until: BootInstant,
     command: Child,
     terminal: Option<Terminal>,
     kill_after: Duration,
-    bounds: Bounds,
+    bounds: SignalTiming,
     interrupted: bool,
 }
 
-/// Why and when a command has to end.
+/// The reason why a running command has to be ended, and when it gets its signals.
 #[derive(Debug)]
-struct Loss {
+struct Termination {
     why: String,
-    plan: Plan,
+    plan: SignalPlan,
 }
 
 impl<'a> Supervision<'a> {
     /// Starts the guardian, and the command in its group.
-    pub(crate) async fn start(grip: &'a Grip, job: &Job<'_>) -> Result<Self, Failure> {
+    pub(crate) async fn start(held: &'a HeldLock, job: &CommandOptions<'_>) -> Result<Self, Failure> {
         let kill_after = job.kill_after;
-        let bounds = Bounds::new(Clock::boot().now(), grip.validity().remaining(), kill_after, job.max_hold);
+        let bounds = SignalTiming::new(Clock::boot().now(), held.validity().remaining(), kill_after, job.max_hold);
         let mut guardian = Guardian::start(kill_after).await?;
         // Before the command runs: should this process be stopped or starved from then on, the guardian knows when to act.
-        let until = grip.validity().valid_until().ok_or_else(|| too_late(grip))?;
+        let until = held.validity().valid_until().ok_or_else(|| too_late(held))?;
+        // Safeguard: the guardian knows until when the lock is held before the command runs (lock run)
         guardian.plan(bounds.plan(until)).await?;
         let terminal = Terminal::of_stdin();
         // Before the command runs, so that its first read from the terminal does not stop it.
         if let Some(terminal) = &terminal {
             terminal.give(guardian.group());
         }
-        match command(grip, job, guardian.group()).spawn() {
+        match command(held, job, guardian.group()).spawn() {
             Ok(command) => {
-                Ok(Self { grip, guardian, until, command, terminal, kill_after, bounds, interrupted: false })
+                Ok(Self { held, guardian, until, command, terminal, kill_after, bounds, interrupted: false })
             }
             Err(error) => {
                 if let Some(terminal) = &terminal {
@@ -105,18 +106,19 @@ impl<'a> Supervision<'a> {
     }
 
     /// Passes signals on until the command ends, or ends its whole group when the lock is lost.
-    pub(crate) async fn until_ended(mut self, signals: &mut Signals) -> Ended {
+    pub(crate) async fn until_ended(mut self, signals: &mut SignalStream) -> CommandOutcome {
         let group = self.guardian.group();
         let ended = self.until_ended_or_lost(signals).await;
         let ended = match ended {
             Ok(status) => {
                 self.guardian.dismiss().await;
-                Ended::ByItself { status: exit_status(status), interrupted: self.interrupted }
+                CommandOutcome::ByItself { status: exit_status(status), interrupted: self.interrupted }
             }
-            Err(Loss { why, plan }) => {
+            Err(Termination { why, plan }) => {
                 let deadline = plan.last(Clock::boot().now(), self.kill_after);
+                // Safeguard: what is left of the command is ended before the lock is given back (lock run)
                 self.end(deadline, signals).await;
-                Ended::Lost { why, remains: Box::new(Remains { group, command: self.command }) }
+                CommandOutcome::Lost { why, remains: Box::new(KilledGroup { group, command: self.command }) }
             }
         };
         if let Some(terminal) = &self.terminal {
@@ -125,11 +127,11 @@ impl<'a> Supervision<'a> {
         ended
     }
 
-    async fn until_ended_or_lost(&mut self, signals: &mut Signals) -> Result<ExitStatus, Loss> {
-        let Self { grip, guardian, until, command, terminal, bounds, interrupted, .. } = self;
+    async fn until_ended_or_lost(&mut self, signals: &mut SignalStream) -> Result<ExitStatus, Termination> {
+        let Self { held, guardian, until, command, terminal, bounds, interrupted, .. } = self;
         let group = guardian.group();
         let unknown = bounds.plan(*until);
-        let mut lost = pin!(watch(grip, guardian, *until, bounds));
+        let mut lost = pin!(watch(held, guardian, *until, bounds));
         loop {
             let pid = command.id();
             tokio::select! {
@@ -137,7 +139,7 @@ impl<'a> Supervision<'a> {
                 loss = &mut lost => return Err(loss),
                 status = command.wait() => {
                     let why = |error| format!("the command's end is unknown: {error}");
-                    return status.map_err(|error| Loss { why: why(error), plan: unknown });
+                    return status.map_err(|error| Termination { why: why(error), plan: unknown });
                 }
                 signal = signals.next() => {
                     *interrupted |= signals::is_ending(signal);
@@ -148,7 +150,7 @@ impl<'a> Supervision<'a> {
     }
 
     /// Ends the whole group, and still passes signals on meanwhile.
-    async fn end(&mut self, deadline: BootInstant, signals: &mut Signals) {
+    async fn end(&mut self, deadline: BootInstant, signals: &mut SignalStream) {
         let group = self.guardian.group();
         let mut ending = pin!(self.guardian.end_group(deadline));
         loop {
@@ -162,12 +164,12 @@ impl<'a> Supervision<'a> {
     }
 }
 
-fn command(grip: &Grip, job: &Job<'_>, group: Pid) -> Command {
+fn command(held: &HeldLock, job: &CommandOptions<'_>, group: Pid) -> Command {
     let (program, arguments) = job.command.split_first().expect("the command line requires a command");
     let mut command = Command::new(program);
-    command.args(arguments).env("LOCK_NAME", grip.name().as_str()).process_group(group.as_raw());
+    command.args(arguments).env("LOCK_NAME", held.name().as_str()).process_group(group.as_raw());
     job.service.name_to(&mut command);
-    match grip.token() {
+    match held.token() {
         Some(token) => command.env("LOCK_TOKEN", token.to_string()),
         // Not that of somebody who has started us.
         None => command.env_remove("LOCK_TOKEN"),
@@ -176,12 +178,12 @@ fn command(grip: &Grip, job: &Job<'_>, group: Pid) -> Command {
 }
 
 /// The lock was lost before the command was started.
-fn too_late(grip: &Grip) -> Failure {
-    let loss = grip.validity().loss().unwrap_or(LockLoss::Expired);
-    Failure::new(LOST, format!("lock {:?} was lost: {loss}; the command was not run", grip.name()))
+fn too_late(held: &HeldLock) -> Failure {
+    let loss = held.validity().loss().unwrap_or(Loss::Expired);
+    Failure::new(LOST, format!("lock {:?} was lost: {loss}; the command was not run", held.name()))
 }
 
-fn not_run(job: &Job<'_>, error: &io::Error) -> Failure {
+fn not_run(job: &CommandOptions<'_>, error: &io::Error) -> Failure {
     let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
     Failure::new(status, format!("cannot run {:?}: {error}", job.command[0]))
 }
@@ -191,20 +193,20 @@ fn not_run(job: &Job<'_>, error: &io::Error) -> Failure {
 ///
 /// A lock that is lost early has no deadline any more. What is left of its command gets the last signal by the end of the
 /// validity as it was last known, so that is looked at anew several times in each validity.
-async fn watch(grip: &Grip, guardian: &mut Guardian, mut until: BootInstant, bounds: &Bounds) -> Loss {
-    let (clock, validity) = (Clock::boot(), grip.validity());
+async fn watch(held: &HeldLock, guardian: &mut Guardian, mut until: BootInstant, bounds: &SignalTiming) -> Termination {
+    let (clock, validity) = (Clock::boot(), held.validity());
     let look = validity.remaining() / LOOKS;
     let mut guarded = true;
     loop {
         let plan = bounds.plan(until);
         tokio::select! {
-            _ = validity.lost() => return Loss { why: lost(grip, bounds), plan },
+            _ = validity.lost() => return Termination { why: lost(held, bounds), plan },
             () = clock.sleep_until(plan.ask.min(clock.now().saturating_add(look))) => {}
         }
-        let Some(later) = validity.valid_until() else { return Loss { why: lost(grip, bounds), plan } };
+        let Some(later) = validity.valid_until() else { return Termination { why: lost(held, bounds), plan } };
         let plan = bounds.plan(later);
         if plan.ask <= clock.now() {
-            return Loss { why: lost(grip, bounds), plan };
+            return Termination { why: lost(held, bounds), plan };
         }
         if later != until && guarded && guardian.plan(plan).await.is_err() {
             guarded = false;
@@ -214,9 +216,9 @@ async fn watch(grip: &Grip, guardian: &mut Guardian, mut until: BootInstant, bou
     }
 }
 
-fn lost(grip: &Grip, bounds: &Bounds) -> String {
-    let name = grip.name();
-    match grip.validity().loss() {
+fn lost(held: &HeldLock, bounds: &SignalTiming) -> String {
+    let name = held.name();
+    match held.validity().loss() {
         Some(loss) => format!("lock {name:?} was lost: {loss}"),
         None if bounds.is_held_too_long(Clock::boot().now()) => format!("lock {name:?} was held for its maximum time"),
         None => format!("lock {name:?} is about to be lost: no renewal was acknowledged in time"),

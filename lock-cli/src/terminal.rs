@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal as _};
 
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 
-/// The terminal on standard input. The command's group is another than ours, so without the foreground it could not read
-/// from it, and Ctrl-C would not reach it.
+/// The terminal on standard input, whose foreground is handed to the command's process group and taken back. The
+/// command's group is another than ours, so without the foreground it could not read from it, and Ctrl-C would not reach
+/// it.
 #[derive(Debug)]
 pub(crate) struct Terminal;
 

@@ -4,15 +4,15 @@ use lock::{Config, Locks, Snapshot};
 use serde::Serialize;
 
 use crate::{
-    arguments::Watch,
+    arguments::WatchArguments,
     escaped,
     failure::Failure,
     follow::{follow, now},
-    shown::{Shown, line},
+    shown::{StatusJson, line},
 };
 
 /// Prints the lock now and after each change. Returns the exit status.
-pub(crate) async fn watch(config: Config, options: &Watch) -> Result<u8, Failure> {
+pub(crate) async fn watch(config: Config, options: &WatchArguments) -> Result<u8, Failure> {
     let name = options.name.as_str();
     let mut last: Option<Snapshot> = None;
     let changed = |locks: &Locks, snapshot: Snapshot| {
@@ -42,12 +42,13 @@ fn text(locks: &Locks, name: &str, snapshot: &Snapshot) -> String {
 }
 
 fn json(locks: &Locks, name: &str, snapshot: &Snapshot) -> String {
+    /// One line of `lock watch --json`: the state of the lock at a moment, as a JSON object.
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct SnapshotLine<'a> {
         time: String,
         #[serde(flatten)]
-        shown: Shown<'a>,
+        shown: StatusJson<'a>,
     }
-    let line = Line { time: now(), shown: Shown::new(locks, name, snapshot) };
+    let line = SnapshotLine { time: now(), shown: StatusJson::new(locks, name, snapshot) };
     escaped::json(&line)
 }

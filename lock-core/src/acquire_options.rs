@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{Error, Guard, LockName, Mode, Request, Wait, connection::Connection};
 
-/// A name and the options of an acquisition.
+/// The connection, the name and the options of one acquisition, collected by the builder methods of every kind of lock.
 #[derive(Debug, Clone)]
 pub(crate) struct AcquireOptions {
     pub(crate) connection: Connection,
@@ -54,6 +54,7 @@ impl AcquireOptions {
         let name = request.name.clone();
         let guard = self.connection.acquire(request, limit, Guard::new).await?;
         // A grant that took longer than its lease is none; the guard gives it back.
+        // Safeguard: catalogue: a grant is looked at before it is given out
         if let Some(loss) = guard.validity().loss() {
             return Err(Error::Lost { name, loss });
         }

@@ -4,19 +4,19 @@ use std::{future::Future, time::Duration};
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{Backoff, BootInstant, Clock, Error, tasks::Tasks};
+use crate::{Backoff, BootInstant, Clock, Error, tasks::TaskSpawner};
 
 /// Keeps trying until what was left is gone, or has certainly ended by itself. One per connection; clones share it.
 #[derive(Debug, Clone)]
 pub struct Cleanup {
     clock: Clock,
-    tasks: Tasks,
+    tasks: TaskSpawner,
     tracker: TaskTracker,
     given_up: CancellationToken,
 }
 
 impl Cleanup {
-    pub(crate) fn new(clock: Clock, tasks: Tasks) -> Self {
+    pub(crate) fn new(clock: Clock, tasks: TaskSpawner) -> Self {
         Self { clock, tasks, tracker: TaskTracker::new(), given_up: CancellationToken::new() }
     }
 

@@ -59,11 +59,12 @@ fn nanos(duration: Duration) -> u64 {
 /// Which clock a backend counts on: the machine's, or in tests the runtime's own, which can be paused and advanced, or any
 /// other.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
-/// Where the time of a [`Clock`] comes from.
+/// Where a [`Clock`] reads the time: the machine's boot-time clock, the clock of the tokio runtime, or a custom
+/// [`TimeSource`].
 #[derive(Debug, Clone, Copy, Default)]
-enum Source {
+enum ClockSource {
     #[default]
     Boot,
     Runtime,
@@ -93,32 +94,32 @@ impl Clock {
     /// The boot-time clock of this machine.
     #[must_use]
     pub const fn boot() -> Self {
-        Self(Source::Boot)
+        Self(ClockSource::Boot)
     }
 
     /// The clock of the current tokio runtime: virtual time in a test that pauses it.
     #[must_use]
     pub const fn runtime() -> Self {
-        Self(Source::Runtime)
+        Self(ClockSource::Runtime)
     }
 
     /// A clock that shows the time of `source`.
     #[must_use]
     pub const fn custom(source: &'static dyn TimeSource) -> Self {
-        Self(Source::Custom(source))
+        Self(ClockSource::Custom(source))
     }
 
     /// The present moment.
     #[must_use]
     pub fn now(self) -> BootInstant {
         match self.0 {
-            Source::Boot => {
+            ClockSource::Boot => {
                 let now = clock_gettime(ClockId::Boottime);
                 let nanos = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
                 BootInstant(nanos)
             }
-            Source::Runtime => runtime_now(),
-            Source::Custom(source) => source.now(),
+            ClockSource::Runtime => runtime_now(),
+            ClockSource::Custom(source) => source.now(),
         }
     }
 
@@ -127,8 +128,8 @@ impl Clock {
     #[must_use]
     pub fn wall_micros(self) -> u64 {
         match self.0 {
-            Source::Custom(source) => source.wall_micros(),
-            Source::Boot | Source::Runtime => wall_micros(),
+            ClockSource::Custom(source) => source.wall_micros(),
+            ClockSource::Boot | ClockSource::Runtime => wall_micros(),
         }
     }
 
@@ -143,9 +144,9 @@ impl Clock {
                 return;
             }
             let slice = match self.0 {
-                Source::Boot => left.min(SLICE),
-                Source::Runtime => left,
-                Source::Custom(source) => {
+                ClockSource::Boot => left.min(SLICE),
+                ClockSource::Runtime => left,
+                ClockSource::Custom(source) => {
                     source.sleep_until(deadline).await;
                     continue;
                 }

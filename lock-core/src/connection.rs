@@ -12,16 +12,17 @@ use tokio_util::{
 use crate::{
     Backend, Capabilities, Clock, Context, Error, Feature, FencingToken, LockName, Loss, ReleaseOutcome, Request,
     Snapshot,
-    held::{Ended, HeldLease, HeldLeases},
+    held::{EndedLease, HeldLease, HeldLeases},
     run_to_completion::RunToCompletion,
 };
 
-/// A connection to a lock service. Clones share it.
+/// A connection to a lock service: the backend, its context, the leases held through it, and the acquisitions under way.
+/// Clones share it.
 #[derive(Clone)]
-pub(crate) struct Connection(Arc<Shared>);
+pub(crate) struct Connection(Arc<ConnectionState>);
 
-/// What the clones of a [`Connection`] share.
-struct Shared {
+/// The state that the clones of a [`Connection`] share.
+struct ConnectionState {
     backend: Arc<dyn Backend>,
     /// The backend's.
     context: Context,
@@ -46,7 +47,7 @@ pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
 
 impl Connection {
     pub(crate) fn new(backend: Arc<dyn Backend>, era: u32, payload: Arc<[u8]>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(ConnectionState {
             context: backend.context().clone(),
             backend,
             era,
@@ -131,7 +132,7 @@ impl Connection {
                 match connection.0.held.insert(lease) {
                     Ok(held) => Ok(guard(connection, name, token, held)),
                     Err(lease) => {
-                        let _ = Ended::new(lease, Loss::Closed).lease.release().await;
+                        let _ = EndedLease::new(lease, Loss::Closed).lease.release().await;
                         Err(Error::Closed)
                     }
                 }
@@ -157,7 +158,11 @@ impl Connection {
 
     /// Gives an ended lease back and says whether it was held until then; in the background unless the returned future is
     /// awaited.
-    pub(crate) fn give_back(&self, name: LockName, ended: Ended) -> impl Future<Output = Result<(), Error>> + use<> {
+    pub(crate) fn give_back(
+        &self,
+        name: LockName,
+        ended: EndedLease,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
         // A release is never told to stop: it ends by itself, and the cleanup takes what it could not do.
         self.in_order(async move {
             let released = ended.lease.release().await;
@@ -204,7 +209,7 @@ impl Connection {
     }
 
     pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let Shared { closed, attempts, tasks, held, context, backend, .. } = self.0.as_ref();
+        let ConnectionState { closed, attempts, tasks, held, context, backend, .. } = self.0.as_ref();
         let clock = self.clock();
         let deadline = clock.now().saturating_add(limit);
         let left = || deadline.saturating_since(clock.now());

@@ -10,7 +10,7 @@ use uuid::{Builder, Uuid};
 
 use crate::{
     Cleanup, Clock,
-    tasks::{Executor, Task, Tasks},
+    tasks::{Executor, Task, TaskSpawner},
 };
 
 /// What `lock-core` gives a connection. One per connection; clones belong to the same connection.
@@ -21,14 +21,14 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Context {
     clock: Clock,
-    tasks: Tasks,
-    ids: Arc<Ids>,
+    tasks: TaskSpawner,
+    ids: Arc<IdSource>,
     cleanup: Cleanup,
 }
 
-/// Where unique ids come from.
+/// Where a [`Context`] takes its unique ids from: the operating system's random numbers, or a seeded generator.
 #[derive(Debug)]
-enum Ids {
+enum IdSource {
     /// The operating system's random numbers.
     System,
     Seeded(Mutex<fastrand::Rng>),
@@ -47,16 +47,16 @@ impl Context {
     /// As [`Context::current`], with tasks on `runtime`.
     #[must_use]
     pub fn on(runtime: Handle) -> Self {
-        Self::new(Clock::boot(), Tasks::Runtime(runtime), Ids::System)
+        Self::new(Clock::boot(), TaskSpawner::Runtime(runtime), IdSource::System)
     }
 
     /// A world of one's own, as in a simulator: another clock, another executor, and ids that follow from `seed`.
     #[must_use]
     pub fn custom(clock: Clock, executor: Arc<dyn Executor>, seed: u64) -> Self {
-        Self::new(clock, Tasks::Custom(executor), Ids::Seeded(Mutex::new(fastrand::Rng::with_seed(seed))))
+        Self::new(clock, TaskSpawner::Custom(executor), IdSource::Seeded(Mutex::new(fastrand::Rng::with_seed(seed))))
     }
 
-    fn new(clock: Clock, tasks: Tasks, ids: Ids) -> Self {
+    fn new(clock: Clock, tasks: TaskSpawner, ids: IdSource) -> Self {
         Self { clock, cleanup: Cleanup::new(clock, tasks.clone()), tasks, ids: Arc::new(ids) }
     }
 
@@ -71,8 +71,10 @@ impl Context {
     #[must_use]
     pub fn with_cleanup_on(self, runtime: Handle) -> Self {
         match self.tasks {
-            Tasks::Custom(_) => self,
-            Tasks::Runtime(_) => Self { cleanup: Cleanup::new(self.clock, Tasks::Runtime(runtime)), ..self },
+            TaskSpawner::Custom(_) => self,
+            TaskSpawner::Runtime(_) => {
+                Self { cleanup: Cleanup::new(self.clock, TaskSpawner::Runtime(runtime)), ..self }
+            }
         }
     }
 
@@ -80,15 +82,15 @@ impl Context {
     #[must_use]
     pub fn moved_to(self, runtime: Handle) -> Self {
         match self.tasks {
-            Tasks::Custom(_) => self,
-            Tasks::Runtime(_) => Self { tasks: Tasks::Runtime(runtime), ..self },
+            TaskSpawner::Custom(_) => self,
+            TaskSpawner::Runtime(_) => Self { tasks: TaskSpawner::Runtime(runtime), ..self },
         }
     }
 
     /// Whether tasks run on an executor of one's own instead of a tokio runtime.
     #[must_use]
     pub const fn is_custom(&self) -> bool {
-        matches!(self.tasks, Tasks::Custom(_))
+        matches!(self.tasks, TaskSpawner::Custom(_))
     }
 
     /// The clock that validity and every limit in time is counted on.
@@ -116,8 +118,8 @@ impl Context {
     #[must_use]
     pub fn unique_id(&self) -> String {
         let id = match self.ids.as_ref() {
-            Ids::System => Uuid::new_v4(),
-            Ids::Seeded(random) => {
+            IdSource::System => Uuid::new_v4(),
+            IdSource::Seeded(random) => {
                 let number = random.lock().unwrap_or_else(PoisonError::into_inner).u128(..);
                 Builder::from_random_bytes(number.to_be_bytes()).into_uuid()
             }
@@ -143,12 +145,13 @@ mod tests {
 
     #[tokio::test]
     async fn ids_follow_from_the_seed_and_differ_without_one() {
+        /// An executor that drops every task instead of running it.
         #[derive(Debug)]
-        struct Nowhere;
-        impl Executor for Nowhere {
+        struct DiscardingExecutor;
+        impl Executor for DiscardingExecutor {
             fn spawn(&self, _: BoxFuture<'static, ()>) {}
         }
-        let seeded = || Context::custom(Clock::boot(), Arc::new(Nowhere), 7);
+        let seeded = || Context::custom(Clock::boot(), Arc::new(DiscardingExecutor), 7);
         let (one, other) = (seeded(), seeded());
         let first = one.unique_id();
         assert_eq!((first.len(), &first), (32, &other.unique_id()));

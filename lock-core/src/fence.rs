@@ -54,6 +54,7 @@ impl StaleToken {
     /// [`StaleToken`] when `given` is lower.
     pub fn check(resource: &str, given: FencingToken, highest: Option<FencingToken>) -> Result<(), Self> {
         match highest {
+            // Safeguard: a fence refuses a lower token (memory)
             Some(highest) if given < highest => Err(Self::new(resource, given, highest)),
             _ => Ok(()),
         }
@@ -82,11 +83,12 @@ impl StaleToken {
 /// ```
 #[derive(Debug, Default)]
 pub struct Fence {
-    resources: Mutex<HashMap<String, Seen>>,
+    resources: Mutex<HashMap<String, HighestToken>>,
 }
 
-/// The highest token of one resource. It is held locked while something is written.
-type Seen = Arc<Mutex<Option<FencingToken>>>;
+/// The highest token that a fence has admitted for one resource, locked while a write is under way. It is held locked
+/// while something is written.
+type HighestToken = Arc<Mutex<Option<FencingToken>>>;
 
 impl Fence {
     /// A fence that has seen nothing.
@@ -107,6 +109,7 @@ impl Fence {
         let seen = self.seen(resource);
         let mut highest = seen.lock().unwrap_or_else(PoisonError::into_inner);
         StaleToken::check(resource, token, *highest)?;
+        // Safeguard: check and write are one step of a fence (memory)
         *highest = Some(token);
         Ok(write())
     }
@@ -127,7 +130,7 @@ impl Fence {
         *seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self, resource: &str) -> Seen {
+    fn seen(&self, resource: &str) -> HighestToken {
         let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = resources.get(resource) {
             return Arc::clone(seen);

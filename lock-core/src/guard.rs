@@ -7,8 +7,8 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 use crate::{
     Abandoned, BootInstant, Committed, Error, FencingToken, LockName, Loss, Operation, Validity,
     connection::Connection,
-    held::{Ended, HeldLease},
-    operation::{self, HeldSet},
+    held::{EndedLease, HeldLease},
+    operation::{self, OperationLocks},
 };
 
 /// A held lock. Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports.
@@ -67,7 +67,7 @@ impl Guard {
                 && let Err(reader) = held.put(writer.downgrade().await?)
             {
                 // Its maximum time or the connection ended meanwhile.
-                let _ = Ended::new(reader, Loss::Closed).lease.release().await;
+                let _ = EndedLease::new(reader, Loss::Closed).lease.release().await;
             }
             self.check().map(|()| self)
         };
@@ -161,7 +161,7 @@ impl Guard {
     /// None, where its `commit` leaves none. When the process ends in the middle, or the runtime is shut down, nothing is
     /// restored: what has to survive that is the business of the store's own transactions.
     pub async fn transact<O: Operation>(&self, operation: O) -> Result<Committed<O::Output>, Abandoned<O::Error>> {
-        let held = HeldSet::new([self.as_held()]);
+        let held = OperationLocks::new([self.as_held()]);
         operation::transact(&self.connection, held, self.token, operation).await
     }
 
@@ -225,7 +225,9 @@ impl Drop for Guard {
         let Some(held) = self.held.take() else { return };
         let (connection, name) = (self.connection.clone(), self.name.clone());
         let end = move || held.end(Loss::Released).map(|ended| connection.give_back(name, ended));
+        // Safeguard: a dropped guard waits for the operations that began under it
         match self.operations.take().filter(|operations| !operations.is_empty()) {
+            // Safeguard: catalogue: a dropped guard releases
             None => drop(end()),
             Some(operations) => drop(self.connection.in_order(async move {
                 operations.close();

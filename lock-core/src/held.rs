@@ -8,13 +8,13 @@ use std::{
 
 use crate::{Lease, Loss, Validity, safeguard};
 
-/// Every lease of one connection, from its grant until somebody ends it.
+/// The table of every lease that one connection holds, from the lease's grant until somebody ends the lease.
 #[derive(Debug, Default)]
-pub(crate) struct HeldLeases(Arc<Mutex<Table>>);
+pub(crate) struct HeldLeases(Arc<Mutex<LeaseTable>>);
 
-/// The held leases by number, and whether the connection is closed.
+/// The state behind the clones of [`HeldLeases`]: the leases by number, and whether the connection is closed.
 #[derive(Debug, Default)]
-struct Table {
+struct LeaseTable {
     /// In the order of the grants. A lease that is being downgraded is `None`.
     leases: BTreeMap<u64, Option<Box<dyn Lease>>>,
     next: u64,
@@ -25,25 +25,26 @@ struct Table {
 /// finds it gone.
 #[derive(Clone)]
 pub(crate) struct HeldLease {
-    table: Weak<Mutex<Table>>,
+    table: Weak<Mutex<LeaseTable>>,
     id: u64,
     validity: Validity,
 }
 
-/// A lease that has been ended here and is still to be given back on the servers.
+/// A lease whose validity was ended on this side, and which is still to be released on the servers.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedLease {
     pub(crate) lease: Box<dyn Lease>,
     /// Why it was lost before it was ended.
     pub(crate) lost: Option<Loss>,
 }
 
-impl Ended {
+impl EndedLease {
     /// Ends the validity of `lease` because of `loss`, unless it is lost already.
     pub(crate) fn new(lease: Box<dyn Lease>, loss: Loss) -> Self {
         let lost = lease.validity().loss();
         // Before the request is sent: a successor may hold the lock before the answer is here.
         if safeguard("end-before-release") {
+            // Safeguard: a release ends the validity before the request is sent
             lease.validity().end(loss);
         }
         Self { lease, lost }
@@ -64,21 +65,21 @@ impl HeldLeases {
     }
 
     /// Ends all of them; none is taken in from here on.
-    pub(crate) fn close(&self) -> Vec<Ended> {
+    pub(crate) fn close(&self) -> Vec<EndedLease> {
         let mut table = open(&self.0);
         table.closed = true;
         let leases = std::mem::take(&mut table.leases);
         drop(table);
-        leases.into_values().flatten().map(|lease| Ended::new(lease, Loss::Closed)).collect()
+        leases.into_values().flatten().map(|lease| EndedLease::new(lease, Loss::Closed)).collect()
     }
 }
 
 impl HeldLease {
     /// Ends it, unless somebody else has.
-    pub(crate) fn end(&self, loss: Loss) -> Option<Ended> {
+    pub(crate) fn end(&self, loss: Loss) -> Option<EndedLease> {
         let table = self.table.upgrade()?;
         let lease = open(&table).leases.remove(&self.id)??;
-        Some(Ended::new(lease, loss))
+        Some(EndedLease::new(lease, loss))
     }
 
     /// Takes the lease out to make another one of it; see [`HeldLease::put`].
@@ -104,7 +105,7 @@ impl HeldLease {
     }
 }
 
-fn open(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+fn open(table: &Mutex<LeaseTable>) -> MutexGuard<'_, LeaseTable> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

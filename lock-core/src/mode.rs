@@ -52,10 +52,12 @@ impl Mode {
     /// # Errors
     /// The first that `ahead` gives.
     pub fn waits_for<T, E>(self, ahead: impl IntoIterator<Item = Result<(T, Self), E>>) -> Result<Option<T>, E> {
+        // Safeguard: no more holders than permits (memory, local)
         let mut room = self.permits().map_or(1, NonZeroU32::get);
         for other in ahead {
             let (who, other) = other?;
             // Readers share. Everybody else ahead takes one place, of which all but a semaphore have one.
+            // Safeguard: no reader beside a writer (memory, local)
             room -= u32::from(!(self == Self::Read && other == Self::Read));
             if room == 0 {
                 return Ok(Some(who));

@@ -8,7 +8,7 @@ use crate::{
     Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Loss, Mode, Operation,
     acquire_options::{AcquireOptions, options},
     connection::{Connection, WITHDRAWAL},
-    operation::{self, HeldSet},
+    operation::{self, OperationLocks},
 };
 
 /// Several exclusive locks of one connection, taken together: all of them or none.
@@ -67,6 +67,8 @@ impl MultiLock {
         let (first, others) = match names {
             Err(error) => (Err(error), Vec::new()),
             Ok(mut names) => {
+                // Safeguard: catalogue: several locks are taken in one order
+                // Safeguard: several locks are taken in the order of their names
                 names.sort_unstable();
                 names.dedup();
                 let mut names = names.into_iter();
@@ -105,6 +107,7 @@ impl MultiLock {
             let next = tokio::select! {
                 biased;
                 next = options.acquire(Mode::Exclusive) => next,
+                // Safeguard: catalogue: the first of several locks is watched while the others are waited for
                 (name, loss) = first_lost(&taken) => Err(Error::Lost { name, loss }),
             };
             match next {
@@ -148,6 +151,7 @@ impl MultiLock {
 
     /// All are taken. One that was lost meanwhile makes it nothing: what it was to protect together was not protected.
     async fn complete(&self, taken: Vec<Guard>) -> Result<MultiGuard, Error> {
+        // Safeguard: several locks are looked at once more when the last one is granted
         match taken.iter().find_map(lost) {
             Some((name, loss)) => Err(self.undone(taken, Error::Lost { name, loss }).await),
             None => Ok(MultiGuard::new(self.options.connection.clone(), taken)),
@@ -257,7 +261,7 @@ impl MultiGuard {
     where
         O: Operation<Tokens>,
     {
-        let held_set = HeldSet::new(self.guards.iter().map(Guard::as_held));
+        let held_set = OperationLocks::new(self.guards.iter().map(Guard::as_held));
         operation::transact(&self.connection, held_set, self.tokens.clone(), operation).await
     }
 

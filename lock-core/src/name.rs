@@ -24,6 +24,7 @@ impl LockName {
         let mut component = String::with_capacity(self.0.len());
         for byte in self.0.bytes() {
             match byte {
+                // Safeguard: catalogue: a name is escaped with its escapes
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => component.push(char::from(byte)),
                 other => {
                     let _ = write!(component, "%{other:02X}");

@@ -221,13 +221,14 @@ impl<E: std::error::Error + 'static> std::error::Error for Abandoned<E> {
     }
 }
 
-/// The locks that an operation runs under. They are not released for as long as this lives.
-pub(crate) struct HeldSet {
+/// The locks that a guarded operation runs under, none of which is released while this value lives. They are not released
+/// for as long as this lives.
+pub(crate) struct OperationLocks {
     held: Vec<(LockName, Validity)>,
     _uses: Vec<TaskTrackerToken>,
 }
 
-impl HeldSet {
+impl OperationLocks {
     pub(crate) fn new(parts: impl IntoIterator<Item = (LockName, Validity, TaskTrackerToken)>) -> Self {
         let (held, uses) = parts.into_iter().map(|(name, validity, using)| ((name, validity), using)).unzip();
         Self { held, _uses: uses }
@@ -253,6 +254,7 @@ impl HeldSet {
             () = stop.cancelled() => None,
             done = step => Some(done),
         };
+        // Safeguard: the lock is looked at between the work and the commit of an operation
         self.check().and(done.ok_or(Error::Cancelled))
     }
 }
@@ -260,7 +262,7 @@ impl HeldSet {
 /// Runs `operation` under `held_set`. When the caller goes away, what is left of it is done in the background.
 pub(crate) async fn transact<T, O>(
     connection: &Connection,
-    held_set: HeldSet,
+    held_set: OperationLocks,
     token: T,
     operation: O,
 ) -> Result<Committed<O::Output>, Abandoned<O::Error>>
@@ -274,7 +276,7 @@ where
 }
 
 async fn steps<T, O>(
-    held_set: HeldSet,
+    held_set: OperationLocks,
     stop: CancellationToken,
     token: T,
     mut operation: O,

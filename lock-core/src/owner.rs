@@ -38,39 +38,40 @@ use crate::{Error, Guard, LockName, Loss, Mode, acquire_options::AcquireOptions,
 /// ```
 #[derive(Clone, Default)]
 pub struct Owner {
-    entries: Arc<Entries>,
+    entries: Arc<OwnedLocks>,
 }
 
 tokio::task_local! {
     static SCOPE: Owner;
 }
 
-/// The locks that an owner holds or is acquiring.
-type Entries = StdMutex<HashMap<Key, Weak<Entry>>>;
+/// The locks that an [`Owner`] holds or is acquiring.
+type OwnedLocks = StdMutex<HashMap<OwnedLockKey, Weak<OwnedLock>>>;
 
-/// A lock of one connection, as the key of an owner's entries.
+/// The key of an [`Owner`]'s locks: a lock name on one connection.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct OwnedLockKey {
     connection: usize,
     name: LockName,
 }
 
-/// One lock of one owner.
-struct Entry {
-    key: Key,
+/// One lock that an [`Owner`] holds or is acquiring.
+struct OwnedLock {
+    key: OwnedLockKey,
     /// Keeps the connection, so that no other one can be taken for it.
     connection: Connection,
-    owner: Weak<Entries>,
+    owner: Weak<OwnedLocks>,
     /// Held by the task that acquires on behalf of all.
     turn: tokio::sync::Mutex<()>,
-    hold: StdMutex<Weak<Hold>>,
+    hold: StdMutex<Weak<SharedGuard>>,
 }
 
-/// One acquisition, shared by the guards of its owner. The last one to go takes the guard out.
+/// The guard of one acquisition, shared by the re-entrant guards of its [`Owner`]. The last one to go takes the guard
+/// out.
 #[derive(Debug)]
-struct Hold {
+struct SharedGuard {
     guard: Guard,
-    entry: Arc<Entry>,
+    entry: Arc<OwnedLock>,
 }
 
 impl Owner {
@@ -118,13 +119,13 @@ impl Owner {
         SCOPE.try_with(Clone::clone).ok()
     }
 
-    fn entry(&self, connection: &Connection, name: LockName) -> Arc<Entry> {
-        let key = Key { connection: connection.address(), name };
+    fn entry(&self, connection: &Connection, name: LockName) -> Arc<OwnedLock> {
+        let key = OwnedLockKey { connection: connection.address(), name };
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = entries.get(&key).and_then(Weak::upgrade) {
             return entry;
         }
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(OwnedLock {
             key: key.clone(),
             connection: connection.clone(),
             owner: Arc::downgrade(&self.entries),
@@ -150,7 +151,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-impl Entry {
+impl OwnedLock {
     /// Joins the hold that there is; `None` when there is none.
     fn enter(&self) -> Result<Option<ReentrantGuard>, Error> {
         self.connection.check_open()?;
@@ -158,6 +159,7 @@ impl Entry {
             return Ok(None);
         };
         // What the outer call does is not protected any more. A fresh acquisition would hide that from both of them.
+        // Safeguard: a hold that was lost is not entered again
         match hold.guard.validity().loss() {
             None => Ok(Some(ReentrantGuard { hold })),
             Some(Loss::Closed) => Err(Error::Closed),
@@ -166,13 +168,13 @@ impl Entry {
     }
 
     fn hold(self: Arc<Self>, guard: Guard) -> ReentrantGuard {
-        let hold = Arc::new(Hold { guard, entry: self });
+        let hold = Arc::new(SharedGuard { guard, entry: self });
         *hold.entry.hold.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&hold);
         ReentrantGuard { hold }
     }
 }
 
-impl Drop for Entry {
+impl Drop for OwnedLock {
     fn drop(&mut self) {
         let Some(entries) = self.owner.upgrade() else { return };
         let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +185,7 @@ impl Drop for Entry {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for OwnedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry").field("name", &self.key.name).finish_non_exhaustive()
     }
@@ -207,7 +209,7 @@ pub struct Reentrant {
 #[derive(Debug)]
 #[must_use = "the lock is released when the last guard of its owner is dropped"]
 pub struct ReentrantGuard {
-    hold: Arc<Hold>,
+    hold: Arc<SharedGuard>,
 }
 
 impl Reentrant {

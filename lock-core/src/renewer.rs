@@ -29,33 +29,33 @@ pub trait Renew: Send + Sync + 'static {
 
 /// Renews leases for as long as they are kept. Its one task ends with the renewer.
 pub struct Renewer<L> {
-    shared: Arc<Shared<L>>,
+    shared: Arc<RenewerState<L>>,
 }
 
 /// Keeps one lease renewed. No renewal is sent after it was dropped; one that is under way by then may still arrive, so what
 /// is cleaned up later is gone by itself one ttl after its answer at the latest.
 pub struct RenewalHandle<L> {
-    shared: Weak<Shared<L>>,
+    shared: Weak<RenewerState<L>>,
     id: u64,
 }
 
-/// What a [`Renewer`], its handles and its task share.
-struct Shared<L> {
+/// The state that a [`Renewer`], its handles and its task share.
+struct RenewerState<L> {
     clock: Clock,
-    schedule: Mutex<Schedule<L>>,
+    schedule: Mutex<RenewalSchedule<L>>,
     changed: Notify,
 }
 
-/// Which lease is due for renewal when. An entry is in `due` unless its renewal is under way.
-struct Schedule<L> {
-    entries: HashMap<u64, Entry<L>>,
+/// The leases of a [`Renewer`], and when each is due for renewal. An entry is in `due` unless its renewal is under way.
+struct RenewalSchedule<L> {
+    entries: HashMap<u64, ScheduledLease<L>>,
     due: BTreeSet<(BootInstant, u64)>,
     next_id: u64,
     closed: bool,
 }
 
-/// One lease in the schedule.
-struct Entry<L> {
+/// One lease in the [`RenewalSchedule`].
+struct ScheduledLease<L> {
     lease: Arc<L>,
     validity: Validity,
     every: Duration,
@@ -67,9 +67,9 @@ struct Entry<L> {
 impl<L: Send + Sync + 'static> Renewer<L> {
     /// A renewer that renews through `renewer`, on `runtime`.
     pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
-        let schedule = Schedule { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
+        let schedule = RenewalSchedule { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
         let shared =
-            Arc::new(Shared { clock: context.clock(), schedule: Mutex::new(schedule), changed: Notify::new() });
+            Arc::new(RenewerState { clock: context.clock(), schedule: Mutex::new(schedule), changed: Notify::new() });
         drop(context.spawn(run(Arc::clone(&shared), how)));
         Self { shared }
     }
@@ -81,7 +81,7 @@ impl<L: Send + Sync + 'static> Renewer<L> {
         let id = self.shared.schedule(|schedule| {
             let id = schedule.next_id;
             schedule.next_id += 1;
-            schedule.entries.insert(id, Entry { lease, validity, every, due, wanted: None });
+            schedule.entries.insert(id, ScheduledLease { lease, validity, every, due, wanted: None });
             schedule.due.insert((due, id));
             id
         });
@@ -118,13 +118,13 @@ impl<L> Drop for RenewalHandle<L> {
     }
 }
 
-impl<L> Shared<L> {
-    fn schedule<T>(&self, work: impl FnOnce(&mut Schedule<L>) -> T) -> T {
+impl<L> RenewerState<L> {
+    fn schedule<T>(&self, work: impl FnOnce(&mut RenewalSchedule<L>) -> T) -> T {
         work(&mut self.schedule.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<L> Schedule<L> {
+impl<L> RenewalSchedule<L> {
     /// Takes what is due now or a little later, so that leases of one moment travel together.
     fn take_due(&mut self, now: BootInstant) -> Vec<u64> {
         let Some(&(_, first)) = self.due.first() else { return Vec::new() };
@@ -153,7 +153,7 @@ impl<L> Schedule<L> {
     }
 }
 
-async fn run<R: Renew>(shared: Arc<Shared<R::Lease>>, renewer: Arc<R>) {
+async fn run<R: Renew>(shared: Arc<RenewerState<R::Lease>>, renewer: Arc<R>) {
     let clock = shared.clock;
     loop {
         let (closed, next) = shared.schedule(|schedule| (schedule.closed, schedule.due.first().map(|(due, _)| *due)));
@@ -187,7 +187,7 @@ fn pause(every: Duration, left: Duration) -> Duration {
     (every / 6).min(left / 3).max(SHORTEST_PAUSE)
 }
 
-async fn renew<R: Renew>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
+async fn renew<R: Renew>(shared: &RenewerState<R::Lease>, renewer: &R, ids: &[u64]) {
     let started = shared.clock.now();
     let mut batch = Vec::with_capacity(ids.len());
     let mut renewals = Vec::with_capacity(ids.len());
@@ -211,6 +211,7 @@ async fn renew<R: Renew>(shared: &Shared<R::Lease>, renewer: &R, ids: &[u64]) {
         for (id, validity, every, before) in renewals {
             match validity.valid_until() {
                 Some(until) if until > before => schedule.put_back(id, started.saturating_add(every)),
+                // Safeguard: catalogue: a renewal that failed is followed by another
                 Some(until) => schedule.put_back(id, now.saturating_add(pause(every, until.saturating_since(now)))),
                 None => {
                     schedule.entries.remove(&id);

@@ -6,7 +6,7 @@ use crate::{
     Abandoned, BootInstant, Committed, Error, Guard, LockName, Loss, Mode, Operation, Validity,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
-    operation::{self, HeldSet},
+    operation::{self, OperationLocks},
 };
 
 /// A semaphore: at most so many permits of one name are held at a time. [`Error::Unsupported`] without
@@ -140,7 +140,7 @@ impl Permit {
     where
         O: Operation<()>,
     {
-        let held_set = HeldSet::new([self.0.as_held()]);
+        let held_set = OperationLocks::new([self.0.as_held()]);
         operation::transact(self.0.connection(), held_set, (), operation).await
     }
 

@@ -17,14 +17,14 @@ pub trait Executor: Debug + Send + Sync {
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }
 
-/// Where the tasks of a context run: on a tokio runtime, or on an executor of one's own.
+/// What runs the tasks of a context: a tokio runtime, or a custom [`Executor`].
 #[derive(Debug, Clone)]
-pub(crate) enum Tasks {
+pub(crate) enum TaskSpawner {
     Runtime(Handle),
     Custom(Arc<dyn Executor>),
 }
 
-impl Tasks {
+impl TaskSpawner {
     pub(crate) fn spawn<F>(&self, future: F) -> Task<F::Output>
     where
         F: Future + Send + 'static,

@@ -20,6 +20,7 @@ pub fn deadline(sent_at: BootInstant, ttl: Duration) -> BootInstant {
     if !safeguard("margin") {
         return sent_at.saturating_add(ttl);
     }
+    // Safeguard: the margin of validity
     sent_at.saturating_add(ttl.saturating_sub(ttl / 100).saturating_sub(Duration::from_millis(2)))
 }
 
@@ -30,12 +31,12 @@ pub fn deadline(sent_at: BootInstant, ttl: Duration) -> BootInstant {
 /// again, however the renewing task was paused.
 #[derive(Clone)]
 pub struct Validity {
-    cell: Arc<Cell>,
+    cell: Arc<ValidityState>,
     clock: Clock,
 }
 
-/// The state behind the clones of one [`Validity`].
-struct Cell {
+/// The atomic state that the clones of one [`Validity`] share.
+struct ValidityState {
     /// A deadline in nanoseconds, or (below `LOSSES.len()`) an index into `LOSSES`.
     state: AtomicU64,
     /// What to give as the reason should the deadline pass: an index into `LOSSES`.
@@ -85,7 +86,7 @@ impl Validity {
     #[must_use]
     pub fn new(clock: Clock, until: BootInstant) -> Self {
         let floor = LOSSES.len() as u64;
-        let cell = Cell {
+        let cell = ValidityState {
             state: AtomicU64::new(until.as_nanos().max(floor)),
             suspicion: AtomicU8::new(code(Loss::Expired)),
             limit: AtomicU64::new(u64::MAX),
@@ -157,6 +158,8 @@ impl Validity {
         let mut seen = from.0;
         loop {
             let Ok(current) = decode(seen) else { return false };
+            // Safeguard: catalogue: a renewal after the deadline is none
+            // Safeguard: whoever sees validity end makes that final
             if self.clock.now() >= current {
                 let latest = self.cell.state.load(Ordering::Acquire);
                 if latest == seen {
@@ -237,6 +240,7 @@ impl Validity {
         let mut seen = self.cell.state.load(Ordering::Acquire);
         loop {
             let until = decode(seen)?;
+            // Safeguard: no renewal moves the end of the maximum holding time
             let limited = self.limited(until);
             if self.clock.now() < limited {
                 return Ok(limited);

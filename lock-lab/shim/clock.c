@@ -33,6 +33,7 @@ __attribute__((constructor)) static void map_offset(void) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     if (syscall(SYS_clock_gettime, clock, now) != 0) return -1;
+    /* Safeguard: only the wall clock of one server is moved */
     if (offset && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
         int64_t stands = *stopped;
         int64_t moved = stands ? stands : now->tv_sec * SECOND + now->tv_nsec + *offset;

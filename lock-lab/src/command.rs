@@ -14,8 +14,9 @@ use lock_lab::{
 
 use crate::UNAVAILABLE;
 
+/// The subcommands of `lock-lab`, with their options.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum LabCommand {
     /// Show many contenders taking turns: who is granted when, with which place and fencing token.
     ///
     /// Without --url or --config it starts the servers of every backend itself, on free ports of this machine.
@@ -54,7 +55,7 @@ pub(crate) enum Command {
     },
 }
 
-impl Command {
+impl LabCommand {
     /// Runs the command: the exit status.
     pub(crate) async fn run(&self) -> Result<u8, LabError> {
         match self {

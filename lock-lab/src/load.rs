@@ -120,11 +120,12 @@ async fn work_for(duration: Duration) {
 #[derive(Debug)]
 pub struct Busy {
     clients: JoinSet<Vec<Grant>>,
-    shared: Arc<Shared>,
+    shared: Arc<BusyCounters>,
 }
 
+/// The stop flag and the counters that the clients of a [`Busy`] share.
 #[derive(Debug, Default)]
-struct Shared {
+struct BusyCounters {
     stop: AtomicBool,
     grants: AtomicUsize,
     errors: AtomicUsize,
@@ -139,7 +140,7 @@ impl Busy {
     /// # Errors
     /// [`LabError::Lock`] when one cannot connect.
     pub async fn start(url: &str, name: &str, clients: usize, hold: Duration) -> Result<Self, LabError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(BusyCounters::default());
         let mut all = JoinSet::new();
         for client in 0..clients {
             let locks = lock::connect(url).await.map_err(LabError::lock("connecting"))?;
@@ -168,7 +169,7 @@ impl Busy {
     }
 }
 
-async fn keep_busy(client: usize, locks: Locks, name: String, hold: Duration, shared: Arc<Shared>) -> Vec<Grant> {
+async fn keep_busy(client: usize, locks: Locks, name: String, hold: Duration, shared: Arc<BusyCounters>) -> Vec<Grant> {
     let mut grants = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let released = match hold_once(client, &locks, &name, hold).await {

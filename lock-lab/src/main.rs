@@ -9,7 +9,7 @@ use lock_lab::LabError;
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
-use crate::command::Command;
+use crate::command::LabCommand;
 
 /// Wrong usage (`EX_USAGE`).
 const USAGE: u8 = 64;
@@ -29,7 +29,7 @@ struct Arguments {
     verbose: u8,
 
     #[command(subcommand)]
-    command: Command,
+    command: LabCommand,
 }
 
 const STATUSES: &str = "Exit status: 0 everything was measured and kept; 69 servers are unavailable, a promise was broken, or \
@@ -49,10 +49,10 @@ fn main() {
     process::exit(status.into())
 }
 
-fn start(command: &Command) -> Result<u8, LabError> {
+fn start(command: &LabCommand) -> Result<u8, LabError> {
     let mut runtime = match command {
         // The worker's promise to the failover runs: one thread has all of its clients and connections.
-        Command::Worker { .. } => Builder::new_current_thread(),
+        LabCommand::Worker { .. } => Builder::new_current_thread(),
         // Many contenders, which must not wait for each other's thread.
         _ => Builder::new_multi_thread(),
     };

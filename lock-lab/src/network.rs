@@ -35,9 +35,10 @@ const NOBODY: &str = "02:00:00:00:00:01";
 const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A namespace of clients, and the cable between it and the namespace of this program. Dropped, both are gone.
+/// A network namespace for clients, and the pair of virtual interfaces that joins it with the namespace of this program.
+/// Dropped, both are gone.
 #[derive(Debug)]
-pub(crate) struct Cable {
+pub(crate) struct VirtualCable {
     process: Process,
     _dir: TempDir,
     /// The interface at the servers' end.
@@ -48,14 +49,14 @@ pub(crate) struct Cable {
     drops: AtomicBool,
 }
 
-/// At which end something is done.
+/// The end of a [`VirtualCable`] at which a command runs: the servers' or the clients'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum CableEnd {
     Servers,
     Clients,
 }
 
-impl Cable {
+impl VirtualCable {
     /// Makes the namespace and joins it with that of this program; returns when the cable carries packets.
     ///
     /// # Errors
@@ -76,16 +77,16 @@ impl Cable {
         };
         let (name, peer) = (cable.servers_end.as_str(), pid.to_string());
         cable
-            .ip(End::Servers, &["link", "add", name, "type", "veth", "peer", "name", CLIENTS_END, "netns", &peer])
+            .ip(CableEnd::Servers, &["link", "add", name, "type", "veth", "peer", "name", CLIENTS_END, "netns", &peer])
             .await?;
-        for (end, address) in [(End::Servers, cable.servers), (End::Clients, cable.clients)] {
+        for (end, address) in [(CableEnd::Servers, cable.servers), (CableEnd::Clients, cable.clients)] {
             let interface = cable.interface(end);
             cable.ip(end, &["address", "add", &format!("{address}/30"), "dev", interface]).await?;
             cable.ip(end, &["link", "set", interface, "up"]).await?;
         }
         let clock = Clock::boot();
         let deadline = clock.now().saturating_add(LIMIT);
-        for end in [End::Servers, End::Clients] {
+        for end in [CableEnd::Servers, CableEnd::Clients] {
             // What is sent before is lost, and sent again after a second only.
             while !cable.ip(end, &["-oneline", "link", "show", cable.interface(end)]).await?.contains("state UP") {
                 if clock.now() >= deadline {
@@ -110,9 +111,10 @@ impl Cable {
     /// Drops each packet in both directions, from now on.
     pub(crate) async fn drop_packets(&self) -> Result<(), LabError> {
         self.drops.store(true, Ordering::Release);
-        for (end, other) in [(End::Clients, self.servers), (End::Servers, self.clients)] {
+        for (end, other) in [(CableEnd::Clients, self.servers), (CableEnd::Servers, self.clients)] {
             let (other, interface) = (other.to_string(), self.interface(end));
             let nobody = ["neighbour", "replace", &other, "lladdr", NOBODY, "dev", interface, "nud", "permanent"];
+            // Safeguard: packets are dropped between the namespaces (fault)
             self.ip(end, &nobody).await?;
         }
         Ok(())
@@ -123,7 +125,7 @@ impl Cable {
         if !self.drops.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        for (end, other) in [(End::Clients, self.servers), (End::Servers, self.clients)] {
+        for (end, other) in [(CableEnd::Clients, self.servers), (CableEnd::Servers, self.clients)] {
             self.ip(end, &["neighbour", "del", &other.to_string(), "dev", self.interface(end)]).await?;
         }
         Ok(())
@@ -141,19 +143,19 @@ impl Cable {
         count.ok_or_else(|| LabError::run(format!("{} does not count retransmissions", path.display())))
     }
 
-    fn interface(&self, end: End) -> &str {
+    fn interface(&self, end: CableEnd) -> &str {
         match end {
-            End::Servers => &self.servers_end,
-            End::Clients => CLIENTS_END,
+            CableEnd::Servers => &self.servers_end,
+            CableEnd::Clients => CLIENTS_END,
         }
     }
 
     /// Runs `ip` at one end; what it says.
-    async fn ip(&self, end: End, arguments: &[&str]) -> Result<String, LabError> {
+    async fn ip(&self, end: CableEnd, arguments: &[&str]) -> Result<String, LabError> {
         let program = process::find("ip").ok_or(LabError::Missing { program: "ip", package: "iproute2" })?;
         let mut command = match end {
-            End::Servers => Command::new(program),
-            End::Clients => {
+            CableEnd::Servers => Command::new(program),
+            CableEnd::Clients => {
                 let mut command = enter(&self.namespace())?;
                 command.arg(program);
                 command

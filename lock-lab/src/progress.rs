@@ -4,7 +4,7 @@ use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A progress bar at a terminal; elsewhere a line for each step.
+/// Shows the progress of the laboratory: a bar at a terminal, elsewhere a line for each step.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
-    files::{Contender, Directory, Place, found},
+    files::{Contender, LockDirectory, QueuePosition, found},
     trust,
     watch::watch,
 };
@@ -34,17 +34,18 @@ pub struct Local {
     context: Context,
 }
 
-/// A grant.
+/// The state behind a [`LocalLease`]: the contender's locked file, and the validity of the grant.
 #[derive(Debug)]
-struct Held {
+struct HeldFile {
     local: Arc<Local>,
     name: LockName,
     contender: Arc<Contender>,
     validity: Validity,
 }
 
+/// The lease of a lock on files.
 #[derive(Debug)]
-struct LocalLease(Arc<Held>);
+struct LocalLease(Arc<HeldFile>);
 
 impl Local {
     /// Connects: makes the directory if it is missing, for this user alone.
@@ -84,12 +85,17 @@ impl Local {
     }
 
     /// The directory of the lock of that name, and that of the semaphore.
-    fn directories(&self, name: &LockName) -> [Directory; 2] {
-        [false, true].map(|semaphore| Directory::new(&self.config, name, semaphore))
+    fn directories(&self, name: &LockName) -> [LockDirectory; 2] {
+        [false, true].map(|semaphore| LockDirectory::new(&self.config, name, semaphore))
     }
 
     /// Enters once nobody else stands at the door.
-    async fn enter(&self, directory: &Directory, request: &Request, stop: &CancellationToken) -> Result<Place, Error> {
+    async fn enter(
+        &self,
+        directory: &LockDirectory,
+        request: &Request,
+        stop: &CancellationToken,
+    ) -> Result<QueuePosition, Error> {
         let clock = self.context.clock();
         let deadline = clock.now().saturating_add(DOOR);
         let mut pauses = Backoff::new(Duration::from_micros(500), Duration::from_millis(20));
@@ -162,7 +168,7 @@ impl Backend for Local {
         let contender = self.contend(&request, &stop).await?;
         let clock = self.context.clock();
         let validity = Validity::new(clock, clock.now().saturating_add(NO_END));
-        let held = Arc::new(Held { local: self, name: request.name, contender, validity });
+        let held = Arc::new(HeldFile { local: self, name: request.name, contender, validity });
         drop(held.local.context.spawn(Arc::clone(&held).guard()));
         Ok(Box::new(LocalLease(held)))
     }
@@ -218,7 +224,7 @@ impl Lease for LocalLease {
     }
 }
 
-impl Held {
+impl HeldFile {
     /// Notices when its file or the connection is gone, until it has ended.
     async fn guard(self: Arc<Self>) {
         while self.validity.is_valid() {

@@ -63,6 +63,7 @@ impl Config {
         let state = match (state, home.filter(|home| home.is_absolute())) {
             (Some(state), _) if state.is_absolute() => state,
             (Some(state), _) => return Err(Error::config(STATE, state.display().to_string(), "an absolute path")),
+            // Safeguard: the default directory is one place, whoever starts the program (local)
             (None, Some(home)) => home.join(".local/state"),
             (None, None) => return Err(Error::config("HOME", "", format!("the home of this user; {WAY_OUT}"))),
         };

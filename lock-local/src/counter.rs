@@ -15,6 +15,7 @@ pub fn next(record: &[u8; RECORD], floor: u64) -> (u64, u64, [u8; SLOT]) {
     let [first, second] = [slot(&record[..SLOT]), slot(&record[SLOT..])];
     let stored = first.max(second);
     let number = stored.map_or(floor, |stored| stored.saturating_add(1).max(floor));
+    // Safeguard: a number is written beside the newest one (local)
     let offset = if first == stored { SLOT as u64 } else { 0 };
     let mut slot = [0; SLOT];
     slot[..8].copy_from_slice(&number.to_le_bytes());

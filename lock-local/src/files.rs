@@ -26,14 +26,15 @@ use rustix::{
 use crate::{Config, counter, trust};
 
 /// How old a contender's file may look, in seconds: what cleans up takes what was not touched for some hours or days.
+// Safeguard: a file that is held never looks forgotten (local)
 const OLD: u64 = 3600;
 
 /// For files: they are their owner's.
 const PRIVATE: Rights = Rights::RUSR.union(Rights::WUSR);
 
-/// The directory of one lock, or of one semaphore.
+/// The directory that has the contenders' files of one lock or one semaphore.
 #[derive(Debug, Clone)]
-pub(crate) struct Directory {
+pub(crate) struct LockDirectory {
     pub(crate) path: PathBuf,
     /// That of all locks.
     all: PathBuf,
@@ -41,20 +42,21 @@ pub(crate) struct Directory {
     inherit: bool,
 }
 
-/// A contender, and whom it waits for; it holds if that is nobody.
-pub(crate) type Place = (Arc<Contender>, Option<u64>);
+/// A contender and the number of the contender that it waits for; `None` means that it holds the lock.
+pub(crate) type QueuePosition = (Arc<Contender>, Option<u64>);
 
-/// A contender of this process. It leaves when it is dropped.
+/// A contender of this process: a file in the lock's directory that the kernel keeps locked, removed when this value is
+/// dropped. It leaves when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Contender {
     pub(crate) number: u64,
     mode: Mode,
-    directory: Directory,
+    directory: LockDirectory,
     /// Locked.
     file: File,
 }
 
-impl Directory {
+impl LockDirectory {
     pub(crate) fn new(config: &Config, name: &LockName, semaphore: bool) -> Self {
         let (all, parts) = (config.directory.clone(), trust::parts(name, semaphore));
         Self { path: parts.iter().fold(all.clone(), |path, part| path.join(part)), all, parts, inherit: config.inherit }
@@ -73,11 +75,11 @@ impl Directory {
     ///
     /// Who stands at the door (holds the lock of that file) takes a number that is higher than all before, and shows a
     /// file that is complete and locked, before the next may enter. So everybody finds all that came earlier.
-    pub(crate) fn enter(&self, request: &Request) -> io::Result<Option<Place>> {
+    pub(crate) fn enter(&self, request: &Request) -> io::Result<Option<QueuePosition>> {
         self.enter_at(&self.open()?, request)
     }
 
-    fn enter_at(&self, at: &OwnedFd, request: &Request) -> io::Result<Option<Place>> {
+    fn enter_at(&self, at: &OwnedFd, request: &Request) -> io::Result<Option<QueuePosition>> {
         let door = File::from(openat(at, "door", OFlags::RDWR | OFlags::CREATE | trust::HERE, PRIVATE)?);
         if is_locked(door.try_lock())? {
             return Ok(None);
@@ -97,12 +99,14 @@ impl Directory {
         let mut record = [0; counter::RECORD];
         let _ = door.read_at(&mut record, 0)?;
         // The clock and those who are there stand in for a counter that somebody deleted.
+        // Safeguard: the clock stands in for a counter that was deleted (local)
         let floor = numbers.last().map_or(0, |last| last + 1).max(wall_micros());
         let (number, offset, slot) = counter::next(&record, floor);
         door.write_all_at(&slot, offset)?;
         let contender = self.appear(at, number, request)?;
         // Somebody who deleted the door may have let another one in beside us, who may have moved our file or theirs.
         let is_in = contender.is_there()? && is_at(&door, &self.path.join("door"))?;
+        // Safeguard: only who stands at the present door is in (local)
         if !is_in {
             return Ok(None);
         }
@@ -159,6 +163,7 @@ impl Directory {
         let opened = openat(at, called(number), OFlags::RDONLY | trust::HERE, Rights::empty());
         let Some(mut file) = found(opened.map_err(io::Error::from))?.map(File::from) else { return Ok(None) };
         // Shared, and nobody waits for this lock: it is in nobody's way.
+        // Safeguard: a contender that nobody has locked is dead (local)
         if !is_locked(file.try_lock_shared())? {
             return Ok(None);
         }
@@ -187,6 +192,7 @@ impl Directory {
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
         let contender = Contender { number, mode: request.mode, directory: self.clone(), file };
         // Never in the place of another: at the door that was deleted somebody may have taken the same number.
+        // Safeguard: nobody takes the place of another with the same number (local)
         renameat_with(at, "new", at, called(number), RenameFlags::NOREPLACE)?;
         Ok(contender)
     }
@@ -297,7 +303,7 @@ mod tests {
     fn nobody_takes_the_place_of_another_that_took_the_same_number() {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
-        let lock = Directory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
         let (at, request) = (lock.open().unwrap(), Request::new(name, Mode::Exclusive));
         let holder = lock.appear(&at, 7, &request).unwrap();
         let late = lock.appear(&at, 7, &request);
@@ -309,7 +315,7 @@ mod tests {
     fn a_door_that_is_not_the_one_of_its_name_lets_nobody_in() {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
-        let lock = Directory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
         // As for one who is at a door that was deleted meanwhile: the file that it has open is not the one of the name.
         let (at, request) = (lock.open().unwrap(), Request::new(name, Mode::Exclusive));
         fs::rename(&lock.path, directory.path().join("elsewhere")).unwrap();

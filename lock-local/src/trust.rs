@@ -29,6 +29,7 @@ const LONGEST: usize = 240;
 const REMOTE: [u64; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f, 0x00c3_6400, 0x7375_7245];
 
 /// For what is opened in a directory: no link, no waiting for the other end of a pipe, nothing that other programs get.
+// Safeguard: no link is followed at the door or in the place of a contender (local)
 pub(crate) const HERE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// Opens the directory of all locks; makes it if it is missing.
@@ -48,11 +49,13 @@ pub(crate) fn open_lock(all: &Path, parts: &[String]) -> io::Result<OwnedFd> {
     let (mut directory, mut path) = (open(all)?, all.to_path_buf());
     for part in parts {
         path.push(part);
+        // Safeguard: what is made is for this user alone (local)
         if let Err(error) = mkdirat(&directory, part, Mode::RWXU)
             && error != Errno::EXIST
         {
             return Err(error.into());
         }
+        // Safeguard: no link is followed in the place of the directory of a lock (local)
         directory = trusted(&directory, Path::new(part), &path, OFlags::NOFOLLOW, false)?;
     }
     Ok(directory)
@@ -82,6 +85,8 @@ fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -
     let is = fstat(&directory)?;
     let mode = Mode::from_raw_mode(is.st_mode);
     let is_closed = !mode.intersects(Mode::WGRP | Mode::WOTH) || (shared && mode.contains(Mode::SVTX));
+    // Safeguard: no directory is used that others may write to (local)
+    // Safeguard: no directory of another user is used (local)
     if is_closed && (is.st_uid == user || is.st_uid == 0) { Ok(directory) } else { Err(refused(path, &allowed)) }
 }
 

@@ -24,14 +24,15 @@ const NEWS: WatchFlags =
     WatchFlags::ALL_EVENTS.difference(WatchFlags::ACCESS.union(WatchFlags::OPEN).union(WatchFlags::CLOSE_NOWRITE));
 
 /// `None` where the kernel gives none.
-static OF_THIS_PROCESS: LazyLock<Option<Watcher>> = LazyLock::new(|| {
+static OF_THIS_PROCESS: LazyLock<Option<InotifyWatcher>> = LazyLock::new(|| {
     let inotify = init(CreateFlags::CLOEXEC).ok()?;
-    let reading = || OF_THIS_PROCESS.as_ref().map(Watcher::read);
+    let reading = || OF_THIS_PROCESS.as_ref().map(InotifyWatcher::read);
     thread::Builder::new().name("lock-local".to_owned()).spawn(reading).ok()?;
-    Some(Watcher { inotify, listeners: Mutex::default() })
+    Some(InotifyWatcher { inotify, listeners: Mutex::default() })
 });
 
-struct Watcher {
+/// The inotify instance of this process, which notifies tasks of changes to watched files.
+struct InotifyWatcher {
     inotify: OwnedFd,
     /// Who is told, by what the kernel calls the file. Watches are added and removed under this lock.
     listeners: Mutex<HashMap<i32, Vec<Weak<Notify>>>>,
@@ -49,7 +50,7 @@ pub(crate) fn watch(path: &Path, news: &Arc<Notify>) -> bool {
     true
 }
 
-impl Watcher {
+impl InotifyWatcher {
     fn read(&self) {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);

@@ -134,6 +134,7 @@ impl Try<'_> {
     ) -> Result<Option<Entered>, NodeError> {
         match (&entered, acknowledged) {
             (Entered::Granted(_), Err(error)) => {
+                // Safeguard: a grant that too few replicas have is given back (Redis)
                 if self.withdraw(lane.connection()).await.is_err() {
                     undo(self.client, self.attempt, Some(lane.connection().clone()));
                 }
@@ -178,6 +179,7 @@ impl Try<'_> {
             undo(self.client, self.attempt, Some(lane.connection().clone()));
             return Ok(None);
         }
+        // Safeguard: catalogue: an interrupted acquisition is withdrawn (Redis)
         let (answer, withdrawn) = futures::join!(asking, self.withdraw(lane.connection()));
         let is_clean = match (&answer, &withdrawn) {
             (Ok((entered, _)), withdrawn) if entered.left_something() => matches!(withdrawn, Ok(true)),

@@ -231,6 +231,7 @@ impl Shared {
             return Err(NodeError::nonsense(&Value::Array(answers)).not_applied());
         };
         // One that is cut off from the others says so, and what it knows of them may be out of date.
+        // Safeguard: a server that is cut off from its cluster is not believed (Redis)
         if !String::from_utf8_lossy(info).contains("cluster_state:ok") {
             return Err(NodeError::cluster_is_down(&address));
         }

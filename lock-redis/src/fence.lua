@@ -11,6 +11,7 @@ local function parts(token)
   end
   return {
     tonumber(string.sub(token, 1, 10), 10),
+    -- Safeguard: a fence compares tokens beyond 53 bits exactly (Redis)
     tonumber(string.sub(token, 12, 21), 10),
     tonumber(string.sub(token, 22, 31), 10),
   }
@@ -35,6 +36,7 @@ if stored then
   if not highest then
     return redis.error_reply('NOTOKEN the key of the token holds something else')
   end
+  -- Safeguard: a fence refuses a lower token (Redis)
   if lower(token, highest) then
     return stored
   end

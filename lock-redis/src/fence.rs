@@ -61,6 +61,7 @@ impl FencedKey {
         let token = match slots::hash_tag(&value) {
             Some(_) => format!("{value}:fence"),
             // A closing brace in it would end the tag.
+            // Safeguard: a fence has its token in the slot of its value (Redis)
             None if !value.is_empty() && !value.contains('}') => format!("{{{value}}}:fence"),
             None => {
                 let slot = slots::slot_of(&value);

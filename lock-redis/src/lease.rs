@@ -56,6 +56,7 @@ impl Leases {
         number: u64,
         sent_at: BootInstant,
     ) -> Box<dyn Lease> {
+        // Safeguard: validity counts from the sending of the request (Redis)
         let until = deadline(sent_at, attempt.ttl);
         Box::new(self.hold(name, attempt, number, until))
     }
@@ -107,11 +108,13 @@ impl Lease for RedisLease {
             return Ok(ReleaseOutcome::Gone);
         }
         let given_back = give_back(&client, &held.attempt).await;
+        // Safeguard: a request that was sent twice is buried at its release (Redis)
         // Also when it was gone already, or nobody knows: the cleanup gives back without a tombstone.
         bury(&client, &held.attempt);
         match given_back {
             Ok(true) => Ok(ReleaseOutcome::Released),
             Ok(false) => Ok(ReleaseOutcome::Gone),
+            // Safeguard: catalogue: a release without an answer is repeated (Redis)
             Err(error) => {
                 leave_to_cleanup(&client, &held.attempt);
                 Err(client.unavailable(error))

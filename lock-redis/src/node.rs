@@ -227,6 +227,7 @@ impl Node {
         // A task of its own: whoever has the turn may have other things to wait for first, or be given up, and the others wait
         // for its end.
         let node = self.clone();
+        // Safeguard: one that began to connect keeps nobody waiting (Redis, Redlock)
         let connecting = self.shared.context.spawn(async move { node.connect_in_turn(seen).await });
         connecting.await.unwrap_or_else(|| Err(NodeError::closed()))
     }
@@ -246,6 +247,7 @@ impl Node {
         let connected = self.connect().await;
         if let Some(predecessor) = self.slot(|slot| slot.connection.take()) {
             // Before anything is sent on its successor, such as an undo: what was sent on it may not come after that.
+            // Safeguard: a connection is dead before its successor is used (Redis, Redlock)
             predecessor.end();
         }
         self.slot(|slot| {

@@ -122,6 +122,7 @@ impl Place {
                 let opens = left.filter(|_| ahead == 0).map(|left| now.saturating_add(left).saturating_add(GRAIN));
                 news.beat_at = if more { Some(now) } else { opens };
             }
+            // Safeguard: a waiter that hears nothing looks by itself (Redis)
             Standing::Granted(number) => news.end = Some(End::Found { number, sent_at }),
             Standing::Gone => news.end = Some(End::Gone),
         });

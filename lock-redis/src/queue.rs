@@ -200,6 +200,7 @@ impl Acquisition<'_> {
         let Queue { client, leases, .. } = self.queue;
         let (name, attempt) = (&self.request.name, &place.attempt);
         // What others wrote is acknowledged to nobody here: where that has to be, it is delivered once it is renewed.
+        // Safeguard: a lock that is handed over is delivered when enough replicas have it (Redis)
         let is_enough = client.servers.config().replicas.is_none();
         let number = match end {
             End::Gone => {

@@ -42,10 +42,14 @@ impl Renew for Watchdog {
         for ((held, seen), sent) in due.into_iter().zip(answers) {
             let renewed = sent.answer.and_then(|answer| self::held(&answer));
             match (renewed, sent.acknowledged) {
+                // Safeguard: a renewal counts when enough replicas have it (Redis)
                 (Ok(true), Ok(())) => {
+                    // Safeguard: catalogue: what is handed over counts from its renewal (Redis)
+                    // Safeguard: the validity of a renewal counts from its sending (Redis)
                     held.validity.advance(seen, deadline(sent.at, held.attempt.ttl));
                 }
                 // A renewal that its holder's downgrade has overtaken: whether that one worked, it learns itself.
+                // Safeguard: a renewal that a downgrade has overtaken is no loss (Redis)
                 (Ok(false), _) if held.is_passing_on.load(Ordering::Acquire) => {}
                 (Ok(false), _) => held.validity.end(Loss::Revoked),
                 // A renewal that too few replicas have would be forgotten by one that takes over.

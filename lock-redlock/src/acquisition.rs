@@ -90,11 +90,14 @@ impl Acquisition {
                 RoundResult::Won(grant) => return Ok(self.hold(round, grant)),
                 RoundResult::Lost(lost) => lost,
                 RoundResult::Stopped => {
+                    // Safeguard: catalogue: an interrupted acquisition is withdrawn (Redlock)
                     round.undo().wait().await;
                     return Err(Error::Cancelled);
                 }
             };
             if let Some(error) = self.give_up(&round, lost) {
+                // Safeguard: catalogue: a failed acquisition is undone (Redlock)
+                // Safeguard: catalogue: a lost vote is undone (Redlock)
                 round.undo().wait().await;
                 return Err(error);
             }
@@ -167,6 +170,7 @@ impl Acquisition {
         let leave =
             |node| if attempt.may_be_enrolled(node) { attempt.undo(node, UndoKind::Plain, false) } else { None };
         let mut left = ask(&quorum, leave, held);
+        // Safeguard: a waiter leaves the line of a node that was away when it left (Redlock)
         let replies = left.collect(quorum.majority()).await;
         quorum.cleanup().clone().spawn(async move { attempt.finish_leaving(&quorum, replies, left).await });
     }

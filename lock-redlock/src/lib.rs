@@ -54,8 +54,7 @@ mod driver;
 mod inspect;
 mod lease;
 mod members;
-#[doc(hidden)]
-pub mod nodes;
+mod nodes;
 pub mod protocol;
 mod waiters;
 mod watch;

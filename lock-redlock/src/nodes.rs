@@ -4,7 +4,7 @@ pub(crate) mod quorum;
 pub(crate) mod replies;
 pub(crate) mod requests;
 pub(crate) mod roster;
-pub mod scripts;
+pub(crate) mod scripts;
 mod single_flight;
 pub(crate) mod subscriptions;
 pub(crate) mod undo_queue;

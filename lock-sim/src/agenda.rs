@@ -22,37 +22,38 @@ pub const SECOND: Time = 1_000_000_000;
 pub struct Agenda<E> {
     now: Time,
     number: u64,
-    events: BinaryHeap<Reverse<Entry<E>>>,
+    events: BinaryHeap<Reverse<ScheduledEvent<E>>>,
 }
 
+/// An event of the [`Agenda`] with the moment at which it is due.
 #[derive(Debug)]
-struct Entry<E> {
+struct ScheduledEvent<E> {
     at: Time,
     number: u64,
     event: E,
 }
 
-impl<E> Entry<E> {
+impl<E> ScheduledEvent<E> {
     const fn key(&self) -> (Time, u64) {
         (self.at, self.number)
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for ScheduledEvent<E> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for ScheduledEvent<E> {}
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for ScheduledEvent<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> Ord for Entry<E> {
+impl<E> Ord for ScheduledEvent<E> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
@@ -80,7 +81,7 @@ impl<E> Agenda<E> {
     /// Lets `event` happen at `at`, or now when that has passed.
     pub fn at(&mut self, at: Time, event: E) {
         let at = at.max(self.now);
-        self.events.push(Reverse(Entry { at, number: self.number, event }));
+        self.events.push(Reverse(ScheduledEvent { at, number: self.number, event }));
         self.number += 1;
     }
 

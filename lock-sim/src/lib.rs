@@ -10,7 +10,7 @@
 //!
 //! # How a machine is written
 //! - Its world is driven by an [`Agenda`]: events in virtual time. Whatever is random comes from one [`Chance`].
-//! - A participant's clock is a [`LocalClock`], a connection's order is kept by a [`Pipe`], a datagram's fate is drawn from a [`Wire`].
+//! - A participant's clock is a [`LocalClock`], a connection's order is kept by a [`Pipe`].
 //! - It counts what happened under the names that [`Machine::facts`] gives them, and writes what a person would want to read
 //!   of a replay into the [`Trace`].
 
@@ -25,7 +25,6 @@ pub mod machine;
 pub mod missed;
 pub mod network;
 pub mod one_redis;
-pub mod quorum;
 pub mod redis;
 pub mod redlock;
 pub mod runner;
@@ -40,7 +39,7 @@ pub use crate::{
     clock::LocalClock,
     machine::{Counts, Fact, Machine, Outcome, Safeguard, Sort, Violation},
     missed::Missed,
-    network::{Pipe, Wire},
+    network::Pipe,
     trace::Trace,
 };
 
@@ -51,5 +50,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &one_redis::OneRedis, &quorum::Quorum, &validity::Cell]
+    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &one_redis::OneRedis, &validity::Cell]
 }

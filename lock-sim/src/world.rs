@@ -48,10 +48,10 @@ use std::{collections::VecDeque, future::Future, sync::Arc};
 use lock_core::{BootInstant, Clock, Context};
 
 use self::{
-    executor::{Gate, Tasks},
-    network::Line,
+    executor::{HostRunState, TaskTable},
+    network::{Detention, NetworkConnection},
     servers::ServerState,
-    shared::{EndState, HostState, Request, SleepKey, shared},
+    shared::{EndState, HostState, SleepKey, TaskRequest, shared},
 };
 pub use self::{
     host::{HOSTS, HostClock, HostExecutor},
@@ -114,8 +114,9 @@ pub enum Stop {
     Machine,
 }
 
+/// What the world's agenda has for the simulated network and timers, or for the machine on top of them.
 #[derive(Debug)]
-enum Event<E> {
+enum WorldEvent<E> {
     Wake(SleepKey),
     /// The first packet of a connection reaches its server.
     Syn(ConnectionId),
@@ -125,6 +126,8 @@ enum Event<E> {
     /// The other side of this way learns that the connection is over.
     Over(ConnectionId, Way, bool),
     Unacknowledged(ConnectionId),
+    /// The client hears that the connection is over, and the server does not.
+    BreakOff(ConnectionId),
     Own(E),
 }
 
@@ -138,14 +141,15 @@ pub fn true_time() -> Time {
 #[derive(Debug)]
 pub struct World<E> {
     chance: Chance,
-    agenda: Agenda<Event<E>>,
-    tasks: Tasks,
-    gates: Vec<Gate>,
+    agenda: Agenda<WorldEvent<E>>,
+    tasks: TaskTable,
+    gates: Vec<HostRunState>,
     servers: Vec<ServerState<E>>,
-    lines: Vec<Line>,
+    lines: Vec<NetworkConnection>,
     /// Both ways between each host and each server.
     blocked: Vec<[bool; 2]>,
     wires: Wires,
+    detention: Option<Detention>,
     happened: VecDeque<Happening<E>>,
     steps: u64,
     fingerprint: u64,
@@ -191,12 +195,13 @@ impl<E> World<E> {
         Self {
             chance,
             agenda: Agenda::default(),
-            tasks: Tasks::default(),
+            tasks: TaskTable::default(),
             gates: Vec::new(),
             servers: Vec::new(),
             lines: Vec::new(),
             blocked: Vec::new(),
             wires,
+            detention: None,
             happened: VecDeque::new(),
             steps: 0,
             fingerprint: 0,
@@ -211,7 +216,7 @@ impl<E> World<E> {
     pub fn add_host(&mut self, clocks: HostClocks) -> HostId {
         assert!(self.gates.len() < HOSTS && self.servers.is_empty(), "hosts come first, and few");
         let host = HostId(u8::try_from(self.gates.len()).unwrap_or(u8::MAX));
-        self.gates.push(Gate::Running);
+        self.gates.push(HostRunState::Running);
         shared(|shared| shared.hosts.push(HostState { clocks }));
         host
     }
@@ -258,12 +263,12 @@ impl<E> World<E> {
 
     /// Lets `event` happen at `at`.
     pub fn at(&mut self, at: Time, event: E) {
-        self.agenda.at(at, Event::Own(event));
+        self.agenda.at(at, WorldEvent::Own(event));
     }
 
     /// Lets `event` happen after `delay`.
     pub fn after(&mut self, delay: Time, event: E) {
-        self.agenda.after(delay, Event::Own(event));
+        self.agenda.after(delay, WorldEvent::Own(event));
     }
 
     /// The earliest true time at which the boot-time clock of a host shows this.
@@ -281,29 +286,29 @@ impl<E> World<E> {
     /// Lets the tasks of a host stand still. Its kernel goes on.
     pub fn pause_host(&mut self, host: HostId) {
         let gate = &mut self.gates[host.place()];
-        if matches!(gate, Gate::Running) {
-            *gate = Gate::Paused(Vec::new());
+        if matches!(gate, HostRunState::Running) {
+            *gate = HostRunState::Paused(Vec::new());
         }
     }
 
     /// Lets them go on with what they knew.
     pub fn resume_host(&mut self, host: HostId) {
         let gate = &mut self.gates[host.place()];
-        if let Gate::Paused(set_aside) = gate {
+        if let HostRunState::Paused(set_aside) = gate {
             self.tasks.again(set_aside);
-            *gate = Gate::Running;
+            *gate = HostRunState::Running;
         }
     }
 
     /// Whether its tasks run.
     #[must_use]
     pub fn is_running(&self, host: HostId) -> bool {
-        matches!(self.gates[host.place()], Gate::Running)
+        matches!(self.gates[host.place()], HostRunState::Running)
     }
 
     /// Ends what runs on a host, in the middle of whatever it does: nothing of it is polled or dropped any more.
     pub fn kill_host(&mut self, host: HostId, stop: Stop) {
-        self.gates[host.place()] = Gate::Dead;
+        self.gates[host.place()] = HostRunState::Dead;
         for place in 0..self.lines.len() {
             if self.lines[place].host == host {
                 self.host_is_gone(ConnectionId(u32::try_from(place).unwrap_or(u32::MAX)), stop);
@@ -351,30 +356,30 @@ impl<E> World<E> {
         panic!("tasks wake each other for ever");
     }
 
-    fn carry_out(&mut self, request: Request) {
+    fn carry_out(&mut self, request: TaskRequest) {
         match request {
-            Request::Spawn(host, task) => self.tasks.spawn(host, task),
-            Request::Call => self.happened.push_back(Happening::Called),
-            Request::Wake { at, sleep } => {
+            TaskRequest::Spawn(host, task) => self.tasks.spawn(host, task),
+            TaskRequest::Call => self.happened.push_back(Happening::Called),
+            TaskRequest::Wake { at, sleep } => {
                 let late = self.chance.below(LATE_TIMER);
-                self.agenda.at(at.saturating_add(late), Event::Wake(sleep));
+                self.agenda.at(at.saturating_add(late), WorldEvent::Wake(sleep));
             }
-            Request::Dial { connection } => self.dial(connection),
-            Request::Write { connection, bytes } => self.send(connection, Way::Up, bytes),
-            Request::End { connection } => self.client_ends(connection),
+            TaskRequest::Dial { connection } => self.dial(connection),
+            TaskRequest::Write { connection, bytes } => self.send(connection, Way::Up, bytes),
+            TaskRequest::End { connection } => self.client_ends(connection),
         }
     }
 
-    fn happen(&mut self, event: Event<E>) {
+    fn happen(&mut self, event: WorldEvent<E>) {
         match event {
-            Event::Wake(sleep) => {
+            WorldEvent::Wake(sleep) => {
                 let waker = shared(|shared| shared.sleeps.take(sleep));
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            Event::Syn(connection) => self.syn(connection),
-            Event::Opened(connection, is_accepted) => {
+            WorldEvent::Syn(connection) => self.syn(connection),
+            WorldEvent::Opened(connection, is_accepted) => {
                 let state = if is_accepted { EndState::Open } else { EndState::Refused };
                 self.tell_client(connection, |end| {
                     if end.state == EndState::Opening {
@@ -382,10 +387,11 @@ impl<E> World<E> {
                     }
                 });
             }
-            Event::Arrive(connection, way, number) => self.arrive(connection, way, number),
-            Event::Over(connection, way, is_reset) => self.is_over(connection, way, is_reset),
-            Event::Unacknowledged(connection) => self.unacknowledged(connection),
-            Event::Own(event) => self.happened.push_back(Happening::Own(event)),
+            WorldEvent::Arrive(connection, way, number) => self.arrive(connection, way, number),
+            WorldEvent::Over(connection, way, is_reset) => self.is_over(connection, way, is_reset),
+            WorldEvent::Unacknowledged(connection) => self.unacknowledged(connection),
+            WorldEvent::BreakOff(connection) => self.break_off(connection),
+            WorldEvent::Own(event) => self.happened.push_back(Happening::Own(event)),
         }
     }
 

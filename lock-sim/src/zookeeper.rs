@@ -8,6 +8,7 @@
 
 pub mod alone;
 mod client;
+pub mod deployment;
 mod ensemble;
 mod fact;
 mod fault;

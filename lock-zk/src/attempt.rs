@@ -32,7 +32,7 @@ const FRESH_STARTS: u32 = 16;
 /// How often a contender looks again because its session is not certain to live, at most, per tick.
 const LOOKS_PER_TICK: u32 = 4;
 
-/// Why an attempt did not end in a grant.
+/// Why an attempt did not end in a grant, and whether the acquisition starts another attempt.
 enum AttemptError {
     /// Its place in the queue is gone for sure, or ended with its session.
     Restart,
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &Cancellat
     Err(Error::no_answer(zk.config().url(), "the contender's node vanished again and again"))
 }
 
-/// One attempt, in one session.
+/// One attempt to acquire a lock within one ZooKeeper session.
 struct Attempt<'a> {
     zk: &'a Connection,
     session: Arc<Session>,
@@ -98,6 +98,7 @@ impl<'a> Attempt<'a> {
             return self.take().await;
         }
         let (entered, children) = self.enter().await?;
+        // Safeguard: whoever is given a number near the end of the counter withdraws (ZooKeeper)
         if names::is_out_of_numbers(&entered.name) {
             return Err(self.leave_full_directory(&entered).await);
         }
@@ -126,6 +127,7 @@ impl<'a> Attempt<'a> {
                 Ok(entered) if entered.owner != self.session.id() => return Err(AttemptError::Restart),
                 Ok(entered) => {
                     let children = match listed {
+                        // Safeguard: the list that came with the create is enough for a grant (ZooKeeper)
                         Ok(children) => children,
                         Err(_) => self.list(&entered).await?,
                     };
@@ -148,6 +150,7 @@ impl<'a> Attempt<'a> {
                     Outcome::Throttled => {}
                     Outcome::Unknown if !safeguard("unique-id") => {}
                     Outcome::Unknown => {
+                        // Safeguard: catalogue: an unanswered create is looked for (ZooKeeper)
                         if let Some(found) = self.recover().await? {
                             return Ok(found);
                         }
@@ -203,6 +206,7 @@ impl<'a> Attempt<'a> {
         loop {
             self.session.connected().await;
             match ask().await {
+                // Safeguard: what is not answered is asked again after a pause (ZooKeeper)
                 Err(error) if error.outcome().may_pass() => self.zk.clock().sleep(backoff.pause()).await,
                 other => return other,
             }
@@ -262,6 +266,8 @@ async fn find(session: &Session, path: &NodePath) -> Result<Option<(ContenderNod
     let children = session.list_settled(&path.directory).await?;
     for name in names::made_by(&children, &path.unique, session.id()) {
         match session.read(&path.of(name)).await {
+            // Safeguard: a node found again belongs to the present session (ZooKeeper)
+            // Safeguard: catalogue: a node of another session is not taken (ZooKeeper)
             Ok((_, stat)) if stat.ephemeral_owner == session.id() => {
                 let entered = ContenderNode::new(name.to_owned(), &stat);
                 return Ok(Some((entered, children)));

@@ -99,7 +99,7 @@ pub struct Config {
     ensemble: SimulatedEnsemble,
 }
 
-/// What stands in for the servers, where something does.
+/// The simulated ensemble that a connection uses instead of real servers, if there is one.
 #[derive(Debug, Clone, Default)]
 struct SimulatedEnsemble(Option<Arc<dyn Ensemble>>);
 
@@ -232,6 +232,8 @@ impl Config {
 impl Config {
     /// Whether validity can be told in a session with that time-out, which the servers made of the one that was asked for.
     pub(crate) fn fits(&self, negotiated: Duration) -> bool {
+        // Safeguard: a time-out of less than three ticks is refused (ZooKeeper)
+        // Safeguard: a time-out that was lengthened shows a longer tick and is refused (ZooKeeper)
         (self.tick_time * 3..=self.session_timeout).contains(&negotiated)
     }
 

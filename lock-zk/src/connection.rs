@@ -15,7 +15,7 @@ use crate::{
 /// How long a session may take to end in the background before its thread is ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A connection.
+/// A connection to a ZooKeeper ensemble: its sessions, and the thread on which their tasks run.
 #[derive(Debug)]
 pub(crate) struct Connection {
     config: Arc<Config>,

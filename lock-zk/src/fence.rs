@@ -133,6 +133,7 @@ impl<'a> FencedNode<'a> {
                 match &found {
                     // The token that was compared is the one that is replaced, or nothing happens.
                     Some(found) => {
+                        // Safeguard: what a fenced write replaces is what it was compared with (ZooKeeper)
                         writer.add_check_version(self.path, found.version)?;
                         writer.add_set_data(self.path, &packed, None)?;
                     }

@@ -15,7 +15,7 @@ use crate::{
     wire::{RequestError, Stat},
 };
 
-/// Contenders that were seen, by their nodes' names. What a node says never changes.
+/// The contenders that earlier looks at a lock have read, by the names of their nodes. What a node says never changes.
 pub(crate) type KnownContenders = BTreeMap<String, Contender>;
 
 /// Who holds `name`, and who waits. On the thread only.

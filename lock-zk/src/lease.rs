@@ -19,7 +19,7 @@ use crate::{
     withdraw::{remove_sole, withdraw_node, withdraw_sole},
 };
 
-/// What kind of node a holder has, which decides how it gives it back.
+/// The kind of a holder's node, which decides how the node is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     /// In the queue, alone: its release is marked.
@@ -30,7 +30,7 @@ pub(crate) enum NodeKind {
     Sole,
 }
 
-/// A holder's node.
+/// The node of a holder on the servers, with its session and its fencing token.
 #[derive(Debug, Clone)]
 pub(crate) struct HeldNode {
     pub(crate) session: Arc<Session>,
@@ -62,7 +62,7 @@ impl HeldNode {
     }
 }
 
-/// A grant.
+/// The lease of a lock held on ZooKeeper.
 #[derive(Debug)]
 pub(crate) struct ZkLease {
     name: LockName,
@@ -188,6 +188,7 @@ async fn release(held: &HeldNode, presence: NodePresence) -> Result<ReleaseOutco
         Outcome::SessionEnded => Ok(ReleaseOutcome::Gone),
         Outcome::Refused if matches!(error, RequestError::NoNode) => Ok(ReleaseOutcome::Gone),
         Outcome::Refused | Outcome::Throttled | Outcome::Unknown => {
+            // Safeguard: catalogue: a release without an answer is repeated (ZooKeeper)
             held.withdraw();
             let url = held.session.config().url();
             Err(Error::unavailable(url, "a release was not done, or is not known to be", error))

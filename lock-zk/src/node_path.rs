@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-/// The path of a contender's node: its lock's directory, and its name but for the server's digits.
+/// The path of a contender's node: the lock's directory, and the node's name except for the sequence number.
 #[derive(Debug, Clone)]
 pub(crate) struct NodePath {
     /// The lock's directory.

@@ -23,7 +23,7 @@ pub(crate) use self::{deadline::Admission, requests::ContenderNode};
 use crate::{
     Config,
     protocol::{
-        heartbeat::{Heartbeat, Request},
+        heartbeat::{Heartbeat, RequestProof},
         watch_budget::WatchBudget,
     },
     wire::{Client, RequestError, SessionState},
@@ -32,7 +32,7 @@ use crate::{
 /// The directory of the sessions' own nodes. No lock's directory is called so: an escaped lock name has no dot.
 const SESSIONS: &str = ".sessions";
 
-/// Where the connection of a session stands.
+/// The state of a session's connection to the ensemble: up, down, or ended for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     Up,
@@ -41,7 +41,7 @@ enum LinkState {
     Ended,
 }
 
-/// Why a session is of no use now.
+/// Why a session cannot be used now: an outage of its connection, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionFailure {
     /// Not connected for longer than the connect limit.
@@ -50,7 +50,7 @@ pub(crate) enum SessionFailure {
     Ended,
 }
 
-/// One session.
+/// One ZooKeeper session: its client, the state of its connection, and the deadlines of the guards that live in it.
 pub(crate) struct Session {
     id: i64,
     timeout: Duration,
@@ -70,7 +70,7 @@ pub(crate) struct Session {
     is_only: bool,
 }
 
-/// Watches that may be set in a session, given back when this is dropped.
+/// Room for a number of watches in a session, given back when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct WatchReservation {
     pub(crate) session: Arc<Session>,
@@ -91,7 +91,7 @@ impl Drop for WatchReservation {
     }
 }
 
-/// A session that is kept alive by writes, with watches for its user; one per contender or holder.
+/// A session that is kept alive by writes while one contender or holder needs it.
 #[derive(Debug)]
 pub(crate) struct ActiveSession(WatchReservation);
 
@@ -118,7 +118,7 @@ pub(crate) const fn retry_backoff() -> Backoff {
     Backoff::new(Duration::from_millis(2), Duration::from_millis(200))
 }
 
-/// Why no session was opened.
+/// Why no ZooKeeper session was opened: no server answered, or the granted time-out cannot be used.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenError {
     /// No server opened one within the limit.
@@ -233,7 +233,7 @@ impl Session {
     }
 
     /// Notes an answered request, and tells the guards when their deadline moved by enough to be worth it.
-    fn answered(&self, request: Request, sent: BootInstant) {
+    fn answered(&self, request: RequestProof, sent: BootInstant) {
         let received = self.clock().now();
         self.deadlines().answered(request, sent, received);
     }
@@ -258,6 +258,7 @@ impl Session {
         // The client knows first; what is sent while it is disconnected waits in it, and runs on the next connection.
         while self.client().is_ok_and(|client| client.state() != SessionState::Connected) {
             // An end is told once, and is seen here also by whoever comes later.
+            // Safeguard: nobody waits for the connection of a session that has ended (ZooKeeper)
             if *link.borrow_and_update() == LinkState::Ended || link.changed().await.is_err() {
                 return;
             }

@@ -9,7 +9,7 @@ use crate::{
     session::{OpenError, Session, WatchReservation},
 };
 
-/// The sessions of a connection.
+/// The open ZooKeeper sessions of one connection, from which each attempt takes one with room for its watches.
 #[derive(Debug, Default)]
 pub(crate) struct SessionPool {
     /// Those that are open, oldest first.
@@ -27,6 +27,7 @@ impl SessionPool {
     /// Watches of `bytes` in the oldest session that has room for them.
     fn find(&self, bytes: usize) -> Option<WatchReservation> {
         let mut open = self.open();
+        // Safeguard: catalogue: a session that has ended is followed by another (ZooKeeper)
         open.retain(|session| !session.is_ended());
         open.iter().find_map(|session| session.reserve(bytes))
     }
@@ -50,6 +51,7 @@ impl SessionPool {
                 return Ok(reservation);
             }
             // The attempt that this caller waited for was its own as well: it does not begin another one.
+            // Safeguard: the failure of an attempt to connect is shared (ZooKeeper)
             if let Some((_, failure)) = opening.as_ref().filter(|(failed, _)| *failed >= arrived) {
                 return Err(failure.clone().into_error(config));
             }

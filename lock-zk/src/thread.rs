@@ -6,7 +6,8 @@ use std::{future::Future, io, thread};
 use lock_core::Context;
 use tokio_util::sync::CancellationToken;
 
-/// Where the tasks of a connection run. A thread of their own ends, and they with it, when it is told to.
+/// Where the tasks of a connection's sessions run: the runtime of the context, or a thread of their own. A thread of
+/// their own ends, and they with it, when it is told to.
 #[derive(Debug)]
 pub(crate) struct SessionThread {
     context: Context,

@@ -18,8 +18,8 @@ use crate::{
     wire::{RequestError, Watch},
 };
 
-/// What a stream keeps between two items.
-struct LockFollower {
+/// The state that a stream which watches one lock keeps between two items.
+struct WatchState {
     zk: Arc<Connection>,
     name: LockName,
     /// What is watched in which session, from the look before.
@@ -30,13 +30,13 @@ struct LockFollower {
     failed: bool,
 }
 
-/// A look, what it knows for the next one, and the watch that was set with it.
-type Looked = (Snapshot, KnownContenders, WatchReservation, Watch);
+/// The result of one look at a lock: the snapshot, the contenders known from it, and the watch set with it.
+type LookResult = (Snapshot, KnownContenders, WatchReservation, Watch);
 
 /// How `name` is now, and again whenever something changed. Ends when the connection is closed.
 pub(crate) fn follow(zk: Arc<Connection>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
     let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-    let following = LockFollower { zk, name, watching: None, known: KnownContenders::new(), backoff, failed: false };
+    let following = WatchState { zk, name, watching: None, known: KnownContenders::new(), backoff, failed: false };
     Box::pin(stream::unfold(following, |mut following| async move {
         let closed = following.zk.closed().clone();
         let item = closed.run_until_cancelled(following.next()).await?;
@@ -44,7 +44,7 @@ pub(crate) fn follow(zk: Arc<Connection>, name: LockName) -> BoxStream<'static, 
     }))
 }
 
-impl LockFollower {
+impl WatchState {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         if self.failed {
             self.zk.clock().sleep(self.backoff.pause()).await;
@@ -80,13 +80,13 @@ impl LockFollower {
 
     /// Looks, on the connection's thread and to the end: should the stream be dropped meanwhile, the watch goes with the
     /// answer.
-    async fn look(&mut self) -> Result<Looked, Error> {
+    async fn look(&mut self) -> Result<LookResult, Error> {
         let (name, known) = (self.name.clone(), std::mem::take(&mut self.known));
         self.zk.run(|zk| async move { look(&zk, &name, known).await }).await
     }
 }
 
-async fn look(zk: &Connection, name: &LockName, mut known: KnownContenders) -> Result<Looked, Error> {
+async fn look(zk: &Connection, name: &LockName, mut known: KnownContenders) -> Result<LookResult, Error> {
     let directory = zk.directory(name);
     let reservation = zk.reserve(one_watch(&directory)).await?;
     let session = &reservation.session;

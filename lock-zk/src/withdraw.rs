@@ -15,11 +15,11 @@ use crate::{
 /// How long a withdrawal or a downgrade waits for its one try, before it goes on in the background.
 pub(crate) const ONE_TRY: Duration = Duration::from_secs(1);
 
-/// The create and the list of a contender that enters the queue.
+/// A create of a contender's node, and the list of the lock's children, both under way.
 pub(crate) type PendingCreate =
     Pin<Box<dyn Future<Output = (Result<ContenderNode, RequestError>, Result<Vec<String>, RequestError>)> + Send>>;
 
-/// What an attempt may have left on the server.
+/// What a failed attempt may have left on the server, for the cleanup to remove.
 pub(crate) enum Leftover {
     /// The node of that path.
     Node(String),
@@ -33,7 +33,7 @@ pub(crate) enum Leftover {
     SoleUnderWay(PendingSoleCreate),
 }
 
-/// The create of the one node that all contenders of a name want, in the strategy `herd`.
+/// A create, under way, of the single node that all contenders of a name want in the strategy `herd`.
 pub(crate) type PendingSoleCreate = Pin<Box<dyn Future<Output = Result<Stat, RequestError>> + Send>>;
 
 /// Removes a leftover in the background. The returned token is cancelled when it is gone.
@@ -41,6 +41,7 @@ pub(crate) fn withdraw(session: &Arc<Session>, path: &NodePath, leftover: Leftov
     match leftover {
         Leftover::Node(path) => withdraw_node(session, path),
         Leftover::Unknown => withdraw_by_id(session, path.clone()),
+        // Safeguard: catalogue: an interrupted acquisition is withdrawn (ZooKeeper)
         Leftover::UnderWay(creating) => withdraw_creating(Arc::clone(session), path.clone(), creating),
         Leftover::Sole => withdraw_sole(session, path.clone()),
         Leftover::SoleUnderWay(creating) => withdraw_sole_creating(Arc::clone(session), path.clone(), creating),
@@ -92,6 +93,7 @@ pub(crate) async fn remove_sole(session: &Session, path: &NodePath, certain: boo
     }
     if !certain {
         let (data, stat) = session.read_settled(&path.directory).await?;
+        // Safeguard: a removal in the herd is of the own node (ZooKeeper)
         if !is_made_by(&data, &stat, path, session.id()) {
             return Err(RequestError::NoNode);
         }
@@ -173,6 +175,7 @@ where
         let removal = removal(Arc::clone(&session));
         async move {
             match removal.await {
+                // Safeguard: a removal that is refused is given up (ZooKeeper)
                 Err(error) if !session.is_ended() && error.outcome().may_pass() => {
                     if !safeguard("repeated-removal") {
                         return Ok(());

@@ -1,6 +1,5 @@
 //! The tests of the facade on every backend: one program.
 
-mod cancellation;
 mod capabilities;
 mod catalogue;
 mod config;

@@ -18,11 +18,12 @@ use clap::{Parser, Subcommand};
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    job: Job,
+    job: XtaskCommand,
 }
 
+/// The subcommands of `cargo xtask`.
 #[derive(Debug, Subcommand)]
-enum Job {
+enum XtaskCommand {
     /// Installs the servers that the tests need, where they are missing.
     Setup,
     /// Set-up, then every test of the workspace on real servers.
@@ -72,7 +73,7 @@ enum Job {
         #[arg(long)]
         seed: Option<u64>,
         /// Only the backends whose test has this in its name.
-        #[arg(default_value = "cancellation::nothing_is_left")]
+        #[arg(default_value = "nothing_is_left_of_cancelled_acquisitions")]
         only: String,
     },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
@@ -103,57 +104,69 @@ fn main() -> ExitCode {
     }
 }
 
-fn work(job: Job) -> Result<()> {
+fn work(job: XtaskCommand) -> Result<()> {
     match job {
-        Job::Setup => setup::require_servers(),
-        Job::Test { rest } => {
+        XtaskCommand::Setup => setup::require_servers(),
+        XtaskCommand::Test { rest } => {
             setup::require_servers()?;
             if rest.is_empty() { tests::all() } else { tests::some(&rest) }
         }
-        Job::Ci => {
+        XtaskCommand::Ci => {
             setup::require_servers()?;
             checks::all()
         }
-        Job::Compare { out, rest } => {
+        XtaskCommand::Compare { out, rest } => {
             setup::try_servers();
             let out = out.to_str().context("the path of the report is not UTF-8")?;
             run_lab(["compare", "--out", out], &rest)
         }
-        Job::Demo { rest } => {
+        XtaskCommand::Demo { rest } => {
             setup::try_servers();
             run_lab(["demo"], &rest)
         }
-        Job::ReadWrite { rest } => {
+        XtaskCommand::ReadWrite { rest } => {
             setup::try_servers();
             run_lab(["read-write"], &rest)
         }
-        Job::Failover { rest } => {
+        XtaskCommand::Failover { rest } => {
             setup::require_servers()?;
             let elsewhere = rest.iter().any(|argument| argument == "--out" || argument.starts_with("--out="));
             let out: &[&str] = if elsewhere { &[] } else { &["--out", "target/failover"] };
             run_lab(["failover"].iter().chain(out).copied(), &rest)
         }
-        Job::Frozen => {
+        XtaskCommand::Frozen => {
             setup::require_servers()?;
             run_lab(["frozen"], &[])
         }
-        Job::Cancellations { count, seed, only } => {
+        XtaskCommand::Cancellations { count, seed, only } => {
             setup::require_servers()?;
             let mut tests = cargo();
-            tests.args(["test", "--release", "--package", "lock", "--test", "suite", "--", &only]);
+            tests.args([
+                "test",
+                "--release",
+                "--package",
+                "lock",
+                "--all-features",
+                "--test",
+                "conformance",
+                "--",
+                &only,
+            ]);
             tests.args(["--nocapture", "--test-threads", "1"]).env("CANCEL_COUNT", count.to_string());
             if let Some(seed) = seed {
                 tests.env("CANCEL_SEED", seed.to_string());
             }
             run(&mut tests)
         }
-        Job::Capabilities => {
+        XtaskCommand::Capabilities => {
             setup::require_servers()?;
             checks::write_capabilities()
         }
-        Job::Configuration => checks::write_configuration(),
-        Job::Simulate { rest } => run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest)),
-        Job::Safeguards { only } => {
+        XtaskCommand::Configuration => checks::write_configuration(),
+        XtaskCommand::Simulate { rest } => {
+            run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
+        }
+        XtaskCommand::Safeguards { only } => {
             setup::require_servers()?;
             safeguards::run(&root()?, &only)
         }

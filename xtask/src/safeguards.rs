@@ -3,35 +3,34 @@
 
 use std::{
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 /// Where the safeguards are listed, from the root of the workspace.
 const LIST: &str = "docs/safeguards.toml";
 
-/// The list as it is written.
+/// The contents of docs/safeguards.toml: all safeguards of the workspace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct SafeguardList {
     safeguard: Vec<Safeguard>,
 }
 
-/// One safeguard: what upholds it, how it is broken, which test notices.
+/// One row of docs/safeguards.toml: the code that upholds a promise, how to break it, and the test that must fail then.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Safeguard {
-    /// What it upholds, in a few words.
+    /// What it upholds, in a few words, as the comment says it.
     name: String,
-    /// The file that it stands in.
-    file: PathBuf,
-    /// The text that is it; it occurs once in the file.
-    intact: String,
+    /// What is replaced: it occurs once between the comment and the next blank line.
+    replace: String,
     /// What is put in its place.
-    broken: String,
+    with: String,
     /// The arguments of `cargo test` that run the test which fails then.
     test: Vec<String>,
     /// The arguments of `cargo build` that build what the test starts, beside itself.
@@ -44,8 +43,8 @@ struct Safeguard {
 
 /// Breaks each safeguard whose name contains `only`, and fails when a test does not notice.
 pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
-    let mut chosen = read(root)?;
-    chosen.retain(|safeguard| safeguard.name.contains(only));
+    let mut chosen = place(read(root)?, &sources(root)?)?;
+    chosen.retain(|placed| placed.safeguard.name.contains(only));
     ensure!(!chosen.is_empty(), "no safeguard's name contains {only:?}");
     // Those of one file together: what is built for one serves the next.
     chosen.sort_by(|one, other| one.file.cmp(&other.file));
@@ -53,7 +52,7 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
     let copy = scratch.join("workspace");
     copy_workspace(root, &copy)?;
     let mut faults = Vec::new();
-    chosen.retain(|safeguard| {
+    chosen.retain(|Placed { safeguard, .. }| {
         let whole = test(safeguard, &copy, &scratch);
         if !matches!(whole, Ok(true)) {
             faults.push(format!("{}: fails before anything is broken: {whole:?}", safeguard.name));
@@ -61,10 +60,12 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
         matches!(whole, Ok(true))
     });
     println!("{} tests pass before anything is broken", chosen.len());
-    for (index, safeguard) in chosen.iter().enumerate() {
-        let file = copy.join(&safeguard.file);
+    for (index, Placed { safeguard, file, at }) in chosen.iter().enumerate() {
+        let file = copy.join(file);
         let intact = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        fs::write(&file, intact.replacen(&safeguard.intact, &safeguard.broken, 1))?;
+        let mut broken = intact.clone();
+        broken.replace_range(at.clone(), &safeguard.with);
+        fs::write(&file, broken)?;
         let passed = test(safeguard, &copy, &scratch);
         fs::write(&file, intact)?;
         let found = match &passed {
@@ -84,17 +85,96 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
 
 fn read(root: &Path) -> Result<Vec<Safeguard>> {
     let text = fs::read_to_string(root.join(LIST)).context(LIST)?;
-    let list: List = toml::from_str(&text).context(LIST)?;
+    let list: SafeguardList = toml::from_str(&text).context(LIST)?;
     Ok(list.safeguard)
+}
+
+/// Before the name of a safeguard, in the comment above what upholds it.
+const MARK: &str = "Safeguard: ";
+/// Of the files with these ends the comments are read.
+const SOURCES: [&str; 4] = [".rs", ".lua", ".c", ".md"];
+
+/// A safeguard, and where it stands.
+struct Placed {
+    safeguard: Safeguard,
+    file: PathBuf,
+    /// Which bytes of the file are replaced.
+    at: Range<usize>,
+}
+
+/// A comment that marks a safeguard.
+struct Mark<'a> {
+    name: &'a str,
+    file: &'a Path,
+    /// What it stands above: the bytes of the file up to the next blank line.
+    below: Range<usize>,
+}
+
+/// The sources that git tracks, with their texts.
+fn sources(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut sources = Vec::new();
+    for path in tracked(root)? {
+        if SOURCES.iter().any(|end| path.ends_with(end)) {
+            let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
+            sources.push((path.into(), text));
+        }
+    }
+    Ok(sources)
+}
+
+/// Every comment that marks a safeguard.
+fn marks(sources: &[(PathBuf, String)]) -> Vec<Mark<'_>> {
+    let mut marks = Vec::new();
+    for (file, text) in sources {
+        let mut start = 0;
+        for line in text.split_inclusive('\n') {
+            start += line.len();
+            let comment = line.trim().trim_end_matches("*/").trim_end_matches("-->").trim_end();
+            let bare = ["// ", "-- ", "/* ", "<!-- "].iter().find_map(|open| comment.strip_prefix(open));
+            let Some(name) = bare.and_then(|comment| comment.strip_prefix(MARK)) else { continue };
+            let end = text[start..].find("\n\n").map_or(text.len(), |end| start + end);
+            marks.push(Mark { name, file, below: start..end });
+        }
+    }
+    marks
+}
+
+/// Finds each safeguard in the sources.
+fn place(list: Vec<Safeguard>, sources: &[(PathBuf, String)]) -> Result<Vec<Placed>> {
+    let marks = marks(sources);
+    let mut placed = Vec::new();
+    for safeguard in list {
+        let name = &safeguard.name;
+        let mut found = marks.iter().filter(|mark| mark.name == name);
+        let (Some(mark), None) = (found.next(), found.next()) else {
+            bail!("not one comment says `{MARK}{name}`");
+        };
+        let text = sources.iter().find(|(file, _)| file == mark.file).map_or("", |(_, text)| text);
+        let below = &text[mark.below.clone()];
+        ensure!(below.matches(&safeguard.replace).count() == 1, "{name}: {:?} is not there once", safeguard.replace);
+        let start = mark.below.start + below.find(&safeguard.replace).unwrap_or_default();
+        let at = start..start + safeguard.replace.len();
+        placed.push(Placed { file: mark.file.to_path_buf(), at, safeguard });
+    }
+    let listed = |mark: &Mark<'_>| placed.iter().any(|placed| placed.safeguard.name == mark.name);
+    if let Some(mark) = marks.iter().find(|mark| !listed(mark)) {
+        bail!("{}: {LIST} has no safeguard {:?}", mark.file.display(), mark.name);
+    }
+    Ok(placed)
+}
+
+/// The paths that git tracks.
+fn tracked(root: &Path) -> Result<Vec<String>> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("git ls-files")?;
+    ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
+    Ok(String::from_utf8(listed.stdout)?.split_terminator('\0').map(str::to_owned).collect())
 }
 
 /// Copies what git tracks, as it stands in the working tree. Files that did not change keep their time stamps, so that
 /// only what was broken is built again.
 fn copy_workspace(root: &Path, copy: &Path) -> Result<()> {
-    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().context("git ls-files")?;
-    ensure!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
-    for path in String::from_utf8(listed.stdout)?.split_terminator('\0') {
-        let (from, to) = (root.join(path), copy.join(path));
+    for path in tracked(root)? {
+        let (from, to) = (root.join(&path), copy.join(&path));
         let Ok(content) = fs::read(&from) else { continue };
         if fs::read(&to).is_ok_and(|present| present == content) {
             continue;
@@ -149,10 +229,30 @@ mod tests {
     }
 
     #[test]
-    fn each_safeguard_stands_once_where_the_list_says() {
-        for safeguard in read(root()).unwrap() {
-            let text = fs::read_to_string(root().join(&safeguard.file)).unwrap();
-            assert_eq!(text.matches(&safeguard.intact).count(), 1, "{}", safeguard.name);
+    fn each_safeguard_is_marked_once_and_each_mark_is_of_one() {
+        let list = read(root()).unwrap();
+        let count = list.len();
+        assert_eq!(place(list, &sources(root()).unwrap()).unwrap().len(), count);
+    }
+
+    #[test]
+    fn a_mark_without_a_safeguard_and_a_safeguard_without_a_mark_are_refused() {
+        let text = format!("fn f() {{\n    // {MARK}one\n    a(1);\n    b(1);\n\n    a(2);\n}}\n");
+        let sources = [(PathBuf::from("f.rs"), text)];
+        let safeguard = |name: &str, replace: &str| Safeguard {
+            name: name.to_owned(),
+            replace: replace.to_owned(),
+            with: String::new(),
+            test: Vec::new(),
+            build: Vec::new(),
+            env: std::collections::BTreeMap::new(),
+        };
+        let placed = place(vec![safeguard("one", "a(")], &sources).unwrap();
+        assert_eq!(&sources[0].1[placed[0].at.start..][..4], "a(1)");
+        for wrong in
+            [vec![], vec![safeguard("one", "(1)")], vec![safeguard("one", "a(2)")], vec![safeguard("two", "a(")]]
+        {
+            assert!(place(wrong, &sources).is_err());
         }
     }
 }

@@ -1,50 +1,57 @@
 //! The servers that tests and measurements need, installed where they are missing.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
+use cargo_metadata::MetadataCommand;
+use serde::Deserialize;
 
 use crate::run;
 
-/// What must be there, and the Debian package that has it.
-struct Needed {
+/// A Debian package that the tests need, and the program or file by which it is known to be installed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequiredPackage {
     /// A program by its name, wherever it is, or a file by its path.
-    what: &'static str,
-    package: &'static str,
+    has: String,
+    /// The Debian package that has it: its key in the crate's metadata.
+    #[serde(skip)]
+    package: String,
     /// The service that the package starts by itself, if any: the tests start servers of their own.
-    service: Option<&'static str>,
+    service: Option<String>,
 }
 
-const NEEDED: [Needed; 8] = [
-    Needed { what: "redis-server", package: "redis-server", service: Some("redis-server") },
-    Needed { what: "redis-sentinel", package: "redis-sentinel", service: Some("redis-sentinel") },
-    Needed { what: "/usr/share/java/zookeeper.jar", package: "zookeeper", service: Some("zookeeper") },
-    Needed { what: "/usr/share/java/slf4j-simple.jar", package: "libslf4j-java", service: None },
-    Needed { what: "java", package: "default-jre-headless", service: None },
-    Needed { what: "setpriv", package: "util-linux", service: None },
-    // Joins network namespaces, in which kernels lose packets and send them again.
-    Needed { what: "ip", package: "iproute2", service: None },
-    // Links programs wherever Rust does; the laboratory compiles the clock that it preloads into servers.
-    Needed { what: "cc", package: "gcc", service: None },
-];
+/// What each crate says that it needs beside cargo: `[package.metadata.debian]` in its Cargo.toml.
+fn needed() -> Result<Vec<RequiredPackage>> {
+    let workspace = MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")?;
+    let mut needed = Vec::new();
+    for package in workspace.workspace_packages() {
+        let Some(debian) = package.metadata.get("debian") else { continue };
+        let debian = BTreeMap::<String, RequiredPackage>::deserialize(debian)
+            .with_context(|| format!("{}: [package.metadata.debian]", package.manifest_path))?;
+        needed.extend(debian.into_iter().map(|(package, needed)| RequiredPackage { package, ..needed }));
+    }
+    Ok(needed)
+}
 
 /// Has all servers installed, or fails and says what is missing and how to get it.
 pub(crate) fn require_servers() -> Result<()> {
-    let missing = missing();
+    let missing = missing()?;
     if missing.is_empty() {
         return Ok(());
     }
-    let packages: Vec<&str> = missing.iter().map(|needed| needed.package).collect();
+    let packages: Vec<&str> = missing.iter().map(|needed| needed.package.as_str()).collect();
     let packages = packages.join(" ");
     let by_hand = || format!("install them with: apt-get install {packages} (or what your system calls them)");
     eprintln!("missing servers; installing the Debian packages {packages}");
     install(&missing).with_context(by_hand)?;
-    match self::missing().first() {
+    match self::missing()?.first() {
         None => Ok(()),
-        Some(needed) => bail!("{} is still missing although {} is installed", needed.what, needed.package),
+        Some(needed) => bail!("{} is still missing although {} is installed", needed.has, needed.package),
     }
 }
 
@@ -55,8 +62,8 @@ pub(crate) fn try_servers() {
     }
 }
 
-fn missing() -> Vec<&'static Needed> {
-    NEEDED.iter().filter(|needed| !is_there(needed.what)).collect()
+fn missing() -> Result<Vec<RequiredPackage>> {
+    Ok(needed()?.into_iter().filter(|needed| !is_there(&needed.has)).collect())
 }
 
 /// Whether a file is there, or a program is on the path or where Debian has those of the administrator.
@@ -67,11 +74,11 @@ fn is_there(what: &str) -> bool {
     places.into_iter().any(|place| place.join(what).is_file())
 }
 
-fn install(missing: &[&Needed]) -> Result<()> {
+fn install(missing: &[RequiredPackage]) -> Result<()> {
     run(apt_get()?.arg("update"))?;
-    let packages = missing.iter().map(|needed| needed.package);
+    let packages = missing.iter().map(|needed| needed.package.as_str());
     run(apt_get()?.args(["install", "--yes", "--no-install-recommends"]).args(packages))?;
-    missing.iter().filter_map(|needed| needed.service).for_each(stop_service);
+    missing.iter().filter_map(|needed| needed.service.as_deref()).for_each(stop_service);
     Ok(())
 }
 

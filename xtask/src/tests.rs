@@ -1,4 +1,4 @@
-//! The tests of the workspace, two test programs at a time: most of their time they wait, for servers and for leases to end.
+//! The tests of the workspace, several test programs at a time: most of their time they wait, for servers and for leases to end.
 
 use std::{
     collections::VecDeque,
@@ -16,6 +16,12 @@ use crate::{cargo, run};
 /// How many test programs run at once. Each has several tests under way, and servers of its own.
 const AT_ONCE: usize = 2;
 
+/// How many tests a program has under way, unless `RUST_TEST_THREADS` says otherwise. The conformance suite has its own number.
+const TESTS_AT_ONCE: &str = "4";
+
+/// What the test harness takes the number from.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// What every build of tests is told.
 const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 
@@ -23,13 +29,14 @@ const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 /// gives each test a process of its own would start them hundreds of times.
 pub(crate) fn all() -> Result<()> {
     let mut programs = programs()?;
-    // The one that takes longest does not begin last.
+    programs.push(documentation());
+    // Those that take longest do not begin last.
+    programs.sort_by_key(|program| !program.title.ends_with("suite"));
     programs.sort_by_key(|program| !program.title.ends_with("conformance"));
     let results = run_all(programs)?;
-    run(cargo().args(["test", "--doc", "--no-fail-fast"]).args(WHOLE))?;
     let mut failed = Vec::new();
     eprintln!("test programs, by how long they took:");
-    for Outcome { title, took, succeeded } in results {
+    for TestOutcome { title, took, succeeded } in results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if succeeded { "" } else { "  FAILED" });
         failed.extend((!succeeded).then_some(title));
     }
@@ -46,23 +53,24 @@ pub(crate) fn some(rest: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A program with tests in it.
+/// A compiled test program and the command that runs it.
 struct TestProgram {
     title: String,
     command: Command,
 }
 
-struct Outcome {
+/// How one [`TestProgram`] ended: how long it took, and whether it succeeded.
+struct TestOutcome {
     title: String,
     took: Duration,
     succeeded: bool,
 }
 
-/// What is started in the background of a script ignores SIGINT and SIGQUIT, and so does all that it starts; some tests send
-/// them.
+/// What is started in the background of a script ignores SIGINT and SIGQUIT, and SIGHUP after `nohup`, and so does all that it
+/// starts; some tests send them.
 fn with_signals(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("env");
-    command.arg("--default-signal=INT,QUIT").arg(program);
+    command.arg("--default-signal=HUP,INT,QUIT").arg(program);
     command
 }
 
@@ -85,12 +93,22 @@ fn programs() -> Result<Vec<TestProgram>> {
     Ok(programs)
 }
 
+/// The examples in the documentation.
+fn documentation() -> TestProgram {
+    let mut command = cargo();
+    command.args(["test", "--doc", "--no-fail-fast"]).args(WHOLE);
+    TestProgram { title: "documentation".to_owned(), command }
+}
+
 /// The program of an artifact as `cargo test` runs it: in the directory of its package.
 fn program(artifact: &Artifact) -> Option<TestProgram> {
     let executable = artifact.executable.as_ref()?;
     let package = artifact.manifest_path.parent()?;
     let mut command = with_signals(executable);
     command.current_dir(package).env("CARGO_MANIFEST_DIR", package);
+    if std::env::var_os(THREADS).is_none() {
+        command.env(THREADS, TESTS_AT_ONCE);
+    }
     let title = format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name);
     Some(TestProgram { title, command })
 }
@@ -102,7 +120,7 @@ fn now() -> Instant {
 }
 
 /// Runs all, in this order, and shows what each said when it has ended.
-fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
+fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
     let waiting = Mutex::new(VecDeque::from(programs));
     let (ended, outcomes) = mpsc::channel();
     let mut results = thread::scope(|scope| {
@@ -126,7 +144,7 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<Outcome>> {
             let (title, took, output) = outcome.context("starting a test program")?;
             let text = [output.stdout, output.stderr].concat();
             println!("---- {title} ----\n{}", String::from_utf8_lossy(&text));
-            results.push(Outcome { title, took, succeeded: output.status.success() });
+            results.push(TestOutcome { title, took, succeeded: output.status.success() });
         }
         Ok::<_, anyhow::Error>(results)
     })?;

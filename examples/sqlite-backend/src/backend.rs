@@ -13,8 +13,8 @@ use crate::{
     config::{NAME, TTL},
     database::{Database, Failpoint},
     lease::SqliteLease,
-    rows::Rows,
-    table::{Attempt, Opening, Standing},
+    rows::RowKeeper,
+    table::{Attempt, AttemptState, OpenOptions},
 };
 
 /// How long a place in line lives without a renewal: a waiter that died holds up those behind it for no longer.
@@ -30,7 +30,7 @@ pub struct Sqlite {
     config: Config,
     context: Context,
     database: Arc<Database>,
-    rows: Arc<Rows>,
+    rows: Arc<RowKeeper>,
 }
 
 impl Sqlite {
@@ -64,11 +64,11 @@ impl Sqlite {
         let (url, clock) = (config.url(), context.clock());
         let boot = fs::read_to_string(BOOT_ID)
             .map_err(|error| Error::unavailable(&url, format!("reading {BOOT_ID} failed"), error))?;
-        let opening = Opening { path: config.path.clone(), boot: boot.trim().to_owned(), clock };
+        let opening = OpenOptions { path: config.path.clone(), boot: boot.trim().to_owned(), clock };
         let database = Database::start(url.clone(), opening, config.response_timeout, failpoint)
             .map_err(|error| Error::unavailable(url, "starting a thread failed", error))?;
         let database = Arc::new(database);
-        let rows = Arc::new(Rows::new(context.clone(), Arc::clone(&database)));
+        let rows = Arc::new(RowKeeper::new(context.clone(), Arc::clone(&database)));
         let sqlite = Arc::new(Self { config, context, database, rows });
         sqlite.open().await?;
         Ok(sqlite)
@@ -102,13 +102,13 @@ impl Sqlite {
                 Some(_) => self.look(attempt).await,
             };
             match standing {
-                Ok((Standing::Holds(token), sent_at)) => return Ok((token, sent_at)),
-                Ok((Standing::Refused, _)) => return Err(Error::NotAcquired { name: attempt.name.clone() }),
-                Ok((Standing::Behind, sent_at)) => {
+                Ok((AttemptState::Holds(token), sent_at)) => return Ok((token, sent_at)),
+                Ok((AttemptState::Refused, _)) => return Err(Error::NotAcquired { name: attempt.name.clone() }),
+                Ok((AttemptState::Behind, sent_at)) => {
                     answered_at = clock.now();
                     place.get_or_insert_with(|| self.rows.keep(&attempt.id, attempt.place_ttl, sent_at));
                 }
-                Ok((Standing::MustEnter, _)) => {
+                Ok((AttemptState::MustEnter, _)) => {
                     place = None;
                     continue;
                 }
@@ -125,12 +125,12 @@ impl Sqlite {
         }
     }
 
-    async fn enter(&self, attempt: &Arc<Attempt>) -> Result<(Standing, BootInstant), Error> {
+    async fn enter(&self, attempt: &Arc<Attempt>) -> Result<(AttemptState, BootInstant), Error> {
         let attempt = Arc::clone(attempt);
         self.database.request("an acquisition", move |table, sent_at| table.enter(&attempt, sent_at)).await
     }
 
-    async fn look(&self, attempt: &Arc<Attempt>) -> Result<(Standing, BootInstant), Error> {
+    async fn look(&self, attempt: &Arc<Attempt>) -> Result<(AttemptState, BootInstant), Error> {
         let attempt = Arc::clone(attempt);
         self.database.request("a look at the queue", move |table, _| table.look(&attempt)).await
     }

@@ -18,31 +18,33 @@ use lock_core::{BootInstant, Clock, Error, Source};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::table::{Opening, Table};
+use crate::table::{LockTable, OpenOptions};
 
 /// What each request passes before the database and after it. Tests have one that stops, delays or fails; an error after
 /// the database is an answer that was lost.
 pub type Failpoint = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
-type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+/// A request to the database's thread, as a closure that runs there.
+type DatabaseRequest = Box<dyn FnOnce(&mut DatabaseThread) + Send>;
 
-/// The way to the thread. The thread ends when this is dropped.
+/// Handle to the thread that uses the SQLite database; the thread ends when this value is dropped. The thread ends when
+/// this is dropped.
 pub(crate) struct Database {
     url: String,
     clock: Clock,
     /// For how long the thread may answer nothing.
     limit: Duration,
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    jobs: Mutex<Option<mpsc::Sender<DatabaseRequest>>>,
     /// When the thread was done with a request the last time, in nanoseconds since the machine was booted.
     last_done: Arc<AtomicU64>,
     ended: CancellationToken,
 }
 
-/// What the thread works with.
-struct Worker {
-    opening: Opening,
+/// The state of the thread that uses the SQLite database.
+struct DatabaseThread {
+    opening: OpenOptions,
     failpoint: Failpoint,
-    table: Option<Table>,
+    table: Option<LockTable>,
     /// Whether the database was there once. One that vanished is not made again, for its tokens would begin anew.
     was_there: bool,
     last_done: Arc<AtomicU64>,
@@ -51,10 +53,10 @@ struct Worker {
 
 impl Database {
     /// Starts the thread. It opens the database for the first request.
-    pub(crate) fn start(url: String, opening: Opening, limit: Duration, failpoint: Failpoint) -> io::Result<Self> {
-        let (sender, jobs) = mpsc::channel::<Job>();
+    pub(crate) fn start(url: String, opening: OpenOptions, limit: Duration, failpoint: Failpoint) -> io::Result<Self> {
+        let (sender, jobs) = mpsc::channel::<DatabaseRequest>();
         let (last_done, ended, clock) = (Arc::new(AtomicU64::new(0)), CancellationToken::new(), opening.clock);
-        let mut worker = Worker {
+        let mut worker = DatabaseThread {
             opening,
             failpoint,
             table: None,
@@ -73,11 +75,11 @@ impl Database {
     pub(crate) async fn request<T, W>(&self, what: &'static str, work: W) -> Result<(T, BootInstant), Error>
     where
         T: Send + 'static,
-        W: FnOnce(&mut Table, BootInstant) -> rusqlite::Result<T> + Send + 'static,
+        W: FnOnce(&mut LockTable, BootInstant) -> rusqlite::Result<T> + Send + 'static,
     {
         let (reply, mut answer) = oneshot::channel();
         let clock = self.clock;
-        let job: Job = Box::new(move |worker| {
+        let job: DatabaseRequest = Box::new(move |worker| {
             // Before the look at the caller: a request that is given up has begun by then, or never begins.
             let sent_at = clock.now();
             if reply.is_closed() {
@@ -107,7 +109,7 @@ impl Database {
         }
     }
 
-    fn send(&self, job: Job) -> Result<(), Error> {
+    fn send(&self, job: DatabaseRequest) -> Result<(), Error> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         match jobs.as_ref().map(|jobs| jobs.send(job)) {
             Some(Ok(())) => Ok(()),
@@ -123,17 +125,17 @@ impl Database {
     }
 }
 
-impl Worker {
-    fn run<T>(&mut self, work: impl FnOnce(&mut Table) -> rusqlite::Result<T>) -> Result<T, Source> {
+impl DatabaseThread {
+    fn run<T>(&mut self, work: impl FnOnce(&mut LockTable) -> rusqlite::Result<T>) -> Result<T, Source> {
         let done = self.try_to(work);
         self.last_done.store(self.opening.clock.now().as_nanos(), Ordering::Release);
         done
     }
 
     /// After any error the database is opened anew.
-    fn try_to<T>(&mut self, work: impl FnOnce(&mut Table) -> rusqlite::Result<T>) -> Result<T, Source> {
+    fn try_to<T>(&mut self, work: impl FnOnce(&mut LockTable) -> rusqlite::Result<T>) -> Result<T, Source> {
         (self.failpoint)()?;
-        let mut table = match self.table.take().filter(Table::is_in_place) {
+        let mut table = match self.table.take().filter(LockTable::is_in_place) {
             Some(table) => table,
             None => self.opening.open(!self.was_there)?,
         };

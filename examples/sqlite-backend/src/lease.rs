@@ -7,22 +7,22 @@ use lock_core::{BootInstant, Error, Feature, Lease, Loss, ReleaseOutcome, Renewa
 
 use crate::{
     config::NAME,
-    rows::{KeptRow, Rows},
+    rows::{RenewedRow, RowKeeper},
     table::Attempt,
 };
 
-/// A grant.
+/// The lease of a lock held in the database.
 pub(crate) struct SqliteLease {
-    rows: Arc<Rows>,
+    rows: Arc<RowKeeper>,
     attempt: Arc<Attempt>,
     token: u64,
     validity: Validity,
     /// Dropped by the release, which ends the renewal.
-    renewal: RenewalHandle<KeptRow>,
+    renewal: RenewalHandle<RenewedRow>,
 }
 
 impl SqliteLease {
-    pub(crate) fn new(rows: Arc<Rows>, attempt: Arc<Attempt>, token: u64, sent_at: BootInstant) -> Self {
+    pub(crate) fn new(rows: Arc<RowKeeper>, attempt: Arc<Attempt>, token: u64, sent_at: BootInstant) -> Self {
         let (validity, renewal) = rows.keep(&attempt.id, attempt.ttl, sent_at);
         Self { rows, attempt, token, validity, renewal }
     }

@@ -10,32 +10,32 @@ use crate::{database::Database, table::Attempt};
 /// How many times a row is renewed within its ttl.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// A row that is renewed: a holder's, or a waiter's place in line.
+/// A row that is renewed before its ttl ends: a holder's, or that of a waiter in the queue.
 #[derive(Debug)]
-pub(crate) struct KeptRow {
+pub(crate) struct RenewedRow {
     id: String,
     ttl: Duration,
     validity: Validity,
 }
 
-/// Renews and removes the rows of a connection.
+/// Renews and removes the database rows of one connection's contenders.
 #[derive(Debug)]
-pub(crate) struct Rows {
+pub(crate) struct RowKeeper {
     context: Context,
     database: Arc<Database>,
-    renewer: Renewer<KeptRow>,
+    renewer: Renewer<RenewedRow>,
 }
 
-impl Rows {
+impl RowKeeper {
     pub(crate) fn new(context: Context, database: Arc<Database>) -> Self {
         let renewer = Renewer::new(&context, Arc::new(RowRenewer(Arc::clone(&database))));
         Self { context, database, renewer }
     }
 
     /// Keeps a row whose `ttl` counts from a request that was sent at `sent_at`, until the handle is dropped.
-    pub(crate) fn keep(&self, id: &str, ttl: Duration, sent_at: BootInstant) -> (Validity, RenewalHandle<KeptRow>) {
+    pub(crate) fn keep(&self, id: &str, ttl: Duration, sent_at: BootInstant) -> (Validity, RenewalHandle<RenewedRow>) {
         let validity = Validity::new(self.context.clock(), deadline(sent_at, ttl));
-        let row = Arc::new(KeptRow { id: id.to_owned(), ttl, validity: validity.clone() });
+        let row = Arc::new(RenewedRow { id: id.to_owned(), ttl, validity: validity.clone() });
         let renewal = self.renewer.keep(row, validity.clone(), ttl / RENEWALS_PER_TTL);
         (validity, renewal)
     }
@@ -59,13 +59,14 @@ impl Rows {
     }
 }
 
+/// Renews rows in batches, as the [`Renewer`] of a connection asks for it.
 struct RowRenewer(Arc<Database>);
 
 #[async_trait]
 impl Renew for RowRenewer {
-    type Lease = KeptRow;
+    type Lease = RenewedRow;
 
-    async fn renew(&self, batch: &[Arc<KeptRow>]) {
+    async fn renew(&self, batch: &[Arc<RenewedRow>]) {
         let batch: Vec<_> = batch.iter().filter_map(|row| Some((row, row.validity.observe()?))).collect();
         let rows: Vec<_> = batch.iter().map(|(row, _)| (row.id.clone(), row.ttl)).collect();
         let answer = self.0.request("a renewal", move |table, sent_at| table.renew(&rows, sent_at)).await;

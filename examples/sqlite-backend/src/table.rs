@@ -60,7 +60,7 @@ WHERE name = ?1 AND boot = ?2 AND until > ?3 ORDER BY place";
 const BUSY_LOOKS: i32 = 2_000;
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
-/// One attempt to acquire.
+/// One attempt to acquire a lock: its unique id, and what its row says.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     /// Different for all attempts of all programs.
@@ -74,9 +74,9 @@ pub(crate) struct Attempt {
     pub(crate) waits: bool,
 }
 
-/// Where an attempt stands.
+/// The state of an attempt after a look at the table: it holds, waits, has to enter again, or was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum AttemptState {
     /// It holds, with this token.
     Holds(u64),
     /// It has a place behind another.
@@ -87,27 +87,27 @@ pub(crate) enum Standing {
     Refused,
 }
 
-/// How to open the database.
+/// What is needed to open the database: its path, the boot of the machine, and a clock.
 #[derive(Debug, Clone)]
-pub(crate) struct Opening {
+pub(crate) struct OpenOptions {
     pub(crate) path: PathBuf,
     /// Which boot of the machine this is.
     pub(crate) boot: String,
     pub(crate) clock: Clock,
 }
 
-/// An open database.
+/// The open database with the table of all contenders' rows.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct LockTable {
     connection: Connection,
-    opening: Opening,
+    opening: OpenOptions,
     /// The device and the number of the file that was opened.
     file: (u64, u64),
 }
 
-impl Opening {
+impl OpenOptions {
     /// Opens the database, and makes it if `create` says so.
-    pub(crate) fn open(&self, create: bool) -> Result<Table, lock_core::Source> {
+    pub(crate) fn open(&self, create: bool) -> Result<LockTable, lock_core::Source> {
         let create = if create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
         let mut connection = Connection::open_with_flags(&self.path, flags)?;
@@ -116,7 +116,7 @@ impl Opening {
         // A token is on the disk before it is given out: it must not fall when the power fails.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.execute_batch(TABLE)?;
-        Ok(Table { connection, opening: self.clone(), file: self.file()? })
+        Ok(LockTable { connection, opening: self.clone(), file: self.file()? })
     }
 
     /// The device and the number of the file that the path leads to.
@@ -126,7 +126,7 @@ impl Opening {
     }
 }
 
-impl Table {
+impl LockTable {
     /// Whether the path still leads to this database. If not, programs that connect now contend in another one.
     pub(crate) fn is_in_place(&self) -> bool {
         self.opening.file().is_ok_and(|file| file == self.file)
@@ -140,7 +140,7 @@ impl Table {
 
     /// Takes the lock if the attempt is the first in line, or else a place in line if it waits. The lease counts from
     /// `sent_at`. May be repeated when an answer was lost.
-    pub(crate) fn enter(&mut self, attempt: &Attempt, sent_at: BootInstant) -> rusqlite::Result<Standing> {
+    pub(crate) fn enter(&mut self, attempt: &Attempt, sent_at: BootInstant) -> rusqlite::Result<AttemptState> {
         let Attempt { id, name, payload, ttl, place_ttl, waits } = attempt;
         let (boot, clock, name) = (&self.opening.boot, self.opening.clock, name.as_str());
         let place_until = nanos(sent_at.saturating_add(*place_ttl));
@@ -154,23 +154,23 @@ impl Table {
             transaction.query_row(FIRST, [name], |row| Ok((row.get::<_, String>(0)?, unsigned(row, 1)?)))?;
         let standing = if first == *id {
             transaction.execute(HOLD, (id, since, nanos(sent_at.saturating_add(*ttl))))?;
-            Standing::Holds(place)
+            AttemptState::Holds(place)
         } else if *waits {
             transaction.execute(STAY, (id, place_until))?;
-            Standing::Behind
+            AttemptState::Behind
         } else {
-            Standing::Refused
+            AttemptState::Refused
         };
         transaction.commit()?;
         Ok(standing)
     }
 
     /// Looks whether an attempt with a place is still behind another. Only reads, so that waiters hold up nobody.
-    pub(crate) fn look(&self, attempt: &Attempt) -> rusqlite::Result<Standing> {
+    pub(crate) fn look(&self, attempt: &Attempt) -> rusqlite::Result<AttemptState> {
         let now = nanos(self.opening.clock.now());
         let is_behind =
             self.connection.query_row(IS_BEHIND, (&attempt.id, &self.opening.boot, now), |row| row.get(0))?;
-        Ok(if is_behind { Standing::Behind } else { Standing::MustEnter })
+        Ok(if is_behind { AttemptState::Behind } else { AttemptState::MustEnter })
     }
 
     /// Has each of these rows live for its ttl from `sent_at`; says of each whether it was alive.
@@ -236,10 +236,10 @@ fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 mod tests {
     use super::*;
 
-    fn table() -> (tempfile::TempDir, Table) {
+    fn table() -> (tempfile::TempDir, LockTable) {
         let directory = tempfile::tempdir().unwrap();
         let opening =
-            Opening { path: directory.path().join("locks.db"), boot: "this one".to_owned(), clock: Clock::boot() };
+            OpenOptions { path: directory.path().join("locks.db"), boot: "this one".to_owned(), clock: Clock::boot() };
         let table = opening.open(true).unwrap();
         (directory, table)
     }
@@ -256,12 +256,12 @@ mod tests {
         let (_directory, mut table) = table();
         let [first, second] = ["first", "second"].map(|id| attempt(id, HOUR));
         for _ in 0..2 {
-            assert_eq!(table.enter(&first, Clock::boot().now()).unwrap(), Standing::Holds(1));
-            assert_eq!(table.enter(&second, Clock::boot().now()).unwrap(), Standing::Behind);
+            assert_eq!(table.enter(&first, Clock::boot().now()).unwrap(), AttemptState::Holds(1));
+            assert_eq!(table.enter(&second, Clock::boot().now()).unwrap(), AttemptState::Behind);
         }
         assert_eq!(table.show(&first.name).unwrap().queue.len(), 1);
         assert_eq!([table.leave("first").unwrap(), table.leave("first").unwrap()], [true, false]);
-        assert_eq!(table.look(&second).unwrap(), Standing::MustEnter);
+        assert_eq!(table.look(&second).unwrap(), AttemptState::MustEnter);
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         let late = table.renew(&[("dead".to_owned(), HOUR)], Clock::boot().now()).unwrap();
         assert_eq!(late, [false]);
         assert_eq!(table.show(&dead.name).unwrap(), Snapshot::default());
-        assert_eq!(table.enter(&next, Clock::boot().now()).unwrap(), Standing::Holds(2));
+        assert_eq!(table.enter(&next, Clock::boot().now()).unwrap(), AttemptState::Holds(2));
     }
 
     #[test]

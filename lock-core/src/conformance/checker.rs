@@ -16,7 +16,7 @@ use crate::{Clock, FencingToken, Guard, LockName, Mode, Validity};
 /// The pause between two rounds over all holders.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Watches all holders of one run of a case.
+/// Checks the promises of locks on every grant of one run of a conformance case.
 ///
 /// * **M**: a writer is valid alone; readers are valid beside each other; of `n` permits never more than `n` are valid.
 /// * **T**: a holder's validity never reaches beyond what the servers keep.
@@ -25,37 +25,37 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Checker {
     fixture: Arc<dyn Fixture>,
-    book: Mutex<Book>,
+    book: Mutex<CheckedGrants>,
 }
 
-/// Every grant that is being watched, and the violations found so far.
+/// The grants that a [`Checker`] watches, by the lock or semaphore they are of, and the violations found so far.
 #[derive(Debug, Default)]
-struct Book {
-    lines: HashMap<Family, Line>,
+struct CheckedGrants {
+    lines: HashMap<ResourceKey, GrantHistory>,
     names: BTreeSet<LockName>,
     violations: Vec<String>,
 }
 
-/// What excludes each other: the lock of a name is one family, its semaphore another.
+/// The lock or the semaphore of a name, within which grants exclude each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Family {
+struct ResourceKey {
     name: LockName,
     permits: bool,
 }
 
-/// The grants of one family, with what is known of their order.
+/// The grants of one lock or semaphore, with the fencing tokens that the next grant is checked against.
 #[derive(Debug, Default)]
-struct Line {
-    holds: Vec<Arc<Hold>>,
+struct GrantHistory {
+    holds: Vec<Arc<WatchedGrant>>,
     /// The highest token that was granted to a writer, and to anybody.
     newest_writer: Option<FencingToken>,
     newest: Option<FencingToken>,
     tokens: HashSet<FencingToken>,
 }
 
-/// A grant that is being watched.
-pub(super) struct Hold {
-    family: Family,
+/// A grant whose validity and fencing token the [`Checker`] watches.
+pub(super) struct WatchedGrant {
+    family: ResourceKey,
     mode: Mode,
     /// A writer that went on as a reader.
     downgraded: AtomicBool,
@@ -90,9 +90,9 @@ impl Checker {
     }
 
     /// Watches a new grant from now on.
-    pub(super) fn admit(&self, guard: &Guard, mode: Mode) -> Arc<Hold> {
-        let hold = Arc::new(Hold {
-            family: Family { name: guard.name().clone(), permits: matches!(mode, Mode::Permit { .. }) },
+    pub(super) fn admit(&self, guard: &Guard, mode: Mode) -> Arc<WatchedGrant> {
+        let hold = Arc::new(WatchedGrant {
+            family: ResourceKey { name: guard.name().clone(), permits: matches!(mode, Mode::Permit { .. }) },
             mode,
             downgraded: AtomicBool::new(false),
             token: guard.token(),
@@ -106,7 +106,7 @@ impl Checker {
     }
 
     /// Stops watching a grant: its holder is about to give it back.
-    pub(super) fn forget(&self, hold: &Arc<Hold>) {
+    pub(super) fn forget(&self, hold: &Arc<WatchedGrant>) {
         self.book(|book| {
             if let Some(line) = book.lines.get_mut(&hold.family) {
                 line.holds.retain(|other| !Arc::ptr_eq(other, hold));
@@ -135,7 +135,7 @@ impl Checker {
     }
 
     /// Compares one holder with the servers.
-    pub(super) async fn compare(&self, hold: &Hold) {
+    pub(super) async fn compare(&self, hold: &WatchedGrant) {
         let Some(until) = hold.validity.valid_until() else {
             hold.seen_lost.store(true, Ordering::Release);
             return;
@@ -163,23 +163,23 @@ impl Checker {
         }
     }
 
-    fn violated(&self, hold: &Hold, what: String) {
+    fn violated(&self, hold: &WatchedGrant, what: String) {
         if !hold.reported.swap(true, Ordering::AcqRel) {
             self.book(|book| book.violations.push(what));
         }
     }
 
-    fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
+    fn book<T>(&self, work: impl FnOnce(&mut CheckedGrants) -> T) -> T {
         work(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Book {
-    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+impl CheckedGrants {
+    fn holds(&self) -> impl Iterator<Item = &Arc<WatchedGrant>> {
         self.lines.values().flat_map(|line| &line.holds)
     }
 
-    fn admit(&mut self, hold: &Arc<Hold>) {
+    fn admit(&mut self, hold: &Arc<WatchedGrant>) {
         let line = self.lines.entry(hold.family.clone()).or_default();
         self.violations.extend(line.shared_wrongly(hold));
         self.violations.extend(line.numbered_wrongly(hold));
@@ -187,9 +187,9 @@ impl Book {
     }
 }
 
-impl Line {
+impl GrantHistory {
     /// **M**: what the new one may not be valid beside.
-    fn shared_wrongly(&self, hold: &Hold) -> Option<String> {
+    fn shared_wrongly(&self, hold: &WatchedGrant) -> Option<String> {
         // The new one was granted before the others are looked at, and is valid after that: those that are seen valid
         // were valid together with it at the moment of the first look. A holder that gives its lock back is forgotten
         // before its release is sent.
@@ -204,7 +204,7 @@ impl Line {
     }
 
     /// **F**: whether its token is not above those of earlier grants that it is in conflict with.
-    fn numbered_wrongly(&mut self, hold: &Hold) -> Option<String> {
+    fn numbered_wrongly(&mut self, hold: &WatchedGrant) -> Option<String> {
         let above = match hold.mode {
             Mode::Exclusive => self.newest,
             Mode::Read => self.newest_writer,
@@ -224,7 +224,7 @@ impl Line {
     }
 }
 
-impl Hold {
+impl WatchedGrant {
     /// Notes that the writer is about to go on as a reader.
     pub(super) fn admit_readers(&self) {
         self.downgraded.store(true, Ordering::Release);
@@ -240,7 +240,7 @@ impl Hold {
     }
 }
 
-impl fmt::Debug for Hold {
+impl fmt::Debug for WatchedGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, mode, token, validity, .. } = self;
         write!(f, "the {mode} grant of {:?} with token {token} ({validity:?})", family.name)
@@ -260,10 +260,10 @@ mod tests {
         Mode::Permit { of: NonZeroU32::new(of).unwrap() }
     }
 
-    fn hold(mode: Mode, number: u64) -> Arc<Hold> {
+    fn hold(mode: Mode, number: u64) -> Arc<WatchedGrant> {
         let clock = Clock::boot();
-        Arc::new(Hold {
-            family: Family { name: LockName::new("a").unwrap(), permits: matches!(mode, Mode::Permit { .. }) },
+        Arc::new(WatchedGrant {
+            family: ResourceKey { name: LockName::new("a").unwrap(), permits: matches!(mode, Mode::Permit { .. }) },
             mode,
             downgraded: AtomicBool::new(false),
             token: FencingToken { era: 0, number },
@@ -276,7 +276,7 @@ mod tests {
 
     /// How many violations it makes that these were granted one after the other, with numbers that are in order.
     fn together(modes: &[Mode]) -> usize {
-        let mut book = Book::default();
+        let mut book = CheckedGrants::default();
         for (number, mode) in (1..).zip(modes) {
             book.admit(&hold(*mode, number));
         }
@@ -285,7 +285,7 @@ mod tests {
 
     /// The same, of grants that follow each other, with these numbers.
     fn in_turn(grants: &[(Mode, u64)]) -> usize {
-        let mut book = Book::default();
+        let mut book = CheckedGrants::default();
         for (mode, number) in grants {
             book.admit(&hold(*mode, *number));
             book.lines.values_mut().for_each(|line| line.holds.clear());
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_downgraded_writer_lets_readers_in_and_no_writer() {
         for (next, wrong) in [(READER, 0), (WRITER, 1)] {
-            let mut book = Book::default();
+            let mut book = CheckedGrants::default();
             let writer = hold(WRITER, 1);
             book.admit(&writer);
             writer.admit_readers();
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_or_was_taken_away_excludes_nobody() {
-        let mut book = Book::default();
+        let mut book = CheckedGrants::default();
         let [lost, taken] = [hold(WRITER, 1), hold(READER, 2)];
         book.admit(&lost);
         lost.validity.end(crate::Loss::Revoked);

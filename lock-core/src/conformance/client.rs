@@ -8,21 +8,24 @@ use std::{
     time::Duration,
 };
 
-use super::{Failure, Link, checker::Checker, failure::Outcome, held::Checked, limits::within, watched::Watched};
+use super::{
+    Failure, Link, checked_lock::CheckedLock, checker::Checker, failure::CaseResult, guards::CheckedGuard,
+    limits::within,
+};
 use crate::{
     Capabilities, Election, Error, Feature, LockName, Locks, Mutex, Permit, RwLock, Semaphore, Snapshot, WriteGuard,
 };
 
-/// A connection of a run, whose grants the checker watches. Clones share it.
+/// A connection of a conformance run, every grant of which goes through the [`Checker`]. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Client {
+pub(super) struct CheckedClient {
     locks: Locks,
     checker: Arc<Checker>,
     link: Option<Arc<dyn Link>>,
     closed: Arc<AtomicBool>,
 }
 
-impl Client {
+impl CheckedClient {
     pub(super) fn new(locks: Locks, checker: Arc<Checker>, link: Option<Arc<dyn Link>>) -> Self {
         Self { locks, checker, link, closed: Arc::default() }
     }
@@ -39,25 +42,25 @@ impl Client {
         self.capabilities().supports(feature)
     }
 
-    pub(super) fn mutex(&self, name: &LockName) -> Watched<Mutex> {
+    pub(super) fn mutex(&self, name: &LockName) -> CheckedLock<Mutex> {
         self.watched(name, self.locks.mutex(name.as_str()))
     }
 
-    pub(super) fn rwlock(&self, name: &LockName) -> Watched<RwLock> {
+    pub(super) fn rwlock(&self, name: &LockName) -> CheckedLock<RwLock> {
         self.watched(name, self.locks.rwlock(name.as_str()))
     }
 
-    pub(super) fn semaphore(&self, name: &LockName, permits: u32) -> Watched<(Semaphore, u32)> {
+    pub(super) fn semaphore(&self, name: &LockName, permits: u32) -> CheckedLock<(Semaphore, u32)> {
         self.watched(name, (self.locks.semaphore(name.as_str(), permits), permits))
     }
 
-    pub(super) fn election(&self, name: &LockName) -> Watched<Election> {
+    pub(super) fn election(&self, name: &LockName) -> CheckedLock<Election> {
         self.watched(name, self.locks.election(name.as_str()))
     }
 
-    fn watched<L>(&self, name: &LockName, lock: L) -> Watched<L> {
+    fn watched<L>(&self, name: &LockName, lock: L) -> CheckedLock<L> {
         self.uses(name);
-        Watched::new(lock, Arc::clone(&self.checker))
+        CheckedLock::new(lock, Arc::clone(&self.checker))
     }
 
     /// Notes that `name` is used, so that its residue is looked at in the end.
@@ -66,51 +69,51 @@ impl Client {
     }
 
     /// Waits for the lock.
-    pub(super) async fn lock(&self, name: &LockName) -> Outcome<Checked> {
+    pub(super) async fn lock(&self, name: &LockName) -> CaseResult<CheckedGuard> {
         Ok(within("an acquisition", self.mutex(name).lock()).await??)
     }
 
     /// Takes the lock if it is free.
-    pub(super) async fn try_lock(&self, name: &LockName) -> Outcome<Option<Checked>> {
+    pub(super) async fn try_lock(&self, name: &LockName) -> CaseResult<Option<CheckedGuard>> {
         Ok(within("an attempt without waiting", self.mutex(name).try_lock()).await??)
     }
 
     /// Waits until it may read.
-    pub(super) async fn read(&self, name: &LockName) -> Outcome<Checked> {
+    pub(super) async fn read(&self, name: &LockName) -> CaseResult<CheckedGuard> {
         Ok(within("an acquisition for reading", self.rwlock(name).read()).await??)
     }
 
     /// Reads if that is possible at once.
-    pub(super) async fn try_read(&self, name: &LockName) -> Outcome<Option<Checked>> {
+    pub(super) async fn try_read(&self, name: &LockName) -> CaseResult<Option<CheckedGuard>> {
         Ok(within("an attempt to read without waiting", self.rwlock(name).try_read()).await??)
     }
 
     /// Waits until it may write.
-    pub(super) async fn write(&self, name: &LockName) -> Outcome<Checked<WriteGuard>> {
+    pub(super) async fn write(&self, name: &LockName) -> CaseResult<CheckedGuard<WriteGuard>> {
         Ok(within("an acquisition for writing", self.rwlock(name).write()).await??)
     }
 
     /// Writes if that is possible at once.
-    pub(super) async fn try_write(&self, name: &LockName) -> Outcome<Option<Checked<WriteGuard>>> {
+    pub(super) async fn try_write(&self, name: &LockName) -> CaseResult<Option<CheckedGuard<WriteGuard>>> {
         Ok(within("an attempt to write without waiting", self.rwlock(name).try_write()).await??)
     }
 
     /// Waits for a permit.
-    pub(super) async fn permit(&self, name: &LockName, of: u32) -> Outcome<Checked<Permit>> {
+    pub(super) async fn permit(&self, name: &LockName, of: u32) -> CaseResult<CheckedGuard<Permit>> {
         Ok(within("the acquisition of a permit", self.semaphore(name, of).acquire()).await??)
     }
 
     /// Takes a permit if one is free.
-    pub(super) async fn try_permit(&self, name: &LockName, of: u32) -> Outcome<Option<Checked<Permit>>> {
+    pub(super) async fn try_permit(&self, name: &LockName, of: u32) -> CaseResult<Option<CheckedGuard<Permit>>> {
         Ok(within("an attempt at a permit without waiting", self.semaphore(name, of).try_acquire()).await??)
     }
 
-    pub(super) async fn inspect(&self, name: &LockName) -> Outcome<Snapshot> {
+    pub(super) async fn inspect(&self, name: &LockName) -> CaseResult<Snapshot> {
         Ok(within("a look at the lock", self.locks.inspect(name.as_str())).await??)
     }
 
     /// Closes the connection; its end is not judged again at the end of the case.
-    pub(super) async fn close(&self, limit: Duration) -> Outcome<Result<(), Error>> {
+    pub(super) async fn close(&self, limit: Duration) -> CaseResult<Result<(), Error>> {
         self.closed.store(true, Ordering::Relaxed);
         within("closing a connection", self.locks.close(limit)).await
     }
@@ -121,24 +124,24 @@ impl Client {
     }
 
     /// Stops its traffic; connections stay open.
-    pub(super) async fn hold(&self) -> Outcome {
+    pub(super) async fn hold(&self) -> CaseResult {
         self.link()?.hold().await;
         Ok(())
     }
 
     /// Breaks its connections.
-    pub(super) async fn cut(&self) -> Outcome {
+    pub(super) async fn cut(&self) -> CaseResult {
         self.link()?.cut().await;
         Ok(())
     }
 
     /// Delays its traffic in each direction.
-    pub(super) async fn slow_down(&self, delay: Duration) -> Outcome {
+    pub(super) async fn slow_down(&self, delay: Duration) -> CaseResult {
         self.link()?.slow_down(delay).await;
         Ok(())
     }
 
-    fn link(&self) -> Outcome<&Arc<dyn Link>> {
+    fn link(&self) -> CaseResult<&Arc<dyn Link>> {
         self.link.as_ref().ok_or_else(|| Failure::new("this connection cannot be cut off"))
     }
 

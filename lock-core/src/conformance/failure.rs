@@ -41,8 +41,8 @@ impl fmt::Debug for Failure {
     }
 }
 
-/// What a case, or a part of one, comes to.
-pub(super) type Outcome<T = ()> = Result<T, Failure>;
+/// The result of a conformance case, or of a part of one.
+pub(super) type CaseResult<T = ()> = Result<T, Failure>;
 
 /// Fails the case unless the condition holds.
 macro_rules! ensure {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Failure, failure::Outcome};
+use super::{Failure, failure::CaseResult};
 use crate::Clock;
 
 /// How long to wait for what happens at once, or after a short ttl. Far above both: a case that reaches it hangs.
@@ -20,18 +20,18 @@ const PAUSE: Duration = Duration::from_millis(3);
 
 /// What `future` gives, within [`LIMIT`].
 #[track_caller]
-pub(super) fn within<F: Future + Send>(what: &str, future: F) -> impl Future<Output = Outcome<F::Output>> + Send {
+pub(super) fn within<F: Future + Send>(what: &str, future: F) -> impl Future<Output = CaseResult<F::Output>> + Send {
     let late = Failure::new(format!("{what} took longer than {LIMIT:?}"));
     async move { Clock::runtime().timeout(LIMIT, future).await.ok_or(late) }
 }
 
 /// Looks again and again until there is something to see, within [`LIMIT`].
 #[track_caller]
-pub(super) fn eventually<T, L, A>(what: &str, mut look: L) -> impl Future<Output = Outcome<T>> + Send
+pub(super) fn eventually<T, L, A>(what: &str, mut look: L) -> impl Future<Output = CaseResult<T>> + Send
 where
     T: Send,
     L: FnMut() -> A + Send,
-    A: Future<Output = Outcome<Option<T>>> + Send,
+    A: Future<Output = CaseResult<Option<T>>> + Send,
 {
     let late = Failure::new(format!("within {LIMIT:?} it did not come to this: {what}"));
     async move {
@@ -48,7 +48,7 @@ where
     }
 }
 
-/// When a future that was polled often enough is dropped.
+/// The moment at which [`PollAtMost`] drops its future, once that was polled often enough.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DropWhen {
     /// Right after its last poll: what that poll sent is under way.
@@ -57,8 +57,8 @@ pub(super) enum DropWhen {
     Woken,
 }
 
-/// Polls a future only so often, then drops it and gives `None`. Runs as a task of its own, so that it is polled only
-/// when the future itself was woken.
+/// A future that polls another one a limited number of times, then drops that one and resolves to `None`. Runs as a task
+/// of its own, so that it is polled only when the future itself was woken.
 pub(super) struct PollAtMost<F> {
     future: Option<Pin<Box<F>>>,
     left: usize,

@@ -82,7 +82,7 @@ impl Fixture for MemoryFixture {
     }
 }
 
-/// The link of a memory connection: a flag on the connection itself.
+/// The [`Link`] of a connection of the memory backend, which conformance cases cut by a flag on the connection itself.
 #[derive(Debug)]
 struct MemoryLink(Arc<Memory>);
 

@@ -21,15 +21,15 @@
 //! *yes*.
 
 mod cases;
+mod checked_lock;
 mod checker;
 mod client;
 mod failure;
 mod fixture;
-mod held;
+mod guards;
 mod limits;
 mod memory;
 mod run;
-mod watched;
 
 use std::{fmt, pin::Pin, sync::Arc};
 
@@ -39,7 +39,7 @@ pub use self::{
     fixture::{Down, Fixture, Kept, LONG_TTL, Link, Severable},
     memory::MemoryFixture,
 };
-use self::{failure::Outcome, limits::CASE_LIMIT, run::Run};
+use self::{failure::CaseResult, limits::CASE_LIMIT, run::CaseRun};
 use crate::{Clock, Feature};
 
 /// One promise, tried out.
@@ -52,7 +52,7 @@ pub struct Case {
     /// Whether it depends on how requests and news find their way, and not only on what a server does with them. A backend
     /// that differs from another one in nothing else needs to be tried in these only.
     pub is_about_the_way: bool,
-    steps: fn(Arc<Run>) -> Steps,
+    steps: fn(Arc<CaseRun>) -> CaseFuture,
 }
 
 /// What a case came to that did not fail.
@@ -65,8 +65,8 @@ pub enum Tried {
     Lacks(Feature),
 }
 
-/// The steps of one case, as one boxed future.
-type Steps = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+/// The steps of one conformance case, as one boxed future.
+type CaseFuture = Pin<Box<dyn Future<Output = CaseResult> + Send>>;
 
 impl Case {
     /// Tries it out on `fixture`. Needs a tokio runtime with its time and I/O drivers: one with several
@@ -78,13 +78,13 @@ impl Case {
     /// # Cancel safety
     /// Servers are left with whatever was held when the future is dropped.
     pub async fn run(&self, fixture: Arc<dyn Fixture>) -> Result<Tried, Failure> {
-        let run = Arc::new(Run::new(self, fixture));
+        let run = Arc::new(CaseRun::new(self, fixture));
         let steps = Clock::runtime().timeout(CASE_LIMIT, self.steps_if_possible(&run)).await;
         let outcome = steps.unwrap_or_else(|| Err(Failure::new(format!("it took longer than {CASE_LIMIT:?}"))));
         run.finish(outcome).await
     }
 
-    async fn steps_if_possible(&self, run: &Arc<Run>) -> Outcome<Tried> {
+    async fn steps_if_possible(&self, run: &Arc<CaseRun>) -> CaseResult<Tried> {
         match run.missing(self.needs).await?.first() {
             Some(feature) => Ok(Tried::Lacks(*feature)),
             None => (self.steps)(Arc::clone(run)).await.map(|()| Tried::Kept),

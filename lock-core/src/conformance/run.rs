@@ -7,26 +7,26 @@ use tokio::task::JoinHandle;
 use super::{
     Case, Down, Failure, Fixture, Kept,
     checker::Checker,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::{Checked, Held},
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::{AnyGuard, CheckedGuard},
     limits::{LIMIT, eventually, within},
 };
 use crate::{Capabilities, Clock, Error, Feature, LockName, Locks};
 
-/// One run of a case: its connections, its lock names and its checker.
+/// One run of a conformance case: its connections, its lock names and its [`Checker`].
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct CaseRun {
     case: Case,
     fixture: Arc<dyn Fixture>,
     checker: Arc<Checker>,
-    clients: Mutex<Vec<Client>>,
+    clients: Mutex<Vec<CheckedClient>>,
     /// A connection that was only asked what the backend can do: the next one to be handed out.
-    spare: Mutex<Option<Client>>,
+    spare: Mutex<Option<CheckedClient>>,
     watch: JoinHandle<()>,
 }
 
-impl Run {
+impl CaseRun {
     pub(super) fn new(case: &Case, fixture: Arc<dyn Fixture>) -> Self {
         let checker = Arc::new(Checker::new(Arc::clone(&fixture)));
         let watch = tokio::spawn({
@@ -37,7 +37,7 @@ impl Run {
     }
 
     /// What the backend can do.
-    pub(super) async fn capabilities(&self) -> Outcome<Capabilities> {
+    pub(super) async fn capabilities(&self) -> CaseResult<Capabilities> {
         let client = self.connect().await?;
         let capabilities = client.locks().capabilities();
         *self.spare() = Some(client);
@@ -45,7 +45,7 @@ impl Run {
     }
 
     /// What of `needs` the backend does not have.
-    pub(super) async fn missing(&self, needs: &[Feature]) -> Outcome<Vec<Feature>> {
+    pub(super) async fn missing(&self, needs: &[Feature]) -> CaseResult<Vec<Feature>> {
         if needs.is_empty() {
             return Ok(Vec::new());
         }
@@ -65,17 +65,17 @@ impl Run {
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self) -> Outcome<Client> {
+    pub(super) async fn connect(&self) -> CaseResult<CheckedClient> {
         let spare = self.spare().take();
         if let Some(spare) = spare {
             return Ok(spare);
         }
         let locks = within("connecting", self.fixture.connect()).await??;
-        Ok(self.keep(Client::new(locks, Arc::clone(&self.checker), None)))
+        Ok(self.keep(CheckedClient::new(locks, Arc::clone(&self.checker), None)))
     }
 
     /// Several new connections.
-    pub(super) async fn connect_several(&self, count: usize) -> Outcome<Vec<Client>> {
+    pub(super) async fn connect_several(&self, count: usize) -> CaseResult<Vec<CheckedClient>> {
         let mut clients = Vec::with_capacity(count);
         for _ in 0..count {
             clients.push(self.connect().await?);
@@ -85,7 +85,7 @@ impl Run {
 
     /// A new connection that can be cut off, with a short ttl: for cases that need [`Feature::Expiry`], without which no
     /// fixture has one.
-    pub(super) async fn connect_severable(&self) -> Outcome<Client> {
+    pub(super) async fn connect_severable(&self) -> CaseResult<CheckedClient> {
         ensure!(
             self.case.needs.contains(&Feature::Expiry),
             "a case that cuts connections off needs {}",
@@ -95,39 +95,39 @@ impl Run {
     }
 
     /// A new connection that learns soon what became of its locks: with a short ttl, where leases end by themselves.
-    pub(super) async fn connect_watchful(&self) -> Outcome<Client> {
+    pub(super) async fn connect_watchful(&self) -> CaseResult<CheckedClient> {
         let expires = self.capabilities().await?.supports(Feature::Expiry);
         if expires { self.severable().await } else { self.connect().await }
     }
 
-    async fn severable(&self) -> Outcome<Client> {
+    async fn severable(&self) -> CaseResult<CheckedClient> {
         let severable = within("connecting", self.fixture.connect_severable()).await??;
-        Ok(self.keep(Client::new(severable.locks, Arc::clone(&self.checker), Some(severable.link.into()))))
+        Ok(self.keep(CheckedClient::new(severable.locks, Arc::clone(&self.checker), Some(severable.link.into()))))
     }
 
-    /// An attempt to connect to servers that are down: as for [`Run::connect_severable`].
-    pub(super) async fn connect_to_down(&self, down: Down) -> Outcome<Result<Locks, Error>> {
+    /// An attempt to connect to servers that are down: as for [`CaseRun::connect_severable`].
+    pub(super) async fn connect_to_down(&self, down: Down) -> CaseResult<Result<Locks, Error>> {
         ensure!(self.case.needs.contains(&Feature::Expiry), "a case without servers needs {}", Feature::Expiry);
         within("connecting to servers that are down", self.fixture.connect_to_down(down)).await
     }
 
-    fn spare(&self) -> MutexGuard<'_, Option<Client>> {
+    fn spare(&self) -> MutexGuard<'_, Option<CheckedClient>> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, client: Client) -> Client {
+    fn keep(&self, client: CheckedClient) -> CheckedClient {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
         client
     }
 
     /// Takes the lock away from its holders as somebody else would. Nobody may wait for it.
-    pub(super) async fn delete(&self, name: &LockName) -> Outcome {
+    pub(super) async fn delete(&self, name: &LockName) -> CaseResult {
         self.checker.disturb(name);
         self.fixture.delete(name).await
     }
 
     /// Waits until the servers keep nothing for `name`.
-    pub(super) async fn nothing_left(&self, name: &LockName) -> Outcome {
+    pub(super) async fn nothing_left(&self, name: &LockName) -> CaseResult {
         let last = Mutex::new(Vec::new());
         let gone = eventually("nothing is left on the servers", || async {
             let left = self.fixture.residue(name).await?;
@@ -141,7 +141,7 @@ impl Run {
     }
 
     /// Fails unless the servers keep this grant now.
-    pub(super) async fn is_kept<G: Held>(&self, guard: &Checked<G>) -> Outcome {
+    pub(super) async fn is_kept<G: AnyGuard>(&self, guard: &CheckedGuard<G>) -> CaseResult {
         let kept = self.fixture.kept(guard.name(), guard.token().number).await?;
         ensure!(kept != Kept::Gone, "the servers do not have {guard:?}");
         ensure!(guard.is_valid(), "{guard:?} is kept by the servers and not valid");
@@ -149,13 +149,13 @@ impl Run {
     }
 
     /// What the servers keep of this grant.
-    pub(super) async fn kept<G: Held>(&self, guard: &Checked<G>) -> Outcome<Kept> {
+    pub(super) async fn kept<G: AnyGuard>(&self, guard: &CheckedGuard<G>) -> CaseResult<Kept> {
         self.fixture.kept(guard.name(), guard.token().number).await
     }
 
     /// Ends the run: every connection closes cleanly, nothing is left on the servers, and the checker is content. When
     /// the case failed already, only that counts, with what the checker saw.
-    pub(super) async fn finish<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
+    pub(super) async fn finish<T>(&self, outcome: CaseResult<T>) -> CaseResult<T> {
         let closed = self.close_all().await;
         self.watch.abort();
         let left = match (&outcome, &closed) {
@@ -174,7 +174,7 @@ impl Run {
         outcome
     }
 
-    async fn close_all(&self) -> Outcome {
+    async fn close_all(&self) -> CaseResult {
         let clients: Vec<_> = self.clients.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect();
         let mut closed = Ok(());
         for client in clients {
@@ -190,7 +190,7 @@ impl Run {
         closed
     }
 
-    async fn nothing_left_anywhere(&self) -> Outcome {
+    async fn nothing_left_anywhere(&self) -> CaseResult {
         for name in self.checker.names() {
             self.nothing_left(&name).await?;
         }
@@ -198,7 +198,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for CaseRun {
     fn drop(&mut self) {
         self.watch.abort();
     }

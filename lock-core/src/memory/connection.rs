@@ -12,7 +12,7 @@ use super::{
     config::TTL,
     contender::{Attempt, Grant, WaiterState},
     lease::{MemoryLease, MemoryRenewer, RenewedLease},
-    link::Link,
+    link::ServerLink,
     queue::EnterOutcome,
     watch as follow,
 };
@@ -20,7 +20,7 @@ use crate::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Ren
 
 /// A connection to a [`MemoryServer`](super::MemoryServer).
 pub struct Memory {
-    link: Arc<Link>,
+    link: Arc<ServerLink>,
     renewer: Renewer<RenewedLease>,
     ttl: Duration,
 }
@@ -45,7 +45,7 @@ impl Memory {
         let Config { server, ttl } = config;
         TTL.check(ttl)?;
         let context = context.with_clock(server.clock());
-        let link = Arc::new(Link::new(server, context));
+        let link = Arc::new(ServerLink::new(server, context));
         link.check_reachable()?;
         let renewer = Renewer::new(&link.context, Arc::new(MemoryRenewer { link: Arc::clone(&link) }));
         Ok(Arc::new(Self { link, renewer, ttl }))

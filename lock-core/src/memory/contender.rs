@@ -6,7 +6,8 @@ use tokio::sync::watch;
 
 use crate::{BootInstant, Clock, Contender, Mode, clock::wall_micros};
 
-/// The present moment on both of a server's clocks. Leases run on the first; the second is for people.
+/// The present moment on both clocks of the memory server: the boot-time clock that leases run on, and the wall clock.
+/// Leases run on the first; the second is for people.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerTime {
     pub(super) at: BootInstant,
@@ -19,7 +20,7 @@ impl ServerTime {
     }
 }
 
-/// One attempt to acquire: what the request asked for, under a number of its own.
+/// One attempt to acquire on the memory server: what its request asked for, and its unique number.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
     /// Different for all attempts of a server.
@@ -31,14 +32,14 @@ pub(super) struct Attempt {
     pub(super) payload: Arc<[u8]>,
 }
 
-/// A grant and the moment that its lease counts from.
+/// A grant of the memory server: its fencing token, and the moment from which its lease counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) token: u64,
     pub(super) at: BootInstant,
 }
 
-/// What the server tells a waiter: that it waits, or its grant.
+/// What the memory server tells a waiter: to look again later, or its grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaiterState {
     /// It waits. Then a lease ends, unless it is renewed, or a lock delay; a server has nobody who would look on his own.
@@ -47,7 +48,7 @@ pub(super) enum WaiterState {
     Granted(Grant),
 }
 
-/// A contender that waits in a queue.
+/// A contender that waits in a [`WaitQueue`](super::queue::WaitQueue) of the memory server.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) attempt: Attempt,
@@ -55,7 +56,7 @@ pub(super) struct Waiter {
     place: watch::Sender<WaiterState>,
 }
 
-/// A contender that was granted, with the end of its lease.
+/// A contender that the memory server has granted, with the end of its lease.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) attempt: Attempt,
@@ -79,6 +80,7 @@ impl Waiter {
     /// renewal nor a grant to another wakes those in line.
     pub(super) fn look_again(&self, now: ServerTime, at: BootInstant) {
         self.place.send_if_modified(|place| match place {
+            // Safeguard: a waiter looks again when a lease may end earlier (memory)
             WaiterState::InLine { look_again } if at < *look_again || *look_again <= now.at => {
                 *look_again = at;
                 true

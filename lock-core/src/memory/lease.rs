@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     contender::{Attempt, Grant},
-    link::Link,
+    link::ServerLink,
 };
 use crate::{
     Error, Lease, LockName, Loss, ReleaseOutcome, Renew, RenewalHandle, Renewer, Validity, validity::deadline,
@@ -15,7 +15,7 @@ use crate::{
 /// How many times a lease is renewed within its ttl.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The part of a lease that its renewal needs.
+/// The part of a [`MemoryLease`] that its renewals need: the lease's number, name, ttl and validity.
 pub(super) struct RenewedLease {
     pub(super) id: u64,
     pub(super) name: LockName,
@@ -23,9 +23,9 @@ pub(super) struct RenewedLease {
     ttl: Duration,
 }
 
-/// A grant of the memory backend.
+/// The lease of a lock held on the memory server.
 pub(super) struct MemoryLease {
-    link: Arc<Link>,
+    link: Arc<ServerLink>,
     held: Arc<RenewedLease>,
     token: u64,
     /// Dropped by the release, which ends the renewal.
@@ -34,7 +34,7 @@ pub(super) struct MemoryLease {
 
 impl MemoryLease {
     pub(super) fn new(
-        link: &Arc<Link>,
+        link: &Arc<ServerLink>,
         renewer: &Renewer<RenewedLease>,
         name: LockName,
         attempt: &Attempt,
@@ -98,13 +98,13 @@ impl Lease for MemoryLease {
 }
 
 /// Takes a grant off the server; whether it was there.
-fn leave(link: &Link, held: &RenewedLease) -> bool {
+fn leave(link: &ServerLink, held: &RenewedLease) -> bool {
     link.server.table(|table, now| table.leave(now, &held.name, held.id))
 }
 
 /// Renews the leases of one memory connection.
 pub(super) struct MemoryRenewer {
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<ServerLink>,
 }
 
 #[async_trait]

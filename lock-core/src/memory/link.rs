@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 use super::{BACKEND, MemoryServer};
 use crate::{Context, Error};
 
-/// The way of one connection to its server, which can be cut.
-pub(super) struct Link {
+/// The connection of one client of the memory backend to its server, which can be cut.
+pub(super) struct ServerLink {
     pub(super) server: MemoryServer,
     pub(super) context: Context,
     /// Cancelled when the connection is closed.
@@ -16,7 +16,7 @@ pub(super) struct Link {
     connected: watch::Sender<bool>,
 }
 
-impl Link {
+impl ServerLink {
     pub(super) fn new(server: MemoryServer, context: Context) -> Self {
         Self { server, context, closed: CancellationToken::new(), connected: watch::Sender::new(true) }
     }

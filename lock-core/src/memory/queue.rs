@@ -9,7 +9,8 @@ use tokio::sync::watch;
 use super::contender::{Attempt, Grant, Holder, ServerTime, Waiter, WaiterState};
 use crate::{BootInstant, Mode, Snapshot};
 
-/// The queue of one lock or one semaphore: who waits, who holds, and which places are closed by a lock delay.
+/// The queue of one lock or one semaphore of the memory server: its waiters, its holders, and the places that a lock
+/// delay keeps closed.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     /// In the order of their grants, which is that of their arrival.
@@ -20,14 +21,15 @@ pub(super) struct WaitQueue {
     changed: bool,
 }
 
-/// The place of a lease that ended in disorder, closed to those whom the lease itself kept out.
+/// The place of a lease that ended without a release, kept closed by a lock delay to the contenders that the lease kept
+/// out.
 #[derive(Debug)]
 struct ClosedPlace {
     mode: Mode,
     until: BootInstant,
 }
 
-/// What became of a contender that entered a [`WaitQueue`].
+/// The outcome for a contender that entered a [`WaitQueue`]: granted, queued or refused.
 #[derive(Debug)]
 pub(super) enum EnterOutcome {
     Granted(Grant),
@@ -56,6 +58,7 @@ impl WaitQueue {
             return EnterOutcome::Disagrees { asked, there };
         }
         // Whoever comes while somebody waits goes behind: a reader, too, beside whom there would be room.
+        // Safeguard: who comes while somebody waits goes behind (memory)
         if self.queue.is_empty() && self.has_room(attempt.mode) {
             let grant = next_grant(now, last_token);
             self.holders.push(Holder::new(attempt, grant, now));
@@ -142,6 +145,7 @@ impl WaitQueue {
     /// Whether a contender of that mode may hold beside those who do.
     fn has_room(&self, mode: Mode) -> bool {
         let taken = self.holders.iter().map(|holder| holder.attempt.mode).chain(self.closed.iter().map(|it| it.mode));
+        // Safeguard: a contender has room only beside those who leave it some (memory)
         mode.waits_for(taken.map(|other| Ok::<_, Infallible>(((), other)))) == Ok(None)
     }
 
@@ -163,6 +167,7 @@ impl WaitQueue {
             self.closed.push(ClosedPlace { mode: ended.attempt.mode, until });
             self.changed = true;
         }
+        // Safeguard: a lock delay keeps the place closed (memory)
         self.closed.retain(|place| now.at < place.until);
     }
 

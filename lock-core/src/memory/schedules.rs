@@ -11,12 +11,13 @@ use tokio::sync::watch;
 use super::{
     contender::{Attempt, ServerTime, WaiterState},
     queue::EnterOutcome,
-    table::Table,
+    table::LockTable,
 };
 use crate::{BootInstant, Contender, LockName, Mode};
 
+/// One step of a random schedule: what a contender does, or how much time passes.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum ScheduleStep {
     Enters {
         mode: Mode,
         ttl: u64,
@@ -41,22 +42,23 @@ fn modes() -> impl Strategy<Value = Mode> {
     ]
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = ScheduleStep> {
     // Whom it concerns is counted from the newest.
     prop_oneof![
         8 => (modes(), 1_u64..30, prop_oneof![2 => Just(0), 1 => 1_u64..20], prop::bool::weighted(0.8))
-            .prop_map(|(mode, ttl, delay, waits)| Step::Enters { mode, ttl, delay, waits }),
-        5 => (0_usize..12).prop_map(Step::Leaves),
-        1 => (0_usize..12).prop_map(Step::Vanishes),
-        4 => (0_usize..12).prop_map(Step::Renews),
-        2 => (0_usize..12).prop_map(Step::Downgrades),
-        1 => Just(Step::IsDeleted),
-        4 => (1_u64..10).prop_map(Step::Passes),
+            .prop_map(|(mode, ttl, delay, waits)| ScheduleStep::Enters { mode, ttl, delay, waits }),
+        5 => (0_usize..12).prop_map(ScheduleStep::Leaves),
+        1 => (0_usize..12).prop_map(ScheduleStep::Vanishes),
+        4 => (0_usize..12).prop_map(ScheduleStep::Renews),
+        2 => (0_usize..12).prop_map(ScheduleStep::Downgrades),
+        1 => Just(ScheduleStep::IsDeleted),
+        4 => (1_u64..10).prop_map(ScheduleStep::Passes),
     ]
 }
 
+/// The state of one contender in the [`QueueModel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ModelState {
     Waits,
     Holds {
         until: u64,
@@ -67,20 +69,21 @@ enum State {
     },
 }
 
+/// A contender in the [`QueueModel`]: its request and its state.
 #[derive(Debug)]
-struct Person {
+struct ModelContender {
     id: u64,
     mode: Mode,
     ttl: u64,
     delay: u64,
-    state: State,
+    state: ModelState,
 }
 
-/// Contenders in the order of their arrival.
+/// A simple model of the lock and the semaphore of one name: contenders in the order of their arrival.
 #[derive(Debug, Default)]
-struct Model(Vec<Person>);
+struct QueueModel(Vec<ModelContender>);
 
-impl Model {
+impl QueueModel {
     fn is_free(&self, before: usize, mode: Mode) -> bool {
         let before = &self.0[..before];
         match mode {
@@ -95,48 +98,48 @@ impl Model {
 
     fn settle(&mut self, now: u64) {
         for person in &mut self.0 {
-            if let State::Holds { until } = person.state
+            if let ModelState::Holds { until } = person.state
                 && until <= now
             {
-                person.state = State::Closed { until: until + person.delay };
+                person.state = ModelState::Closed { until: until + person.delay };
             }
         }
-        self.0.retain(|person| !matches!(person.state, State::Closed { until } if until <= now));
+        self.0.retain(|person| !matches!(person.state, ModelState::Closed { until } if until <= now));
         for place in 0..self.0.len() {
-            if self.0[place].state == State::Waits && self.is_free(place, self.0[place].mode) {
-                self.0[place].state = State::Holds { until: now + self.0[place].ttl };
+            if self.0[place].state == ModelState::Waits && self.is_free(place, self.0[place].mode) {
+                self.0[place].state = ModelState::Holds { until: now + self.0[place].ttl };
             }
         }
     }
 
     fn permits(&self) -> Option<NonZeroU32> {
-        let live = self.0.iter().filter(|person| !matches!(person.state, State::Closed { .. }));
+        let live = self.0.iter().filter(|person| !matches!(person.state, ModelState::Closed { .. }));
         live.into_iter().find_map(|person| match person.mode {
             Mode::Permit { of } => Some(of),
             _ => None,
         })
     }
 
-    fn holder(&mut self, id: u64) -> Option<&mut Person> {
-        self.0.iter_mut().find(|person| person.id == id && matches!(person.state, State::Holds { .. }))
+    fn holder(&mut self, id: u64) -> Option<&mut ModelContender> {
+        self.0.iter_mut().find(|person| person.id == id && matches!(person.state, ModelState::Holds { .. }))
     }
 
     /// Those in one of its lines, without whose places are closed.
     fn ids(&self, holds: bool, permits: bool) -> Vec<u64> {
         let here = self.0.iter().filter(|person| match person.state {
-            State::Waits => !holds,
-            State::Holds { .. } => holds,
-            State::Closed { .. } => false,
+            ModelState::Waits => !holds,
+            ModelState::Holds { .. } => holds,
+            ModelState::Closed { .. } => false,
         });
         here.filter(|person| matches!(person.mode, Mode::Permit { .. }) == permits).map(|person| person.id).collect()
     }
 }
 
-/// The table and the model side by side.
+/// The memory server's [`LockTable`] and the [`QueueModel`], which take the same steps and are compared after each.
 #[derive(Default)]
-struct Both {
-    table: Table,
-    model: Model,
+struct ModelComparison {
+    table: LockTable,
+    model: QueueModel,
     now: u64,
     entered: u64,
     places: Vec<(u64, watch::Receiver<WaiterState>)>,
@@ -152,32 +155,32 @@ fn moment(now: u64) -> ServerTime {
     ServerTime { at: BootInstant::from_nanos(now * 1_000_000_000), wall_micros: now }
 }
 
-impl Both {
-    fn take(&mut self, step: Step) {
+impl ModelComparison {
+    fn take(&mut self, step: ScheduleStep) {
         let (now, name) = (moment(self.now), name());
         self.model.settle(self.now);
         let whom = |newest: usize| self.entered.saturating_sub(newest as u64);
         match step {
-            Step::Enters { mode, ttl, delay, waits } => self.enters(mode, ttl, delay, waits),
-            Step::Leaves(newest) => {
+            ScheduleStep::Enters { mode, ttl, delay, waits } => self.enters(mode, ttl, delay, waits),
+            ScheduleStep::Leaves(newest) => {
                 let id = whom(newest);
                 let held = self.model.holder(id).is_some();
                 assert_eq!(self.table.leave(now, &name, id), held);
-                self.model.0.retain(|person| person.id != id || matches!(person.state, State::Closed { .. }));
+                self.model.0.retain(|person| person.id != id || matches!(person.state, ModelState::Closed { .. }));
                 self.places.retain(|place| place.0 != id);
             }
-            Step::Vanishes(newest) => {
+            ScheduleStep::Vanishes(newest) => {
                 let id = whom(newest);
                 self.places.retain(|place| place.0 != id);
-                self.model.0.retain(|person| person.id != id || person.state != State::Waits);
+                self.model.0.retain(|person| person.id != id || person.state != ModelState::Waits);
             }
-            Step::Renews(newest) => {
+            ScheduleStep::Renews(newest) => {
                 let id = whom(newest);
                 let until = self.now;
-                let renewed = self.model.holder(id).map(|it| it.state = State::Holds { until: until + it.ttl });
+                let renewed = self.model.holder(id).map(|it| it.state = ModelState::Holds { until: until + it.ttl });
                 assert_eq!(self.table.renew(now, &name, id), renewed.is_some());
             }
-            Step::Downgrades(newest) => {
+            ScheduleStep::Downgrades(newest) => {
                 let id = whom(newest);
                 let writer = self.model.holder(id).filter(|holder| holder.mode == Mode::Exclusive);
                 if let Some(writer) = writer {
@@ -185,15 +188,15 @@ impl Both {
                     assert!(self.table.downgrade(now, &name, id));
                 }
             }
-            Step::IsDeleted => {
+            ScheduleStep::IsDeleted => {
                 self.table.delete(now, &name);
                 for person in &mut self.model.0 {
-                    if let State::Holds { .. } = person.state {
-                        person.state = State::Closed { until: self.now + person.delay };
+                    if let ModelState::Holds { .. } = person.state {
+                        person.state = ModelState::Closed { until: self.now + person.delay };
                     }
                 }
             }
-            Step::Passes(seconds) => self.now += seconds,
+            ScheduleStep::Passes(seconds) => self.now += seconds,
         }
         self.model.settle(self.now);
     }
@@ -215,7 +218,7 @@ impl Both {
             }
         }
         let (ttl, delay) = (ttl.as_secs(), delay.as_secs());
-        self.model.0.push(Person { id, mode, ttl, delay, state: State::Waits });
+        self.model.0.push(ModelContender { id, mode, ttl, delay, state: ModelState::Waits });
     }
 
     /// Holders and queue are those of the model, and each promise holds by itself, too.
@@ -238,7 +241,7 @@ impl Both {
                 assert!(count(mode) <= of.get() as usize, "a permit too many");
             }
             let until = self.now + holder.remaining.unwrap().as_secs();
-            assert_eq!(self.model.holder(id).unwrap().state, State::Holds { until }, "its own lease");
+            assert_eq!(self.model.holder(id).unwrap().state, ModelState::Holds { until }, "its own lease");
             match self.grants.iter().find(|grant| grant.1 == id) {
                 // Its mode may have changed, its number has not.
                 Some(known) => assert_eq!(known.0, token),
@@ -264,7 +267,7 @@ proptest! {
 
     #[test]
     fn holders_and_queue_are_as_the_order_of_arrival_says(schedule in prop::collection::vec(steps(), 1..80)) {
-        let mut both = Both::default();
+        let mut both = ModelComparison::default();
         for step in schedule {
             both.take(step);
             both.check();

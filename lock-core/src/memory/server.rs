@@ -11,19 +11,19 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{contender::ServerTime, table::Table};
+use super::{contender::ServerTime, table::LockTable};
 use crate::{Clock, LockName, Snapshot};
 
 /// What memory connections connect to. Clones are the same server.
 #[derive(Clone)]
 pub struct MemoryServer {
-    shared: Arc<Server>,
+    shared: Arc<ServerState>,
 }
 
-/// What the clones of a [`MemoryServer`] share.
-struct Server {
+/// The state that the clones of a [`MemoryServer`] share.
+struct ServerState {
     clock: Clock,
-    table: Mutex<Table>,
+    table: Mutex<LockTable>,
     next_id: AtomicU64,
     up: watch::Sender<bool>,
 }
@@ -39,7 +39,7 @@ impl MemoryServer {
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         let server =
-            Server { clock, table: Mutex::default(), next_id: AtomicU64::new(1), up: watch::Sender::new(true) };
+            ServerState { clock, table: Mutex::default(), next_id: AtomicU64::new(1), up: watch::Sender::new(true) };
         Self { shared: Arc::new(server) }
     }
 
@@ -81,7 +81,7 @@ impl MemoryServer {
     }
 
     /// Works on the table, at the present moment.
-    pub(super) fn table<T>(&self, work: impl FnOnce(&mut Table, ServerTime) -> T) -> T {
+    pub(super) fn table<T>(&self, work: impl FnOnce(&mut LockTable, ServerTime) -> T) -> T {
         let mut table = self.shared.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that the table's time never runs backwards.
         work(&mut table, ServerTime::now(self.shared.clock))

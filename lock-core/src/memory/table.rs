@@ -13,9 +13,10 @@ use crate::{BootInstant, LockName, Mode, Snapshot};
 /// How many names are brought up to the present beside the one that is asked for.
 const SWEEP: usize = 2;
 
-/// All locks of a server. Fencing tokens come from one counter for all names, so a name that nobody uses leaves nothing.
+/// The table of all locks and semaphores of a memory server, by their names. Fencing tokens come from one counter for all
+/// names, so a name that nobody uses leaves nothing.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct LockTable {
     names: HashMap<LockName, NameQueues>,
     /// When something ends by itself next, for every name that there is.
     ends: BTreeSet<(BootInstant, LockName)>,
@@ -23,16 +24,16 @@ pub(super) struct Table {
     last_token: u64,
 }
 
-/// The two queues of one name: that of its lock and that of its semaphore.
+/// The two queues of one name in the [`LockTable`]: that of its lock and that of its semaphore.
 #[derive(Debug, Default)]
 struct NameQueues {
     lock: WaitQueue,
     permits: WaitQueue,
-    /// As in `Table::ends`.
+    /// As in `LockTable::ends`.
     next_end: Option<BootInstant>,
 }
 
-impl Table {
+impl LockTable {
     /// Takes the lock or a permit, or a place in its queue if the attempt waits.
     pub(super) fn enter(&mut self, now: ServerTime, name: &LockName, attempt: Attempt, wait: bool) -> EnterOutcome {
         self.at(now, name, |lines, last_token| lines.line(attempt.mode).enter(now, attempt, wait, last_token))
@@ -83,7 +84,7 @@ impl Table {
         self.followers.entry(name.clone()).or_default().subscribe()
     }
 
-    /// The end of [`Table::follow`].
+    /// The end of [`LockTable::follow`].
     pub(super) fn unfollow(&mut self, name: &LockName, follower: watch::Receiver<()>) {
         drop(follower);
         if self.followers.get(name).is_some_and(watch::Sender::is_closed) {

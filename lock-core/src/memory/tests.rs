@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::{
     contender::{Attempt, Grant, ServerTime, WaiterState},
     queue::EnterOutcome,
-    table::Table,
+    table::LockTable,
 };
 use crate::{BootInstant, LockName, Mode};
 
@@ -35,11 +35,11 @@ fn name() -> LockName {
     LockName::new("a").unwrap()
 }
 
-/// A table with one name.
+/// A [`LockTable`] in which tests use a single name.
 #[derive(Default)]
-struct One(Table);
+struct SingleNameTable(LockTable);
 
-impl One {
+impl SingleNameTable {
     fn enters(&mut self, seconds: u64, attempt: Attempt) -> EnterOutcome {
         self.0.enter(at(seconds), &name(), attempt, false)
     }
@@ -91,7 +91,7 @@ fn looks_again(place: &watch::Receiver<WaiterState>) -> BootInstant {
 
 #[test]
 fn the_longest_waiter_that_is_still_there_is_next() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, WRITE));
     let gone = table.queued(1, attempt(2, WRITE));
     let next = table.queued(2, attempt(3, WRITE));
@@ -104,7 +104,7 @@ fn the_longest_waiter_that_is_still_there_is_next() {
 
 #[test]
 fn a_lease_that_ran_out_is_not_renewed_and_its_successor_stays() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, WRITE));
     table.granted(10, attempt(2, WRITE));
     assert!(!table.renews(10, 1));
@@ -114,7 +114,7 @@ fn a_lease_that_ran_out_is_not_renewed_and_its_successor_stays() {
 
 #[test]
 fn nothing_is_left_of_a_free_lock_and_tokens_still_rise() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     let mut last = 0;
     for id in 0..10 {
         let grant = table.granted(0, attempt(id, WRITE));
@@ -127,7 +127,7 @@ fn nothing_is_left_of_a_free_lock_and_tokens_still_rise() {
 
 #[test]
 fn names_whose_holders_died_go_while_the_server_works_on_others() {
-    let mut table = Table::default();
+    let mut table = LockTable::default();
     for id in 0..100 {
         let name = LockName::new(format!("dead {id}")).unwrap();
         table.enter(at(0), &name, attempt(id, WRITE), false);
@@ -141,7 +141,7 @@ fn names_whose_holders_died_go_while_the_server_works_on_others() {
 
 #[test]
 fn a_waiter_knows_when_to_look_again_however_the_holders_change() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, WRITE));
     let hasty = table.queued(0, Attempt { ttl: Duration::from_secs(2), ..attempt(2, WRITE) });
     let mut last = table.queued(0, attempt(3, WRITE));
@@ -159,7 +159,7 @@ fn a_waiter_knows_when_to_look_again_however_the_holders_change() {
 
 #[test]
 fn readers_hold_beside_each_other_each_with_its_own_lease() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, READ));
     table.granted(4, attempt(2, READ));
     assert!(table.is_refused(4, attempt(3, WRITE)));
@@ -173,7 +173,7 @@ fn readers_hold_beside_each_other_each_with_its_own_lease() {
 
 #[test]
 fn a_reader_does_not_overtake_a_writer_that_waits() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, READ));
     let writer = table.queued(0, attempt(2, WRITE));
     assert!(table.is_refused(0, attempt(3, READ)));
@@ -188,7 +188,7 @@ fn a_reader_does_not_overtake_a_writer_that_waits() {
 
 #[test]
 fn readers_go_in_when_the_writer_ahead_of_them_gives_up() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, READ));
     let _writer = table.queued(0, attempt(2, WRITE));
     let reader = table.queued(0, attempt(3, READ));
@@ -198,7 +198,7 @@ fn readers_go_in_when_the_writer_ahead_of_them_gives_up() {
 
 #[test]
 fn a_downgraded_writer_reads_on_and_lets_in_the_readers_at_the_head_alone() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     let written = table.granted(0, attempt(1, WRITE));
     let first = table.queued(0, attempt(2, READ));
     let writer = table.queued(0, attempt(3, WRITE));
@@ -216,7 +216,7 @@ fn a_downgraded_writer_reads_on_and_lets_in_the_readers_at_the_head_alone() {
 
 #[test]
 fn a_lease_that_ran_out_is_not_downgraded() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, WRITE));
     assert!(!table.0.downgrade(at(10), &name(), 1));
     table.granted(10, attempt(2, WRITE));
@@ -224,7 +224,7 @@ fn a_lease_that_ran_out_is_not_downgraded() {
 
 #[test]
 fn permits_have_nothing_to_do_with_the_lock_of_their_name() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, WRITE));
     table.granted(0, attempt(2, permit(2)));
     table.granted(0, attempt(3, permit(2)));
@@ -237,7 +237,7 @@ fn permits_have_nothing_to_do_with_the_lock_of_their_name() {
 
 #[test]
 fn the_number_of_permits_is_that_of_the_oldest_contender_that_is_there() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, attempt(1, permit(1)));
     let waiter = table.queued(0, attempt(2, permit(1)));
     let disagrees =
@@ -253,7 +253,7 @@ fn the_number_of_permits_is_that_of_the_oldest_contender_that_is_there() {
 
 #[test]
 fn a_lock_delay_keeps_a_lock_closed_from_the_end_of_its_lease() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, delayed(1, WRITE, 5));
     let waiter = table.queued(1, attempt(2, WRITE));
     // Noticed late, and counted from the end all the same.
@@ -270,7 +270,7 @@ fn a_lock_delay_keeps_a_lock_closed_from_the_end_of_its_lease() {
 
 #[test]
 fn a_lock_delay_begins_when_an_operator_deletes_the_lock() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, delayed(1, WRITE, 5));
     table.0.delete(at(2), &name());
     assert!(!table.renews(2, 1));
@@ -280,7 +280,7 @@ fn a_lock_delay_begins_when_an_operator_deletes_the_lock() {
 
 #[test]
 fn a_lock_that_is_given_back_in_order_has_no_delay() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, delayed(1, WRITE, 5));
     assert!(table.leaves(1, 1));
     table.granted(1, attempt(2, WRITE));
@@ -288,7 +288,7 @@ fn a_lock_that_is_given_back_in_order_has_no_delay() {
 
 #[test]
 fn a_lock_delay_keeps_out_those_alone_whom_the_lease_kept_out() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     table.granted(0, delayed(1, READ, 5));
     table.granted(0, delayed(2, permit(2), 5));
     table.settle(10);
@@ -303,7 +303,7 @@ fn a_lock_delay_keeps_out_those_alone_whom_the_lease_kept_out() {
 
 #[test]
 fn a_follower_hears_of_contenders_and_not_of_renewals() {
-    let mut table = One::default();
+    let mut table = SingleNameTable::default();
     let mut heard = table.0.follow(&name());
     let mut hears = |about: &str, expected: bool| {
         assert_eq!(heard.has_changed().unwrap(), expected, "{about}");

@@ -5,16 +5,16 @@ use std::{sync::Arc, time::Duration};
 use futures_core::stream::BoxStream;
 use tokio::sync::watch;
 
-use super::{MemoryServer, link::Link};
+use super::{MemoryServer, link::ServerLink};
 use crate::{Error, LockName, Snapshot};
 
 /// How long after an error the next one follows, while the server stays out of reach.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// How `name` is, and again whenever a contender comes, goes or is granted.
-pub(super) fn announced(link: Arc<Link>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let announcements = Announcements::new(link.server.clone(), name);
-    let follower = Follower { link, announcements, given: None };
+pub(super) fn announced(link: Arc<ServerLink>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
+    let announcements = ChangeSubscription::new(link.server.clone(), name);
+    let follower = WatchState { link, announcements, given: None };
     Box::pin(futures_util::stream::unfold(follower, |mut follower| async move {
         let closed = follower.link.closed.clone();
         let item = closed.run_until_cancelled(follower.next()).await?;
@@ -22,20 +22,20 @@ pub(super) fn announced(link: Arc<Link>, name: LockName) -> BoxStream<'static, R
     }))
 }
 
-/// A stream that watches one name, and what it gave last.
-struct Follower {
-    link: Arc<Link>,
-    announcements: Announcements,
+/// The state of a stream that watches one name on the memory server, with the item that the stream gave last.
+struct WatchState {
+    link: Arc<ServerLink>,
+    announcements: ChangeSubscription,
     given: Option<LastItem>,
 }
 
-/// The item that a [`Follower`] gave last.
+/// The item that a watching stream gave last: a snapshot, or a failure.
 enum LastItem {
     State(Snapshot),
     Failure,
 }
 
-impl Follower {
+impl WatchState {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         if let Some(LastItem::Failure) = self.given {
             let clock = self.link.server.clock();
@@ -60,15 +60,15 @@ impl Follower {
     }
 }
 
-/// The server's announcements on one name.
-struct Announcements {
+/// A subscription to the memory server's announcements of changes to one name.
+struct ChangeSubscription {
     server: MemoryServer,
     name: LockName,
     /// `None` once it was given back.
     heard: Option<watch::Receiver<()>>,
 }
 
-impl Announcements {
+impl ChangeSubscription {
     fn new(server: MemoryServer, name: LockName) -> Self {
         let heard = Some(server.table(|table, _| table.follow(&name)));
         Self { server, name, heard }
@@ -110,7 +110,7 @@ impl Announcements {
     }
 }
 
-impl Drop for Announcements {
+impl Drop for ChangeSubscription {
     fn drop(&mut self) {
         if let Some(heard) = self.heard.take() {
             self.server.table(|table, _| table.unfollow(&self.name, heard));

@@ -13,16 +13,16 @@ pub struct Setting<T: 'static> {
     about: &'static str,
     /// `None` when there is no value unless one is set.
     default: Option<T>,
-    allowed: Allowed<T>,
+    allowed: AllowedValues<T>,
 }
 
-/// Which values a setting takes.
+/// The values that a setting of a backend accepts: a range, a list of names, or a described text.
 #[derive(Debug, Clone, Copy)]
-enum Allowed<T: 'static> {
+enum AllowedValues<T: 'static> {
     Range {
         least: T,
         most: T,
-        kind: &'static Kind<T>,
+        kind: &'static RangedType<T>,
     },
     Names(&'static [(&'static str, T)]),
     /// In words; whatever takes the text checks it.
@@ -32,9 +32,9 @@ enum Allowed<T: 'static> {
     },
 }
 
-/// What values that have a range have in common.
+/// How settings with a range parse, show and compare values of one type, such as durations.
 #[derive(Debug)]
-struct Kind<T> {
+struct RangedType<T> {
     /// What a value is called in errors.
     what: &'static str,
     /// Examples for errors, if any help.
@@ -46,7 +46,7 @@ struct Kind<T> {
     is_within: fn(T, T, T) -> bool,
 }
 
-const DURATION: Kind<Duration> = Kind {
+const DURATION: RangedType<Duration> = RangedType {
     what: "a duration",
     examples: ", as 250ms or 10s",
     parse: |text| humantime::parse_duration(text).ok(),
@@ -54,7 +54,7 @@ const DURATION: Kind<Duration> = Kind {
     is_within: |value, least, most| (least..=most).contains(&value),
 };
 
-const NUMBER: Kind<u32> = Kind {
+const NUMBER: RangedType<u32> = RangedType {
     what: "a whole number",
     examples: "",
     parse: |text| text.parse().ok(),
@@ -86,7 +86,7 @@ impl Setting<Duration> {
         most: Duration,
         about: &'static str,
     ) -> Self {
-        Self { key, about, default: Some(default), allowed: Allowed::Range { least, most, kind: &DURATION } }
+        Self { key, about, default: Some(default), allowed: AllowedValues::Range { least, most, kind: &DURATION } }
     }
 }
 
@@ -94,7 +94,7 @@ impl Setting<u32> {
     /// A whole number from `least` to `most`.
     #[must_use]
     pub const fn number(key: &'static str, default: u32, least: u32, most: u32, about: &'static str) -> Self {
-        Self { key, about, default: Some(default), allowed: Allowed::Range { least, most, kind: &NUMBER } }
+        Self { key, about, default: Some(default), allowed: AllowedValues::Range { least, most, kind: &NUMBER } }
     }
 }
 
@@ -107,7 +107,7 @@ impl Setting<&'static str> {
         allowed: &'static str,
         about: &'static str,
     ) -> Self {
-        Self { key, about, default, allowed: Allowed::Text { allowed, show: str::to_owned } }
+        Self { key, about, default, allowed: AllowedValues::Text { allowed, show: str::to_owned } }
     }
 
     /// The text, if it is set.
@@ -123,7 +123,7 @@ impl<T: Copy> Setting<T> {
     /// Without names.
     #[must_use]
     pub const fn choice(key: &'static str, names: &'static [(&'static str, T)], about: &'static str) -> Self {
-        Self { key, about, default: Some(names[0].1), allowed: Allowed::Names(names) }
+        Self { key, about, default: Some(names[0].1), allowed: AllowedValues::Names(names) }
     }
 
     /// The same without a default, for what is decided elsewhere when it is not set.
@@ -136,7 +136,7 @@ impl<T: Copy> Setting<T> {
     /// The same with another upper end of its range, where another setting narrows it.
     #[must_use]
     pub const fn up_to(mut self, end: T) -> Self {
-        if let Allowed::Range { most, .. } = &mut self.allowed {
+        if let AllowedValues::Range { most, .. } = &mut self.allowed {
             *most = end;
         }
         self
@@ -160,11 +160,11 @@ impl<T: Copy> Setting<T> {
     pub fn read_if_set(&self, settings: &mut Settings) -> Result<Option<T>, Error> {
         let Some(text) = settings.take(self.key) else { return Ok(None) };
         let value = match self.allowed {
-            Allowed::Range { least, most, kind } => {
+            AllowedValues::Range { least, most, kind } => {
                 (kind.parse)(&text).filter(|value| (kind.is_within)(*value, least, most))
             }
-            Allowed::Names(names) => names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value),
-            Allowed::Text { .. } => None,
+            AllowedValues::Names(names) => names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value),
+            AllowedValues::Text { .. } => None,
         };
         value.map(Some).ok_or_else(|| self.refused(text))
     }
@@ -185,7 +185,7 @@ impl<T: Copy> Setting<T> {
     #[must_use]
     pub const fn range(&self) -> RangeInclusive<T> {
         match self.allowed {
-            Allowed::Range { least, most, .. } => RangeInclusive::new(least, most),
+            AllowedValues::Range { least, most, .. } => RangeInclusive::new(least, most),
             _ => panic!("the setting has no range"),
         }
     }
@@ -196,7 +196,7 @@ impl<T: Copy> Setting<T> {
     /// [`Error::Config`]
     pub fn check(&self, value: T) -> Result<(), Error> {
         match self.allowed {
-            Allowed::Range { least, most, kind } if !(kind.is_within)(value, least, most) => {
+            AllowedValues::Range { least, most, kind } if !(kind.is_within)(value, least, most) => {
                 Err(self.refused((kind.show)(value)))
             }
             _ => Ok(()),
@@ -211,12 +211,12 @@ impl<T: Copy> Setting<T> {
 
     fn allowed(&self) -> String {
         match self.allowed {
-            Allowed::Range { least, most, kind } => {
+            AllowedValues::Range { least, most, kind } => {
                 let (least, most) = ((kind.show)(least), (kind.show)(most));
                 format!("{} from {least} to {most}{}", kind.what, kind.examples)
             }
-            Allowed::Names(names) => names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or "),
-            Allowed::Text { allowed, .. } => allowed.to_owned(),
+            AllowedValues::Names(names) => names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or "),
+            AllowedValues::Text { allowed, .. } => allowed.to_owned(),
         }
     }
 
@@ -224,9 +224,9 @@ impl<T: Copy> Setting<T> {
     #[must_use]
     pub fn doc(&self) -> SettingDoc {
         let default = self.default.map(|default| match self.allowed {
-            Allowed::Range { kind, .. } => (kind.show)(default),
-            Allowed::Names(names) => names[0].0.to_owned(),
-            Allowed::Text { show, .. } => show(default),
+            AllowedValues::Range { kind, .. } => (kind.show)(default),
+            AllowedValues::Names(names) => names[0].0.to_owned(),
+            AllowedValues::Text { show, .. } => show(default),
         });
         SettingDoc { key: self.key, about: self.about, default, allowed: self.allowed() }
     }

@@ -6,11 +6,11 @@ use lock_lab::LabError;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// The signals that ask this program to end, as they come.
+/// The stream of the Unix signals that ask the laboratory to end.
 #[derive(Debug)]
-pub(super) struct Signals(Vec<(u8, unix::Signal)>);
+pub(super) struct EndingSignals(Vec<(u8, unix::Signal)>);
 
-impl Signals {
+impl EndingSignals {
     /// Catches these signals from now on. A signal that was ignored when the program started stays ignored: `nohup` keeps
     /// SIGHUP from a run that takes an hour, and a shell keeps SIGINT from its background jobs.
     pub(super) fn listen() -> Result<Self, LabError> {

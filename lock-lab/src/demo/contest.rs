@@ -29,8 +29,8 @@ pub struct Turn {
     pub waited: Duration,
 }
 
-/// What a contender reports.
-enum Event {
+/// What a contender of the demo reports: that it has asked for the lock, or was granted it.
+enum ContenderReport {
     Asked { node: usize, at: BootInstant },
     Granted { node: usize, token: FencingToken, waited: Duration },
 }
@@ -61,7 +61,7 @@ pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Re
 
     let mut turns = Vec::new();
     while let Some(event) = inbox.recv().await {
-        let Event::Granted { node, token, waited } = event else { continue };
+        let ContenderReport::Granted { node, token, waited } = event else { continue };
         let turn = Turn { node, place: places.get(&node).copied().unwrap_or(0), token, waited };
         turns.push(turn);
         progress.line(&line(turns.len(), &turn));
@@ -76,15 +76,16 @@ pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Re
     Ok(turns)
 }
 
-type Contenders = JoinSet<Result<(), LabError>>;
+/// The tasks of the demo's contenders.
+type ContenderTasks = JoinSet<Result<(), LabError>>;
 
 /// Connects all contenders and has them ask at once.
 async fn contenders(
     url: &str,
     name: &str,
     options: &Options,
-    events: &mpsc::UnboundedSender<Event>,
-) -> Result<Contenders, LabError> {
+    events: &mpsc::UnboundedSender<ContenderReport>,
+) -> Result<ContenderTasks, LabError> {
     let start = Arc::new(Barrier::new(options.nodes));
     let mut contenders = JoinSet::new();
     for node in 1..=options.nodes {
@@ -97,10 +98,10 @@ async fn contenders(
             start.wait().await;
             let at = clock.now();
             // Nobody listens any more when the contest has failed elsewhere.
-            let _ = events.send(Event::Asked { node, at });
+            let _ = events.send(ContenderReport::Asked { node, at });
             let guard = mutex.lock().await.map_err(LabError::lock("waiting for the lock"))?;
             let waited = clock.now().saturating_since(at);
-            let _ = events.send(Event::Granted { node, token: guard.token(), waited });
+            let _ = events.send(ContenderReport::Granted { node, token: guard.token(), waited });
             drop(events);
             clock.sleep(hold).await;
             guard.release().await.map_err(LabError::lock("releasing"))?;
@@ -111,12 +112,12 @@ async fn contenders(
 }
 
 /// The contenders in the order in which they asked, once all have.
-async fn asked(inbox: &mut mpsc::UnboundedReceiver<Event>, nodes: usize) -> Vec<usize> {
+async fn asked(inbox: &mut mpsc::UnboundedReceiver<ContenderReport>, nodes: usize) -> Vec<usize> {
     let mut asked = Vec::new();
     while asked.len() < nodes {
         match inbox.recv().await {
-            Some(Event::Asked { node, at }) => asked.push((at, node)),
-            Some(Event::Granted { .. }) => {}
+            Some(ContenderReport::Asked { node, at }) => asked.push((at, node)),
+            Some(ContenderReport::Granted { .. }) => {}
             None => break,
         }
     }

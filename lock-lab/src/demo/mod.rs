@@ -13,7 +13,7 @@ use crate::{
     deployment::Deployment,
     options,
     progress::Progress,
-    report::{Outcome, Row, Table, in_millis, millis, yes},
+    report::{Outcome, ReportTable, TableRow, in_millis, millis, yes},
 };
 
 /// What is demonstrated.
@@ -140,11 +140,11 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
         let [min, mean, max] = summary.waits.map(|wait| millis(in_millis(wait)));
         vec![summary.grants.to_string(), yes(summary.fifo), yes(summary.tokens_rise), min, mean, max]
     };
-    let table = Table {
+    let table = ReportTable {
         title: "The contests",
         columns: vec!["backend", "grants", "FIFO order", "tokens rise", "min wait", "mean wait", "max wait"],
-        rows: results.iter().map(|(name, outcome)| Row::new(name, outcome.cells(cells))).collect(),
-        ..Table::default()
+        rows: results.iter().map(|(name, outcome)| TableRow::new(name, outcome.cells(cells))).collect(),
+        ..ReportTable::default()
     };
     table.text()
 }

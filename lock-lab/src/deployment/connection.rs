@@ -60,6 +60,7 @@ impl Connection {
     #[must_use]
     pub fn address_map(&self, ports: &[u16]) -> String {
         let way = |port: &u16| self.ways.get(port).map(|way| format!("127.0.0.1:{port}={way}"));
+        // Safeguard: clients come through the proxies of their side
         let ways: Vec<_> = ports.iter().filter_map(way).collect();
         if ways.is_empty() { String::new() } else { format!("address_map={}", ways.join(",")) }
     }

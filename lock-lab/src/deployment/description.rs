@@ -5,8 +5,8 @@ use std::{future::Future, pin::Pin, time::Duration};
 use super::servers::Servers;
 use crate::LabError;
 
-/// A deployment that is being started.
-pub(crate) type Starting = Pin<Box<dyn Future<Output = Result<Box<dyn Servers>, LabError>> + Send>>;
+/// The future that starts the servers of a deployment.
+pub(crate) type StartFuture = Pin<Box<dyn Future<Output = Result<Box<dyn Servers>, LabError>> + Send>>;
 
 /// What a dead holder's successor has to wait for beyond the lease, at most.
 pub(crate) const SUCCESSION_SLACK: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ pub struct Description {
     /// Its column in the table of capabilities, where it has one of its own.
     pub column: Option<&'static str>,
     /// Starts its servers.
-    pub(crate) start: fn(StartOptions) -> Starting,
+    pub(crate) start: fn(StartOptions) -> StartFuture,
 }
 
 /// How a lock of a dead client ends.
@@ -107,7 +107,7 @@ pub enum Decides {
 
 impl Description {
     /// A row to build others on.
-    pub(crate) const fn new(key: &'static str, title: &'static str, start: fn(StartOptions) -> Starting) -> Self {
+    pub(crate) const fn new(key: &'static str, title: &'static str, start: fn(StartOptions) -> StartFuture) -> Self {
         Self {
             key,
             title,

@@ -8,7 +8,7 @@ use lock_redis::keys::Keys;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, StartFuture, Trials},
     servers::{Cluster, ClusterOptions, Redis, rights},
     truth::{PREFIX, RedisTruth},
 };
@@ -29,7 +29,7 @@ inventory::submit! {
     }
 }
 
-fn start(options: StartOptions) -> Starting {
+fn start(options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let cluster = Cluster::start_with(ClusterOptions::default().with_own_clocks(options.own_clocks)).await?;
         if options.least_rights {
@@ -37,19 +37,20 @@ fn start(options: StartOptions) -> Starting {
             rights::grant_all(cluster.nodes(), "Redis Cluster").await?;
         }
         let truth = RedisTruth::of_one(cluster.nodes().iter().map(Redis::port).collect(), options.patience);
-        Ok(Box::new(Sharded { cluster, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(ClusterDeployment { cluster, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
     })
 }
 
+/// A running Redis Cluster, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Sharded {
+struct ClusterDeployment {
     cluster: Cluster,
     truth: Arc<RedisTruth>,
     least_rights: bool,
 }
 
 #[async_trait]
-impl Servers for Sharded {
+impl Servers for ClusterDeployment {
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }

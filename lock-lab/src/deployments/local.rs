@@ -28,19 +28,19 @@ inventory::submit! {
         is_compared: true,
         column: Some("local"),
         ..Description::new("local", "local", |_| Box::pin(async {
-            Ok(Box::new(Local { files: Files(Arc::new(directory()?)) }) as Box<dyn Servers>)
+            Ok(Box::new(LocalDeployment { files: LocalTruth(Arc::new(directory()?)) }) as Box<dyn Servers>)
         }))
     }
 }
 
-/// A directory of lock files, gone with this.
+/// A temporary directory of lock files, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Local {
-    files: Files,
+struct LocalDeployment {
+    files: LocalTruth,
 }
 
 #[async_trait]
-impl Servers for Local {
+impl Servers for LocalDeployment {
     fn authority(&self, _way: &Connection) -> String {
         self.files.0.path().display().to_string()
     }
@@ -50,10 +50,11 @@ impl Servers for Local {
     }
 }
 
+/// The [`GroundTruth`] of a directory of lock files, read from the files themselves.
 #[derive(Debug, Clone)]
-struct Files(Arc<TempDir>);
+struct LocalTruth(Arc<TempDir>);
 
-impl Files {
+impl LocalTruth {
     /// The files of the lock and of the semaphore of that name that belong to contenders, dead or alive.
     fn of(&self, name: &LockName) -> Result<Vec<PathBuf>, LabError> {
         let mut root = self.0.path().to_owned();
@@ -84,7 +85,7 @@ fn io_error(error: io::Error) -> LabError {
 }
 
 #[async_trait]
-impl GroundTruth for Files {
+impl GroundTruth for LocalTruth {
     async fn holders(&self, _name: &LockName) -> Vec<Sample> {
         Vec::new()
     }

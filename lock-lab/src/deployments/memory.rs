@@ -17,19 +17,19 @@ inventory::submit! {
         decides: Decides::Program,
         is_compared: true,
         column: Some("memory"),
-        ..Description::new("memory", "memory", |_| Box::pin(async { Ok(Box::new(Memory::new().await?) as Box<dyn Servers>) }))
+        ..Description::new("memory", "memory", |_| Box::pin(async { Ok(Box::new(MemoryDeployment::new().await?) as Box<dyn Servers>) }))
     }
 }
 
-/// A service in this process, by its name.
+/// A memory server in this process, by its name, as the [`Servers`] of a deployment.
 #[derive(Debug, Clone)]
-struct Memory {
+struct MemoryDeployment {
     name: String,
     /// Looks on.
     locks: Locks,
 }
 
-impl Memory {
+impl MemoryDeployment {
     async fn new() -> Result<Self, LabError> {
         let name = format!("lab-{:016x}", fastrand::u64(..));
         let locks = lock::connect(&format!("memory://{name}")).await.map_err(LabError::lock("connecting"))?;
@@ -38,7 +38,7 @@ impl Memory {
 }
 
 #[async_trait]
-impl Servers for Memory {
+impl Servers for MemoryDeployment {
     fn authority(&self, _way: &Connection) -> String {
         self.name.clone()
     }
@@ -49,7 +49,7 @@ impl Servers for Memory {
 }
 
 #[async_trait]
-impl GroundTruth for Memory {
+impl GroundTruth for MemoryDeployment {
     async fn holders(&self, _name: &LockName) -> Vec<Sample> {
         Vec::new()
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     LabError,
-    deployment::{Connection, Description, GroundTruth, Lease, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Description, GroundTruth, Lease, Servers, StartOptions, StartFuture, Trials},
     servers::{Redis, RedisOptions, rights},
     truth::RedisTruth,
 };
@@ -51,7 +51,7 @@ const REDIS: Description = Description {
     ..Description::new("redis", "Redis", |options| start(false, options))
 };
 
-fn start(is_durable: bool, options: StartOptions) -> Starting {
+fn start(is_durable: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
         let server = Redis::start_as_told(kind).await?;
@@ -59,19 +59,20 @@ fn start(is_durable: bool, options: StartOptions) -> Starting {
             rights::grant(&server, "Redis").await?;
         }
         let truth = RedisTruth::of_one(vec![server.port()], options.patience);
-        Ok(Box::new(One { server, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(RedisDeployment { server, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
     })
 }
 
+/// A single Redis server, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct One {
+struct RedisDeployment {
     server: Redis,
     truth: Arc<RedisTruth>,
     least_rights: bool,
 }
 
 #[async_trait]
-impl Servers for One {
+impl Servers for RedisDeployment {
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Servers, StartOptions, StartFuture, Trials},
     servers::{Redis, RedisNodes, RedisOptions, rights},
     truth::RedisTruth,
 };
@@ -40,7 +40,8 @@ inventory::submit! {
         servers: 5,
         decides: Decides::Quorum(5),
         start: |options| start(5, false, options),
-        trials: Trials::All,
+        // Every case is tried out on three servers.
+        trials: Trials::OfTheWay,
         is_compared: true,
         strike: Some("one node of five killed"),
         quick: &[
@@ -83,7 +84,7 @@ const REDLOCK: Description = Description {
 };
 
 /// `is_durable`: each has a write on its disk before it answers, and the deployment was told that they forget nothing.
-fn start(count: usize, is_durable: bool, options: StartOptions) -> Starting {
+fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
         let max_ttl = options.longest_lease.map(|lease| format!("{}ms", lease.as_millis()));
@@ -94,19 +95,20 @@ fn start(count: usize, is_durable: bool, options: StartOptions) -> Starting {
             rights::grant_all(nodes.nodes(), "Redlock").await?;
         }
         let truth = RedisTruth::of_majority(nodes.ports(), options.patience);
-        Ok(Box::new(Nodes { nodes, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(RedlockDeployment { nodes, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
     })
 }
 
+/// The independent Redis nodes of a Redlock, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Nodes {
+struct RedlockDeployment {
     nodes: RedisNodes,
     truth: Arc<RedisTruth>,
     least_rights: bool,
 }
 
 #[async_trait]
-impl Servers for Nodes {
+impl Servers for RedlockDeployment {
     fn authority(&self, way: &Connection) -> String {
         rights::user(self.least_rights) + &way.hosts(&self.ports())
     }
@@ -141,6 +143,7 @@ impl Servers for Nodes {
 
     async fn replace(&mut self, server: usize) -> Result<Redis, LabError> {
         let old = self.nodes.replace(server).await?;
+        // Safeguard: a new member is looked at in the place of the old one (fault)
         self.truth.replaced(server, self.nodes.nodes()[server].port(), old.pid().is_some());
         Ok(old)
     }

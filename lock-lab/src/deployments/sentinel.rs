@@ -7,7 +7,7 @@ use lock_core::LockName;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, Starting, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, StartFuture, Trials},
     servers::{Redis, Sentinel, SentinelOptions, rights},
     truth::RedisTruth,
 };
@@ -45,7 +45,7 @@ const SENTINEL: Description = Description {
 };
 
 /// `least`: how many replicas a primary has to hear of to take writes.
-fn start(least: usize, options: StartOptions) -> Starting {
+fn start(least: usize, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let kind = SentinelOptions::default().with_own_clocks(options.own_clocks).with_min_replicas_to_write(least);
         let servers = Sentinel::start_with(kind).await?;
@@ -54,19 +54,20 @@ fn start(least: usize, options: StartOptions) -> Starting {
             rights::grant_all(servers.sentinels(), "Redis with Sentinel").await?;
         }
         let truth = RedisTruth::of_one(servers.nodes().iter().map(Redis::port).collect(), options.patience);
-        Ok(Box::new(Watched { servers, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(SentinelDeployment { servers, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
     })
 }
 
+/// Redis servers under the watch of Sentinels, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Watched {
+struct SentinelDeployment {
     servers: Sentinel,
     truth: Arc<RedisTruth>,
     least_rights: bool,
 }
 
 #[async_trait]
-impl Servers for Watched {
+impl Servers for SentinelDeployment {
     fn guides(&self) -> Vec<u16> {
         self.servers.sentinels().iter().map(Redis::port).collect()
     }

@@ -16,14 +16,15 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission,
 use crate::{
     LabError,
     deployment::{
-        Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, Starting, Trials,
+        Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
     servers::{ZooKeeper, zookeeper::session},
 };
 
 inventory::submit! {
     Description {
-        trials: Trials::All,
+        // Every case is tried out on three servers, of which each client has its own.
+        trials: Trials::OfTheWay,
         is_compared: true,
         is_struck: true,
         quick: &["server-restarted-durable", "session-taken-over"],
@@ -93,7 +94,7 @@ const ROUNDS: usize = 10;
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How contenders stand in an ensemble.
+/// The strategy of the ZooKeeper backend by which contenders take turns in a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
     /// In line, each with a node of its own in the lock's directory.
@@ -102,25 +103,26 @@ enum Strategy {
     Herd,
 }
 
-fn start(count: usize, strategy: Strategy, options: StartOptions) -> Starting {
+fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let servers = ZooKeeper::start(count).await?;
-        let truth = Arc::new(Ensemble::new(&servers.ports(), strategy, options.patience));
+        let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
         if options.least_rights {
             truth.grant_least_rights().await.map_err(|error| control(&error))?;
         }
-        Ok(Box::new(Served { servers, truth }) as Box<dyn Servers>)
+        Ok(Box::new(ZooKeeperDeployment { servers, truth }) as Box<dyn Servers>)
     })
 }
 
+/// A running ZooKeeper ensemble, as the [`Servers`] of a deployment.
 #[derive(Debug)]
-struct Served {
+struct ZooKeeperDeployment {
     servers: ZooKeeper,
-    truth: Arc<Ensemble>,
+    truth: Arc<ZooKeeperTruth>,
 }
 
 #[async_trait]
-impl Servers for Served {
+impl Servers for ZooKeeperDeployment {
     fn ports(&self) -> Vec<u16> {
         self.servers.ports()
     }
@@ -179,10 +181,11 @@ impl Servers for Served {
     }
 }
 
-/// Clients of an ensemble, one for each server, made when they are needed. Each server tells the same; one at a time is
-/// asked, the next one when it does not answer: a client's own change to another server takes the time of its session.
+/// The [`GroundTruth`] of a ZooKeeper ensemble, read by a client for each server, made when it is needed. Each server
+/// tells the same; one at a time is asked, the next one when it does not answer: a client's own change to another server
+/// takes the time of its session.
 #[derive(Debug)]
-struct Ensemble {
+struct ZooKeeperTruth {
     strategy: Strategy,
     patience: Duration,
     clients: Vec<(u16, tokio::sync::Mutex<Option<Client>>)>,
@@ -191,14 +194,14 @@ struct Ensemble {
     nodes: Mutex<HashMap<(LockName, u64), String>>,
 }
 
-/// A holder's node.
+/// The node of a lock's holder, as a ZooKeeper server shows it.
 #[derive(Debug)]
-struct Holder {
+struct HolderNode {
     payload: Vec<u8>,
     stat: Stat,
 }
 
-impl Ensemble {
+impl ZooKeeperTruth {
     fn new(ports: &[u16], strategy: Strategy, patience: Duration) -> Self {
         let clients = ports.iter().map(|port| (*port, tokio::sync::Mutex::default())).collect();
         Self { strategy, patience, clients, turn: AtomicUsize::new(0), nodes: Mutex::default() }
@@ -244,7 +247,7 @@ impl Ensemble {
     }
 
     /// Who holds now, by any server.
-    async fn present_holder(&self, name: &LockName) -> Result<Holder, LabError> {
+    async fn present_holder(&self, name: &LockName) -> Result<HolderNode, LabError> {
         let mut last = Error::NoHosts;
         for _ in 0..self.clients.len() * ROUNDS {
             match self.ask(|client| first_in_line(client, name.clone())).await {
@@ -296,12 +299,12 @@ impl Ensemble {
 }
 
 #[async_trait]
-impl GroundTruth for Ensemble {
+impl GroundTruth for ZooKeeperTruth {
     async fn holders(&self, name: &LockName) -> Vec<Sample> {
         let clock = Clock::boot();
         let asked = clock.now();
         let Ok(first) = self.ask(|client| first_in_line(client, name.clone())).await else { return Vec::new() };
-        let held = first.map(|Holder { payload, stat }| Held {
+        let held = first.map(|HolderNode { payload, stat }| Held {
             token: Some(stat.czxid.cast_unsigned()),
             payload: Some(String::from_utf8_lossy(&payload).into_owned()),
             remaining_nanos: None,
@@ -362,10 +365,10 @@ async fn connect(port: u16) -> Result<Client, Error> {
 }
 
 /// The node that holds the lock: the first in line.
-async fn first_in_line(client: Client, name: LockName) -> Result<Option<Holder>, Error> {
+async fn first_in_line(client: Client, name: LockName) -> Result<Option<HolderNode>, Error> {
     for path in children(&client, vec![directory(&name)]).await? {
         if let Some((payload, stat)) = ignore_no_node(client.get_data(&path).await)? {
-            return Ok(Some(Holder { payload, stat }));
+            return Ok(Some(HolderNode { payload, stat }));
         }
         // Gone since it was listed: the next one holds.
     }

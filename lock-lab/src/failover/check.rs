@@ -31,13 +31,6 @@ use lock_core::{BootInstant, FencingToken};
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::residue::due;
-use self::{
-    fencing::Control,
-    holds::{End, Hold, Holds},
-    overlap::Overlap,
-    progress::Bounds,
-    residue::Lingering,
-};
 pub use self::{
     fencing::Fencing,
     losing::{Loser, Losing},
@@ -47,6 +40,13 @@ pub use self::{
     truth::{Quorum, Truthfulness},
     updates::{Counted, Updates},
     verdict::{Chance, Verdict},
+};
+use self::{
+    fencing::UnfencedControl,
+    holds::{Hold, HoldEnd, LockHolds},
+    overlap::Overlap,
+    progress::ProgressBounds,
+    residue::ResidueBounds,
 };
 use crate::failover::events::{Attempt, Event, History, Lock, Truth, What, text};
 
@@ -250,7 +250,8 @@ pub enum Ending {
 /// Checks a run: what the processes and the store recorded, samples of what the servers held, and when the fault was.
 #[must_use]
 pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expected) -> Findings {
-    let locks: BTreeMap<Lock, Holds> = Lock::ALL.into_iter().map(|lock| (lock, Holds::of(history, lock))).collect();
+    let locks: BTreeMap<Lock, LockHolds> =
+        Lock::ALL.into_iter().map(|lock| (lock, LockHolds::of(history, lock))).collect();
     let holds: BTreeMap<Lock, Vec<Hold>> = locks.iter().map(|(lock, all)| (*lock, all.holds.clone())).collect();
     let lists: Vec<Vec<Hold>> = holds.values().cloned().collect();
     let of = |lock| holds.get(&lock).map_or(&[][..], Vec::as_slice);
@@ -259,7 +260,7 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
     let tame = tame.as_deref();
     // A lock that is lost while everything stands still is nobody's failure.
     let stood_still = expected.survives.is_some_and(|longest| history.stood_still > longest);
-    let bounds = Bounds {
+    let bounds = ProgressBounds {
         crash: expected.crash_bound,
         gap: expected.gap_bound,
         survives: expected.survives.is_some() && !stood_still,
@@ -267,8 +268,8 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
     };
     let still = format!("the machine stood still for {:?}, so a lock may not survive", history.stood_still);
     let unsteady = tame.or(stood_still.then_some(still.as_str()));
-    let control = Control { stale: expected.stale, lost_update: expected.lost_update };
-    let lingering = Lingering { lingers: expected.lingers, chance: expected.left };
+    let control = UnfencedControl { stale: expected.stale, lost_update: expected.lost_update };
+    let lingering = ResidueBounds { lingers: expected.lingers, chance: expected.left };
     Findings {
         operations_per_second,
         grants: lists.iter().map(Vec::len).sum(),
@@ -296,6 +297,7 @@ fn tame(history: &History, busy: &[Hold], at: Moments, expected: &Expected) -> O
         return Some(format!("{rate:.0} operations a second before the fault, fewer than {}", expected.traffic));
     }
     let gap = progress::longest_gap(busy, at.fault, at.end);
+    // Safeguard: where the servers must keep the lock closed, a run in which they do not proves nothing (checker)
     if let Some(closed) = expected.closed.filter(|closed| gap < *closed) {
         return Some(format!(
             "nobody was kept out for longer than {gap:?}, where the lock must be closed for {closed:?}"
@@ -336,7 +338,7 @@ fn count(history: &History, is: impl Fn(&What) -> bool) -> usize {
     history.events.iter().filter(|event| is(&event.what)).count()
 }
 
-fn exclusion(locks: &BTreeMap<Lock, Holds>, at: Moments, chance: Chance, tame: Option<&str>) -> Exclusion {
+fn exclusion(locks: &BTreeMap<Lock, LockHolds>, at: Moments, chance: Chance, tame: Option<&str>) -> Exclusion {
     let (mut both, mut contradictions, mut first_contradiction) = (Vec::new(), 0, String::new());
     let mut longest = Duration::ZERO;
     for all in locks.values() {
@@ -363,7 +365,7 @@ fn exclusion(locks: &BTreeMap<Lock, Holds>, at: Moments, chance: Chance, tame: O
     Exclusion { overlaps: both, longest_ms: longest.as_secs_f64() * 1e3, contradictions, first_contradiction, verdict }
 }
 
-fn words(found: &linear::Contradiction, holds: &[Hold], at: Moments) -> String {
+fn words(found: &linear::NonLinearizable, holds: &[Hold], at: Moments) -> String {
     let last = &holds[found.grants.end - 1];
     let grant = format!("{} was granted {} at {:.1} ms", last.whose, last.token, at.ms(last.granted));
     match found.before.map(|before| &holds[before]) {
@@ -388,10 +390,10 @@ fn span(hold: &Hold, at: Moments) -> Span {
         valid_until_ms: at.ms(hold.valid_until()),
         knew_ms: hold.invalid.map(|(knew, _)| at.ms(knew)).or(hold.lost.as_ref().map(|(told, _)| at.ms(*told))),
         end: match end {
-            End::Released => Ending::Released,
-            End::Lost => Ending::Lost,
-            End::RanOut => Ending::RanOut,
-            End::Killed => Ending::Killed,
+            HoldEnd::Released => Ending::Released,
+            HoldEnd::Lost => Ending::Lost,
+            HoldEnd::RanOut => Ending::RanOut,
+            HoldEnd::Killed => Ending::Killed,
         },
     }
 }

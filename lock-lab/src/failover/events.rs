@@ -326,6 +326,7 @@ impl Residue {
     /// Whether every server said that it has nothing.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
+        // Safeguard: a server that gives no answer is not taken for an empty one (checker)
         self.left.is_empty() && self.silent.is_empty()
     }
 }

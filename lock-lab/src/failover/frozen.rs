@@ -220,9 +220,9 @@ pub fn text(measured: &Frozen) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// What one client saw in both times.
+/// The acquisitions, releases and failures that one client measured, before and while nodes were frozen.
 #[derive(Default)]
-struct Seen {
+struct ClientMeasurements {
     acquisitions: Vec<(BootInstant, Duration)>,
     releases: Vec<(BootInstant, Duration)>,
     failures: Vec<(BootInstant, Error)>,
@@ -257,9 +257,9 @@ async fn one_frozen(clients: Clients, ttl: Duration, options: &Options) -> Resul
     })
 }
 
-async fn acquire_all_the_time(locks: Locks, name: String, stop: Arc<AtomicBool>) -> Seen {
+async fn acquire_all_the_time(locks: Locks, name: String, stop: Arc<AtomicBool>) -> ClientMeasurements {
     let clock = Clock::boot();
-    let mut seen = Seen::default();
+    let mut seen = ClientMeasurements::default();
     let mutex = locks.mutex(&name);
     while !stop.load(Ordering::Acquire) {
         let asked = clock.now();
@@ -282,12 +282,13 @@ async fn acquire_all_the_time(locks: Locks, name: String, stop: Arc<AtomicBool>)
     seen
 }
 
-fn phase(seen: &[Seen], is_in: impl Fn(BootInstant) -> bool) -> Phase {
-    let taken = |durations: fn(&Seen) -> &Vec<(BootInstant, Duration)>| -> Latency {
+fn phase(seen: &[ClientMeasurements], is_in: impl Fn(BootInstant) -> bool) -> Phase {
+    let taken = |durations: fn(&ClientMeasurements) -> &Vec<(BootInstant, Duration)>| -> Latency {
         let durations = seen.iter().flat_map(durations).filter(|(at, _)| is_in(*at));
         durations.map(|(_, duration)| *duration).collect::<Recorder>().latency()
     };
-    let first = |seen: &Seen| seen.acquisitions.iter().find(|(at, _)| is_in(*at)).map(|(_, duration)| *duration);
+    let first =
+        |seen: &ClientMeasurements| seen.acquisitions.iter().find(|(at, _)| is_in(*at)).map(|(_, duration)| *duration);
     let slowest_first = seen.iter().filter_map(first).max().unwrap_or_default();
     let failures: Vec<&Error> =
         seen.iter().flat_map(|seen| &seen.failures).filter(|(at, _)| is_in(*at)).map(|(_, error)| error).collect();

@@ -12,29 +12,30 @@ use super::{
     registers::Registers,
 };
 
-/// The history of a run that goes on, and news of it.
+/// The history of a run while it goes on, with news of each change.
 #[derive(Debug)]
-pub(crate) struct Record {
-    state: Mutex<State>,
+pub(crate) struct RunRecord {
+    state: Mutex<RecordState>,
     /// Number of changes so far.
     news: watch::Sender<usize>,
 }
 
+/// The state behind a [`RunRecord`]: the history so far, the registers, and the processes that have ended.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct RecordState {
     pub(crate) history: History,
     /// Processes whose output has ended.
     pub(crate) ended: BTreeSet<usize>,
     registers: Registers,
 }
 
-impl Default for Record {
+impl Default for RunRecord {
     fn default() -> Self {
         Self { state: Mutex::default(), news: watch::Sender::new(0) }
     }
 }
 
-impl Record {
+impl RunRecord {
     pub(crate) fn event(&self, event: Event) {
         self.state().history.events.push(event);
         self.changed();
@@ -68,7 +69,7 @@ impl Record {
         self.state().history.clone()
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,7 +6,7 @@ use lock_core::FencingToken;
 
 use super::events::{Attempt, Lock, Update, Values, Write, now};
 
-/// What the registers have, each without a fence: who is let in is decided before.
+/// The registers of the store that clients write to under the locks, without the fence that decides who may write.
 #[derive(Debug, Default)]
 pub(crate) struct Registers {
     /// The highest token that each register without a fence has seen.

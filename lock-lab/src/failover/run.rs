@@ -131,7 +131,7 @@ async fn tried(pair: Pair, repetition: usize, options: &Options) -> Run {
         ..Run::default()
     };
     match one::run(pair, &options.program).await {
-        Ok(one::Seen { version, figures, verdict }) => {
+        Ok(one::RunOutcome { version, figures, verdict }) => {
             Run { version, outcome: Outcome::Measured(figures), verdict, ..run }
         }
         Err(error) => {

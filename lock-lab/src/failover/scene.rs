@@ -8,8 +8,8 @@ use std::{path::PathBuf, time::Duration};
 
 use lock_core::LockName;
 
-use self::{links::Links, strike::ServerFault};
 pub use self::{links::Side, observer::Observer};
+use self::{links::SideProxies, strike::ServerFault};
 use super::fault::{Disagreement, Fault};
 use crate::{
     LabError,
@@ -34,7 +34,7 @@ pub struct Scene {
     servers: Running,
     /// Running servers that are no members: one that was replaced, or never was any.
     beside: Vec<Redis>,
-    links: Links,
+    links: SideProxies,
     /// Whom the fault will strike, where that had to be found out before.
     chosen: Option<usize>,
     /// The servers that the fault has struck, and how.
@@ -58,7 +58,7 @@ impl Scene {
             ..StartOptions::default()
         };
         let servers = on.start_with(options).await?;
-        let links = Links::start(&servers.all_ports(), fault.scenario().network).await?;
+        let links = SideProxies::start(&servers.all_ports(), fault.scenario().network).await?;
         if let Some(address) = links.address() {
             servers.serve_at(address).await?;
         }

@@ -19,23 +19,24 @@ use tokio::{
 
 use super::{
     events::{Attempt, Update, Values, now, text},
-    record::Record,
+    record::RunRecord,
 };
 use crate::LabError;
 
-/// A request on its way.
+/// A request of a worker to the store, with the holder's fencing token.
 #[derive(Debug, Serialize, Deserialize)]
-struct Request {
+struct StoreRequest {
     #[serde(flatten)]
     whose: Attempt,
     #[serde(with = "text")]
     token: FencingToken,
-    what: Asked,
+    what: StoreOperation,
 }
 
+/// The operation that a [`StoreRequest`] asks for: a read, a write or an update.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Asked {
+enum StoreOperation {
     /// The values. The fence sees the token: else an earlier holder could still write between this read and the write that
     /// goes by it.
     Read,
@@ -68,10 +69,10 @@ impl Sink {
     ///
     /// # Errors
     /// [`LabError::Io`] when the socket cannot be made.
-    pub(crate) fn serve(path: PathBuf, record: Arc<Record>) -> Result<Self, LabError> {
+    pub(crate) fn serve(path: PathBuf, record: Arc<RunRecord>) -> Result<Self, LabError> {
         let listener =
             UnixListener::bind(&path).map_err(|source| LabError::io("opening the socket of the store", source))?;
-        let store = Arc::new(Fenced { fence: Fence::new(), record });
+        let store = Arc::new(FencedStore { fence: Fence::new(), record });
         let server = tokio::spawn(async move {
             // Ends its connections when it is aborted.
             let mut connections = JoinSet::new();
@@ -95,24 +96,29 @@ impl Drop for Sink {
     }
 }
 
+/// The store that the locks protect: the fence, and the record of the run with the registers.
 #[derive(Debug)]
-struct Fenced {
+struct FencedStore {
     fence: Fence,
-    record: Arc<Record>,
+    record: Arc<RunRecord>,
 }
 
-impl Fenced {
+impl FencedStore {
     /// Reads, or writes to both registers. Under the record's own lock, so that the stamps are in the order of application.
-    fn carry_out(&self, Request { whose, token, what }: Request) -> Answer {
+    fn carry_out(&self, StoreRequest { whose, token, what }: StoreRequest) -> Answer {
         self.record.apply(|registers| {
+            // Safeguard: the store's fence sees the token with the read
+            // Safeguard: the store's fenced register has a fence
             let fenced = self.fence.admit(whose.lock.name(), token, || ()).is_ok();
             let update = match what {
-                Asked::Update(read) => Some(registers.update(Update { at: now(), whose, token, read, fenced })),
-                Asked::Read | Asked::Write => None,
+                StoreOperation::Update(read) => {
+                    Some(registers.update(Update { at: now(), whose, token, read, fenced }))
+                }
+                StoreOperation::Read | StoreOperation::Write => None,
             };
             let write = match what {
-                Asked::Write | Asked::Update(_) => Some(registers.write(whose, token, fenced)),
-                Asked::Read => None,
+                StoreOperation::Write | StoreOperation::Update(_) => Some(registers.write(whose, token, fenced)),
+                StoreOperation::Read => None,
             };
             let went_back = write.as_ref().is_some_and(|write| write.went_back);
             (Answer { fenced, went_back, values: registers.values() }, write, update)
@@ -120,7 +126,7 @@ impl Fenced {
     }
 }
 
-async fn answer(stream: UnixStream, store: Arc<Fenced>) {
+async fn answer(stream: UnixStream, store: Arc<FencedStore>) {
     let (from, mut to) = stream.into_split();
     let mut lines = BufReader::new(from).lines();
     // A worker that ends in the middle of a line has not written.
@@ -134,13 +140,13 @@ async fn answer(stream: UnixStream, store: Arc<Fenced>) {
     }
 }
 
-/// A worker's connection to the store.
+/// A worker's connection to the store that the locks protect.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct StoreConnection {
     stream: BufReader<UnixStream>,
 }
 
-impl Store {
+impl StoreConnection {
     pub(crate) async fn connect(path: &Path) -> Result<Self, LabError> {
         let stream = UnixStream::connect(path).await;
         let stream = stream.map_err(|source| LabError::io("connecting to the store", source))?;
@@ -149,12 +155,12 @@ impl Store {
 
     /// Reads the values, and waits for the answer.
     pub(crate) async fn read(&mut self, whose: Attempt, token: FencingToken) -> Result<Values, LabError> {
-        Ok(self.ask(&Request { whose, token, what: Asked::Read }).await?.values)
+        Ok(self.ask(&StoreRequest { whose, token, what: StoreOperation::Read }).await?.values)
     }
 
     /// Writes, and waits for the answer.
     pub(crate) async fn write(&mut self, whose: Attempt, token: FencingToken) -> Result<Answer, LabError> {
-        self.ask(&Request { whose, token, what: Asked::Write }).await
+        self.ask(&StoreRequest { whose, token, what: StoreOperation::Write }).await
     }
 
     /// Writes what was read with one element more, and waits for the answer.
@@ -164,10 +170,10 @@ impl Store {
         token: FencingToken,
         read: Values,
     ) -> Result<Answer, LabError> {
-        self.ask(&Request { whose, token, what: Asked::Update(read) }).await
+        self.ask(&StoreRequest { whose, token, what: StoreOperation::Update(read) }).await
     }
 
-    async fn ask(&mut self, request: &Request) -> Result<Answer, LabError> {
+    async fn ask(&mut self, request: &StoreRequest) -> Result<Answer, LabError> {
         let failed = |source| LabError::io("asking the store", source);
         let line = serde_json::to_string(request).map_err(|error| failed(error.into()))?;
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes()).await.map_err(failed)?;
@@ -187,10 +193,12 @@ mod tests {
     #[tokio::test]
     async fn the_fence_refuses_a_late_write_and_the_control_shows_it() {
         let dir = TempDir::new().unwrap();
-        let record = Arc::new(Record::default());
+        let record = Arc::new(RunRecord::default());
         let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record)).unwrap();
-        let (mut old, mut new) =
-            (Store::connect(sink.path()).await.unwrap(), Store::connect(sink.path()).await.unwrap());
+        let (mut old, mut new) = (
+            StoreConnection::connect(sink.path()).await.unwrap(),
+            StoreConnection::connect(sink.path()).await.unwrap(),
+        );
         let whose = |process| Attempt { lock: Lock::Kept, process, client: 0, attempt: 1 };
         let token = |number| FencingToken { era: 0, number };
         let values = Values::default();
@@ -210,9 +218,9 @@ mod tests {
     #[tokio::test]
     async fn an_update_by_an_old_holder_is_refused_behind_the_fence_and_overwrites_another_without_it() {
         let dir = TempDir::new().unwrap();
-        let record = Arc::new(Record::default());
+        let record = Arc::new(RunRecord::default());
         let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record)).unwrap();
-        let mut store = Store::connect(sink.path()).await.unwrap();
+        let mut store = StoreConnection::connect(sink.path()).await.unwrap();
         let whose = |process| Attempt { lock: Lock::Busy, process, client: 1, attempt: 1 };
         let token = |number| FencingToken { era: 0, number };
         let old = store.read(whose(0), token(1)).await.unwrap();
@@ -233,7 +241,7 @@ mod tests {
     async fn who_has_read_with_its_token_is_not_overwritten_by_an_earlier_holder() {
         let dir = TempDir::new().unwrap();
         let sink = Sink::serve(dir.path().join("store"), Arc::default()).unwrap();
-        let mut store = Store::connect(sink.path()).await.unwrap();
+        let mut store = StoreConnection::connect(sink.path()).await.unwrap();
         let whose = |process| Attempt { lock: Lock::Busy, process, client: 1, attempt: 1 };
         let token = |number| FencingToken { era: 0, number };
         let old = store.read(whose(0), token(1)).await.unwrap();

@@ -35,13 +35,13 @@ use tokio::{
 
 pub(crate) use self::looks::block_for;
 use self::{
-    client::{Client, Shared},
-    looks::Looks,
-    reports::Reports,
+    client::{Client, ClientContext},
+    looks::ValidityProbe,
+    reports::EventWriter,
 };
 use super::{
     events::{Attempt, Lock, What},
-    sink::Store,
+    sink::StoreConnection,
 };
 use crate::LabError;
 
@@ -113,9 +113,9 @@ impl FromStr for Order {
     }
 }
 
-/// What the clients are to do now.
+/// What the clients of a worker process are to do now: keep the lock, rest, or quit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Wanted {
+struct ClientOrders {
     keep: bool,
     rest: Duration,
     quit: bool,
@@ -135,11 +135,11 @@ impl Worker {
     /// # Cancel safety
     /// None: it owns standard input and output.
     pub async fn run(&self) -> Result<(), LabError> {
-        let reports = Reports::to_standard_output(self.process)?;
-        let looks = Looks::start(Arc::clone(&reports))?;
+        let reports = EventWriter::to_standard_output(self.process)?;
+        let looks = ValidityProbe::start(Arc::clone(&reports))?;
         let mut orders = orders()?;
-        let (wanted, watched) = watch::channel(Wanted::default());
-        let shared = Shared { worker: Arc::new(self.clone()), reports, looks, wanted: watched };
+        let (wanted, watched) = watch::channel(ClientOrders::default());
+        let shared = ClientContext { worker: Arc::new(self.clone()), reports, looks, wanted: watched };
         let running = start(&shared).await?;
         while let Some(order) = orders.recv().await {
             match order {
@@ -151,16 +151,16 @@ impl Worker {
                 Order::Quit => break,
             }
         }
-        wanted.send_modify(|wanted| *wanted = Wanted { quit: true, ..Wanted::default() });
+        wanted.send_modify(|wanted| *wanted = ClientOrders { quit: true, ..ClientOrders::default() });
         finish(running, &shared.reports).await
     }
 }
 
-/// Clients that run, each of which gives back the connection that it had, if any.
-type Running = JoinSet<Result<Option<Locks>, LabError>>;
+/// The tasks of a worker's clients, each of which gives back the connection that it had, if any.
+type ClientTasks = JoinSet<Result<Option<Locks>, LabError>>;
 
 /// Starts the clients: where they do not insist, only when all of them are connected.
-async fn start(shared: &Shared) -> Result<Running, LabError> {
+async fn start(shared: &ClientContext) -> Result<ClientTasks, LabError> {
     let worker = &shared.worker;
     let mut clients = Vec::new();
     for number in 0..=worker.clients {
@@ -168,7 +168,7 @@ async fn start(shared: &Shared) -> Result<Running, LabError> {
             true => None,
             false => Some(lock::connect(&worker.url).await.map_err(LabError::lock("connecting"))?),
         };
-        clients.push((number, locks, Store::connect(&worker.store).await?));
+        clients.push((number, locks, StoreConnection::connect(&worker.store).await?));
     }
     if !worker.insists {
         shared.reports.event(of_process(worker.process), What::Ready { wall_micros: wall_micros() });
@@ -189,7 +189,7 @@ async fn start(shared: &Shared) -> Result<Running, LabError> {
 }
 
 /// Tries to connect until that succeeds, and says each time why it does not; `None` when the client is to quit.
-async fn insist(shared: &Shared, client: usize) -> Option<Locks> {
+async fn insist(shared: &ClientContext, client: usize) -> Option<Locks> {
     let mut wanted = shared.wanted.clone();
     let whose = Attempt { client, ..of_process(shared.worker.process) };
     loop {
@@ -210,7 +210,7 @@ async fn insist(shared: &Shared, client: usize) -> Option<Locks> {
 }
 
 /// Waits for the end of all clients, and closes their connections side by side.
-async fn finish(mut running: Running, reports: &Arc<Reports>) -> Result<(), LabError> {
+async fn finish(mut running: ClientTasks, reports: &Arc<EventWriter>) -> Result<(), LabError> {
     let mut failed = Ok(());
     let mut closing = JoinSet::new();
     while let Some(done) = running.join_next().await {
@@ -233,7 +233,7 @@ const fn of_process(process: usize) -> Attempt {
 }
 
 /// Closes a connection. What it has to leave behind ends with its ttl; its servers may be gone.
-async fn close(locks: &Locks, reports: &Reports) {
+async fn close(locks: &Locks, reports: &EventWriter) {
     // One that is in the middle of something may take longer than its own limit, by a little.
     let closed = Clock::boot().timeout(CLOSE_LIMIT * 2, locks.close(CLOSE_LIMIT)).await;
     let error = match closed {

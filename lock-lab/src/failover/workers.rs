@@ -14,7 +14,7 @@ use self::{holder::holder, process::WorkerProcess};
 use super::{
     check,
     events::{History, Lock, ProcessFault, What, now},
-    record::Record,
+    record::RunRecord,
     sink::Sink,
     worker::{Order, Worker},
 };
@@ -75,7 +75,7 @@ impl WorkersOptions {
 pub struct Workers {
     options: WorkersOptions,
     processes: Vec<WorkerProcess>,
-    record: Arc<Record>,
+    record: Arc<RunRecord>,
     /// Tasks that read what the processes report.
     readers: JoinSet<()>,
     sink: Sink,
@@ -98,7 +98,7 @@ impl Workers {
     /// When the future is dropped, the processes are killed.
     pub async fn start(options: &WorkersOptions) -> Result<Self, LabError> {
         let dir = servers::directory()?;
-        let record = Arc::new(Record::default());
+        let record = Arc::new(RunRecord::default());
         let sink = Sink::serve(dir.path().join("store"), Arc::clone(&record))?;
         let mut options = options.clone();
         options.program =

@@ -7,9 +7,9 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Both directions.
+/// Both directions of a proxy: one [`Link`] for requests and one for replies.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct LinkPair {
     pub(super) requests: Link,
     pub(super) replies: Link,
 }
@@ -24,6 +24,7 @@ pub struct Traffic {
     pub bursts: u64,
 }
 
+/// One direction of all connections of a proxy, with its delay, its faults and its counters.
 #[derive(Debug)]
 pub(super) struct Link {
     delay: AtomicU64,

@@ -12,7 +12,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::link::Links;
+use self::link::LinkPair;
 pub use self::link::Traffic;
 use crate::{LabError, servers::ports};
 
@@ -23,12 +23,13 @@ use crate::{LabError, servers::ports};
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
-    links: Arc<Links>,
-    orders: mpsc::UnboundedSender<Order>,
+    links: Arc<LinkPair>,
+    orders: mpsc::UnboundedSender<ListenOrder>,
 }
 
+/// An order to the thread of a proxy: to listen for connections, or to close its port and all connections.
 #[derive(Debug)]
-struct Order {
+struct ListenOrder {
     open: bool,
     done: std_mpsc::SyncSender<()>,
 }
@@ -41,7 +42,7 @@ impl Proxy {
     pub async fn start(target: u16) -> Result<Self, LabError> {
         let (orders, inbox) = mpsc::unbounded_channel();
         let (started, result) = tokio::sync::oneshot::channel();
-        let links = Arc::new(Links::default());
+        let links = Arc::new(LinkPair::default());
         let serving = Arc::clone(&links);
         let work = move || {
             let runtime = Builder::new_current_thread().enable_all().build();
@@ -134,7 +135,7 @@ impl Proxy {
     fn order(&self, open: bool) {
         let (done, carried_out) = std_mpsc::sync_channel(1);
         // The thread lives as long as the sender here; should it have failed, there is nothing left to cut.
-        if self.orders.send(Order { open, done }).is_ok() {
+        if self.orders.send(ListenOrder { open, done }).is_ok() {
             let _ = carried_out.recv();
         }
     }
@@ -149,8 +150,8 @@ impl Drop for Proxy {
 /// Serves until the proxy is dropped.
 async fn serve(
     target: u16,
-    links: Arc<Links>,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    links: Arc<LinkPair>,
+    mut orders: mpsc::UnboundedReceiver<ListenOrder>,
     started: tokio::sync::oneshot::Sender<std::io::Result<u16>>,
 ) {
     let (port, first) = listen_somewhere().await;
@@ -163,7 +164,7 @@ async fn serve(
         tokio::select! {
             biased;
             order = orders.recv() => {
-                let Some(Order { open, done }) = order else { return };
+                let Some(ListenOrder { open, done }) = order else { return };
                 if open {
                     if listener.is_none() {
                         listener = Some(listen(port).await);
@@ -183,7 +184,7 @@ async fn serve(
     }
 }
 
-async fn connection(client: TcpStream, target: u16, links: Arc<Links>) {
+async fn connection(client: TcpStream, target: u16, links: Arc<LinkPair>) {
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else { return };
     // Without it the proxy itself would add the delays that it is there to measure.
     if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {

@@ -9,6 +9,7 @@ use tokio::{
 
 use super::link::Link;
 
+/// Bytes that a proxy has read at once, and when it forwards them.
 struct Burst {
     bytes: Vec<u8>,
     due: Option<BootInstant>,

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::LabError;
 
-/// What one client saw.
+/// The holds and refusals that one client of the read-write load recorded.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct ClientRecord {
     pub(super) holds: Vec<Hold>,
     pub(super) refusals: Vec<Refusal>,
 }
@@ -31,7 +31,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 const PROBE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Runs the load for as long as `options` say: what all clients saw.
-pub(super) async fn run(url: &str, options: &Options) -> Result<Record, LabError> {
+pub(super) async fn run(url: &str, options: &Options) -> Result<ClientRecord, LabError> {
     let name = format!("readwrite/{:016x}", fastrand::u64(..));
     let stop = Arc::new(AtomicBool::new(false));
     let mut clients = JoinSet::new();
@@ -50,7 +50,7 @@ pub(super) async fn run(url: &str, options: &Options) -> Result<Record, LabError
         });
     }
     let clock = Clock::boot();
-    let mut record = Record::default();
+    let mut record = ClientRecord::default();
     let mut failed = None;
     tokio::select! {
         () = clock.sleep(options.time) => {}
@@ -76,9 +76,9 @@ async fn keep_holding(
     name: &str,
     hold: Duration,
     stop: &AtomicBool,
-) -> Result<Record, Error> {
+) -> Result<ClientRecord, Error> {
     let (clock, lock) = (Clock::boot(), locks.rwlock(name));
-    let mut record = Record::default();
+    let mut record = ClientRecord::default();
     while !stop.load(Ordering::Relaxed) {
         let requested = clock.now();
         let guard = match role {
@@ -105,9 +105,9 @@ fn end_of(guard: &Guard, clock: Clock) -> lock_core::BootInstant {
 }
 
 /// Tries to read again and again. What it gets counts as a reader's hold, what it does not get shows that a writer is there.
-async fn probe(locks: &Locks, name: &str, stop: &AtomicBool) -> Result<Record, Error> {
+async fn probe(locks: &Locks, name: &str, stop: &AtomicBool) -> Result<ClientRecord, Error> {
     let (clock, lock) = (Clock::boot(), locks.rwlock(name));
-    let mut record = Record::default();
+    let mut record = ClientRecord::default();
     while !stop.load(Ordering::Relaxed) {
         let requested = clock.now();
         match lock.try_read().await? {

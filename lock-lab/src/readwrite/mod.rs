@@ -16,7 +16,7 @@ use crate::{
     latency::Recorder,
     options,
     progress::Progress,
-    report::{Outcome, Row, Table},
+    report::{Outcome, ReportTable, TableRow},
 };
 
 /// How the load looks.
@@ -170,7 +170,7 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
             overtakes.to_string(),
         ]
     };
-    let table = Table {
+    let table = ReportTable {
         title: "Readers and writers",
         columns: vec![
             "backend",
@@ -183,8 +183,8 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
             "came behind",
             "overtook",
         ],
-        rows: results.iter().map(|(name, outcome)| Row::new(name, outcome.cells(cells))).collect(),
-        ..Table::default()
+        rows: results.iter().map(|(name, outcome)| TableRow::new(name, outcome.cells(cells))).collect(),
+        ..ReportTable::default()
     };
     table.text()
 }

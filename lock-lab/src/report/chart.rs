@@ -13,9 +13,10 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-/// The area that a chart is drawn on.
-pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(crate) type Drawn<T = ()> = Result<T, Box<dyn Error>>;
+/// The drawing area of an SVG chart.
+pub(crate) type ChartArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// The result of drawing a chart or a part of one.
+pub(crate) type DrawResult<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Room for the names of rows, left of a chart.
 pub(crate) const LEFT: u32 = 150;
@@ -26,9 +27,9 @@ const COLOURS: [RGBColor; 5] =
     [RGBColor(38, 84, 124), RGBColor(230, 159, 0), RGBColor(0, 140, 110), RGBColor(190, 70, 120), RGBColor(90, 90, 90)];
 const INK: RGBColor = RGBColor(29, 36, 48);
 
-/// Bars: for each row a value of each series.
+/// A bar chart: for each row a value of each of two series.
 #[derive(Debug)]
-pub(crate) struct Bars {
+pub(crate) struct BarChart {
     pub(crate) title: &'static str,
     /// What the axis counts.
     pub(crate) counts: &'static str,
@@ -38,16 +39,16 @@ pub(crate) struct Bars {
     pub(crate) rows: Vec<(String, [f64; 2])>,
 }
 
-/// Curves: for each name the share of cases, from 0 to 1, that took at most so many microseconds.
+/// A chart of cumulative distributions: for each name the share of cases that took at most so many microseconds.
 #[derive(Debug)]
-pub(crate) struct Curves<'a> {
+pub(crate) struct DistributionChart<'a> {
     pub(crate) title: &'static str,
     /// What the shares are of.
     pub(crate) shares: &'static str,
     pub(crate) curves: Vec<(&'a str, &'a [(f64, f64)])>,
 }
 
-impl Bars {
+impl BarChart {
     pub(crate) fn draw(&self) -> Markup {
         let values = || self.rows.iter().flat_map(|(_, values)| *values);
         let low = 10_f64.powf(values().fold(1.0, f64::min).max(1e-3).log10().floor());
@@ -63,7 +64,7 @@ impl Bars {
     }
 
     #[allow(clippy::cast_precision_loss)] // A handful of rows.
-    fn along<X>(&self, axis: X, low: f64, area: &Area<'_>) -> Drawn<Markup>
+    fn along<X>(&self, axis: X, low: f64, area: &ChartArea<'_>) -> DrawResult<Markup>
     where
         X: AsRangedCoord<Value = f64>,
         X::CoordDescType: ValueFormatter<f64>,
@@ -107,12 +108,12 @@ impl Bars {
     }
 }
 
-impl Curves<'_> {
+impl DistributionChart<'_> {
     pub(crate) fn draw(&self) -> Markup {
         svg(self.title, (WIDTH, 380), |area| self.on(area))
     }
 
-    fn on(&self, area: &Area<'_>) -> Drawn<Markup> {
+    fn on(&self, area: &ChartArea<'_>) -> DrawResult<Markup> {
         let values = self.curves.iter().flat_map(|(_, curve)| *curve).map(|(_, micros)| *micros);
         let mut chart = ChartBuilder::on(area)
             .caption(self.title, font(18))
@@ -148,7 +149,7 @@ impl Curves<'_> {
 }
 
 /// A picture with its title. It has a size of its own, and can be scaled. What `draw` returns lies on top.
-pub(crate) fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn<Markup>) -> Markup {
+pub(crate) fn svg(title: &str, size: (u32, u32), draw: impl FnOnce(&ChartArea<'_>) -> DrawResult<Markup>) -> Markup {
     let mut text = String::new();
     let top = {
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
@@ -200,7 +201,7 @@ mod tests {
         let rows = vec![("Redis".into(), [250.0, 441.0]), ("memory".into(), [1.5, 0.25])];
         let (title, counts) = ("Costs", "microseconds");
         for is_logarithmic in [true, false] {
-            let bars = Bars { title, counts, is_logarithmic, series: ["p50", "p99"], rows: rows.clone() };
+            let bars = BarChart { title, counts, is_logarithmic, series: ["p50", "p99"], rows: rows.clone() };
             let svg = bars.draw().into_string();
             assert!(svg.contains("viewBox=\"0 0 860 230\""), "{svg}");
             for text in ["250", "441", "1.5", "0.25", "memory", "p99"] {
@@ -212,8 +213,8 @@ mod tests {
 
     #[test]
     fn a_chart_of_nothing_can_be_drawn() {
-        let bars = Bars { title: "None", counts: "", is_logarithmic: true, series: ["a", "b"], rows: Vec::new() };
-        let curves = Curves { title: "None", shares: "", curves: vec![("Redis", &[])] };
+        let bars = BarChart { title: "None", counts: "", is_logarithmic: true, series: ["a", "b"], rows: Vec::new() };
+        let curves = DistributionChart { title: "None", shares: "", curves: vec![("Redis", &[])] };
         for svg in [bars.draw().into_string(), curves.draw().into_string()] {
             assert!(svg.starts_with("<svg") && !svg.contains("NaN") && !svg.contains("not drawn"), "{svg}");
         }

@@ -10,21 +10,22 @@ use lock_core::clock::wall_micros;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Serialize;
 
-use super::Table;
+use super::ReportTable;
 use crate::LabError;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What a report says, from its title to its end.
+/// The contents of a report, from its title to its end, written out as Markdown or as a page.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) title: &'static str,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<DocumentBlock>,
 }
 
-/// A piece of a document. Texts and lists mark words as Markdown does, with asterisks and back quotes.
+/// One block of a [`Document`]: a heading, a paragraph, a list, a table or a picture. Texts and lists mark words as
+/// Markdown does, with asterisks and back quotes.
 #[derive(Debug)]
-pub(crate) enum Block {
+pub(crate) enum DocumentBlock {
     /// A heading.
     Section(String),
     /// A heading below that, and where links lead that mean it.
@@ -36,7 +37,7 @@ pub(crate) enum Block {
     /// A list.
     List(Vec<String>),
     /// A table, with its heading before it and its explanation after it.
-    Table(Table),
+    Table(ReportTable),
     /// A picture that is a file of its own beside the page.
     Picture { file: &'static str, title: &'static str, svg: Markup },
     /// A picture or a legend that only a page can show.
@@ -56,7 +57,7 @@ impl Document {
         put("report.md", &self.markdown())?;
         put("index.html", &self.html())?;
         self.blocks.iter().try_for_each(|block| match block {
-            Block::Picture { file, svg, .. } => put(file, &svg.0),
+            DocumentBlock::Picture { file, svg, .. } => put(file, &svg.0),
             _ => Ok(()),
         })
     }
@@ -83,12 +84,13 @@ impl Document {
 
     /// The document as Markdown, with links to the pictures that are files.
     pub(crate) fn markdown(&self) -> String {
-        let blocks: String = self.blocks.iter().filter_map(Block::markdown).map(|text| format!("\n{text}\n")).collect();
+        let blocks: String =
+            self.blocks.iter().filter_map(DocumentBlock::markdown).map(|text| format!("\n{text}\n")).collect();
         format!("# {}\n{blocks}", self.title)
     }
 }
 
-impl Block {
+impl DocumentBlock {
     fn html(&self) -> Markup {
         html! {
             @match self {
@@ -169,8 +171,8 @@ mod tests {
 
     #[test]
     fn what_only_a_page_can_show_is_left_out_of_markdown() {
-        let picture = Block::Picture { file: "waits.svg", title: "Waits", svg: html! { svg {} } };
-        let blocks = vec![Block::Text("one".into()), Block::Drawn(html! { svg {} }), picture];
+        let picture = DocumentBlock::Picture { file: "waits.svg", title: "Waits", svg: html! { svg {} } };
+        let blocks = vec![DocumentBlock::Text("one".into()), DocumentBlock::Drawn(html! { svg {} }), picture];
         let document = Document { title: "Title", blocks };
         assert_eq!(document.markdown(), "# Title\n\none\n\n![Waits](waits.svg)\n");
         assert_eq!(document.html().matches("<svg>").count(), 2);

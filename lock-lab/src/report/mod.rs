@@ -8,9 +8,9 @@ mod outcome;
 mod table;
 
 pub(crate) use self::{
-    chart::{Area, Bars, Curves, Drawn, LEFT, beside, font, lanes, svg},
-    document::{Block, Document, date, json},
+    chart::{BarChart, ChartArea, DistributionChart, DrawResult, LEFT, beside, font, lanes, svg},
+    document::{Document, DocumentBlock, date, json},
     figures::{NONE, count, in_millis, micros, millis, share, yes},
-    table::{Mark, Row, Table},
+    table::{ReportTable, RowMark, TableRow},
 };
 pub use self::{machine::Machine, outcome::Outcome};

@@ -3,9 +3,9 @@
 use comfy_table::{CellAlignment, presets::UTF8_HORIZONTAL_ONLY};
 use maud::{Markup, html};
 
-/// A table with its heading and its explanation.
+/// A table of a report, with its heading and its explanation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct ReportTable {
     /// Heading above the table.
     pub(crate) title: &'static str,
     /// What the columns mean, and how the figures were taken.
@@ -15,25 +15,25 @@ pub(crate) struct Table {
     /// Headings of the columns with sentences; all other columns have figures.
     pub(crate) sentences: &'static [&'static str],
     /// The rows.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<TableRow>,
 }
 
-/// A row of a table.
+/// A row of a [`ReportTable`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct TableRow {
     /// First cell: what the row is about.
     pub(crate) name: String,
     /// The other cells, or why there are none.
     pub(crate) cells: Result<Vec<String>, String>,
     /// Colour of the row, so that a bad one is found without reading all.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<RowMark>,
     /// Place on the page with more about the row, as `#id`.
     pub(crate) link: Option<String>,
 }
 
-/// What a row says, in a colour.
+/// The judgement that the colour of a [`TableRow`] shows: good, noted or bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum RowMark {
     /// All is as promised.
     Good,
     /// Something is to be noted.
@@ -42,14 +42,14 @@ pub(crate) enum Mark {
     Bad,
 }
 
-impl Row {
+impl TableRow {
     /// A row without a colour and without a link.
     pub(crate) fn new(name: impl Into<String>, cells: Result<Vec<String>, String>) -> Self {
         Self { name: name.into(), cells, mark: None, link: None }
     }
 }
 
-impl Mark {
+impl RowMark {
     /// Class of such a row in the style sheet.
     const fn class(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Mark {
     }
 }
 
-impl Table {
+impl ReportTable {
     /// The rows for a page. A narrow screen shows each row as a card, on which each cell says the heading of its column.
     pub(crate) fn html(&self) -> Markup {
         let is_sentence = |column: &&str| self.sentences.contains(column).then_some("sentence");
@@ -68,7 +68,7 @@ impl Table {
             div.table { table {
                 thead { tr { @for column in &self.columns { th scope="col" class=[is_sentence(column)] { (column) } } } }
                 tbody { @for row in &self.rows {
-                    tr class=[row.mark.map(Mark::class)] {
+                    tr class=[row.mark.map(RowMark::class)] {
                         th scope="row" {
                             @match &row.link { Some(link) => { a href=(link) { (row.name) } } None => { (row.name) } }
                         }
@@ -103,7 +103,7 @@ impl Table {
         let mut grid = comfy_table::Table::new();
         grid.load_style(UTF8_HORIZONTAL_ONLY);
         grid.set_header(self.columns.iter().copied());
-        let (rows, problems): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(|row| row.cells.is_ok());
+        let (rows, problems): (Vec<&TableRow>, Vec<&TableRow>) = self.rows.iter().partition(|row| row.cells.is_ok());
         grid.add_rows(rows.iter().map(|row| row.all()));
         for (number, column) in grid.column_iter_mut().enumerate().skip(1) {
             if !self.sentences.contains(&self.columns[number]) {
@@ -115,7 +115,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl TableRow {
     /// All cells of the row.
     fn all(&self) -> Vec<&str> {
         let cells = match &self.cells {
@@ -130,15 +130,21 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn table() -> Table {
-        let problem = Row::new("Redis", Err("failed: it <did> not | start".into()));
-        let good = Row {
-            mark: Some(Mark::Good),
+    fn table() -> ReportTable {
+        let problem = TableRow::new("Redis", Err("failed: it <did> not | start".into()));
+        let good = TableRow {
+            mark: Some(RowMark::Good),
             link: Some("#run-1".into()),
-            ..Row::new("ZooKeeper", Ok(vec!["all promises kept".into(), "3".into()]))
+            ..TableRow::new("ZooKeeper", Ok(vec!["all promises kept".into(), "3".into()]))
         };
         let columns = vec!["servers", "verdict", "grants"];
-        Table { title: "Runs", columns, sentences: &["verdict"], rows: vec![good, problem], ..Table::default() }
+        ReportTable {
+            title: "Runs",
+            columns,
+            sentences: &["verdict"],
+            rows: vec![good, problem],
+            ..ReportTable::default()
+        }
     }
 
     #[test]

@@ -19,7 +19,8 @@ const SOURCE: &str = include_str!("../../shim/clock.c");
 /// Where the preloaded library looks for the times.
 const FILE: &str = "LOCK_LAB_CLOCK";
 
-/// The wall clock of one process. The process maps the file, so what is written here counts at once.
+/// The wall clock of one server or worker process, which can be set apart from that of the machine. The process maps the
+/// file, so what is written here counts at once.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     file: File,

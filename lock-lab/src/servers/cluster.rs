@@ -7,7 +7,7 @@ use std::{
 
 use lock_core::Clock;
 
-use super::{Redis, redis::Kind, until::Patience};
+use super::{Redis, redis::RedisKind, until::RetryLimit};
 use crate::LabError;
 
 /// Primaries, and as many replicas: node `n + PRIMARIES` starts as the replica of node `n`.
@@ -57,9 +57,9 @@ impl ClusterOptions {
     }
 }
 
-/// One line of `CLUSTER NODES`.
+/// One node of a Redis Cluster, as a line of `CLUSTER NODES` describes it.
 #[derive(Debug)]
-struct Member {
+struct ClusterNode {
     port: u16,
     flags: String,
     linked: bool,
@@ -83,7 +83,7 @@ impl Cluster {
         let mut nodes = Vec::new();
         let mut ids = Vec::new();
         for _ in 0..PRIMARIES * 2 {
-            let node = Redis::start_as(Kind::Member, options.own_clocks, &NODE, &[]).await?;
+            let node = Redis::start_as(RedisKind::Member, options.own_clocks, &NODE, &[]).await?;
             ids.push(node.ask("CLUSTER MYID", &[]).await?);
             nodes.push(node);
         }
@@ -166,7 +166,7 @@ impl Cluster {
     /// # Errors
     /// [`LabError::Control`] when it refuses, [`LabError::NotStarted`] when it is not promoted.
     pub async fn failover(&self, replica: usize) -> Result<(), LabError> {
-        let patience = Patience::with("a forced failover");
+        let patience = RetryLimit::with("a forced failover");
         loop {
             () = self.nodes[replica].ask("CLUSTER FAILOVER", &[]).await?;
             // The others give no vote soon after their last one for the same slots; then it has to be ordered again.
@@ -182,7 +182,7 @@ impl Cluster {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn promoted(&self, index: usize) -> Result<(), LabError> {
-        let patience = Patience::with("another primary");
+        let patience = RetryLimit::with("another primary");
         loop {
             match self.nodes[index].role().await {
                 Ok(role) if role == "master" => return Ok(()),
@@ -244,7 +244,7 @@ impl Cluster {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn wait_until_ready(&self) -> Result<(), LabError> {
-        let patience = Patience::with("a redis cluster");
+        let patience = RetryLimit::with("a redis cluster");
         while let Err(reason) = self.ready().await {
             patience.again(reason).await?;
         }
@@ -260,13 +260,13 @@ impl Cluster {
                 return Err(format!("{}: {state}", node.label()));
             }
             let seen = members(node).await.map_err(fail)?;
-            let up = |member: &Member| {
+            let up = |member: &ClusterNode| {
                 member.linked && !member.flags.contains("fail") && !member.flags.contains("handshake")
             };
             if seen.len() != self.nodes.len() || !seen.iter().all(up) {
                 return Err(format!("{}: {seen:?}", node.label()));
             }
-            let leads = |member: &&Member| member.flags.contains("master") && !member.slots.is_empty();
+            let leads = |member: &&ClusterNode| member.flags.contains("master") && !member.slots.is_empty();
             primaries.insert(seen.iter().filter(leads).map(|member| member.port).collect::<BTreeSet<u16>>());
         }
         if primaries.len() != 1 || primaries.first().is_none_or(|ports| ports.len() != PRIMARIES) {
@@ -304,7 +304,7 @@ impl Cluster {
         }
         for index in 0..PRIMARIES {
             let replica = &self.nodes[index + PRIMARIES];
-            let patience = Patience::with("a redis cluster");
+            let patience = RetryLimit::with("a redis cluster");
             // Refused until the two have heard of each other.
             while let Err(refusal) = replica.ask::<()>("CLUSTER REPLICATE", &[&self.ids[index]]).await {
                 patience.again(refusal.to_string()).await?;
@@ -331,13 +331,13 @@ impl Cluster {
     }
 }
 
-async fn members(node: &Redis) -> Result<Vec<Member>, LabError> {
+async fn members(node: &Redis) -> Result<Vec<ClusterNode>, LabError> {
     let text: String = node.ask("CLUSTER NODES", &[]).await?;
     Ok(text.lines().filter_map(member).collect())
 }
 
 /// `<id> <host:port@bus> <flags> <primary> <ping> <pong> <epoch> <link> <slot> …`
-fn member(line: &str) -> Option<Member> {
+fn member(line: &str) -> Option<ClusterNode> {
     let mut words = line.split(' ').skip(1);
     let address = words.next()?;
     let port = address.split('@').next()?.rsplit(':').next()?.parse().ok()?;
@@ -348,7 +348,7 @@ fn member(line: &str) -> Option<Member> {
         Some((first.parse().ok()?, last.parse().ok()?))
     };
     // A slot that is being migrated stands in brackets besides, with the same number: that is no number here.
-    Some(Member { port, flags, linked, slots: words.filter_map(range).collect() })
+    Some(ClusterNode { port, flags, linked, slots: words.filter_map(range).collect() })
 }
 
 #[cfg(test)]

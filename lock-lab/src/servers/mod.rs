@@ -14,7 +14,7 @@ mod reaper;
 mod redis;
 pub(crate) mod rights;
 mod sentinel;
-mod until;
+pub(crate) mod until;
 pub(crate) mod zookeeper;
 
 pub(crate) use self::process::directory;

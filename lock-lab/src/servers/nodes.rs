@@ -3,7 +3,7 @@
 use lock_core::Settings;
 use lock_redlock::{Config, InitOptions};
 
-use super::{Redis, RedisOptions, until::Patience};
+use super::{Redis, RedisOptions, until::RetryLimit};
 use crate::LabError;
 
 /// What a node keeps of the process that the deployment knows.
@@ -144,12 +144,13 @@ impl RedisNodes {
     /// [`LabError::NotStarted`] when that does not happen; [`LabError::Control`] when it does not answer.
     pub async fn wait_until_it_votes(&self, index: usize) -> Result<(), LabError> {
         let node = &self.nodes[index];
-        let patience = Patience::with("a node that votes");
+        let patience = RetryLimit::with("a node that votes");
         loop {
             let run_id = node.info("server").await?.remove("run_id");
             let (member, left): (Option<String>, i64) =
                 (node.ask("GET", &[RUN]).await?, node.ask("PTTL", &[QUARANTINE]).await?);
             let run_id = if member.as_deref() == Some(ANY) { member.clone() } else { run_id };
+            // Safeguard: the next node is restarted when the one before votes again (fault)
             if member.is_some() && member == run_id && left < 0 {
                 return Ok(());
             }

@@ -26,14 +26,14 @@ pub(crate) fn directory() -> Result<TempDir, LabError> {
     Ok(dir)
 }
 
-/// A running server. Killed and waited for when dropped.
+/// The running process of a server, killed and waited for when this value is dropped. Killed and waited for when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
 }
 
-/// What it takes to start a server, again and again.
+/// The program, arguments and environment that a server is started with, again after each end.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     /// What to run.
@@ -115,14 +115,15 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     places.map(|place| place.join(name)).find(|file| file.is_file())
 }
 
-type Order = (Command, mpsc::SyncSender<io::Result<Child>>);
+/// A command for the spawning thread to start, and where the thread sends the child process.
+type SpawnRequest = (Command, mpsc::SyncSender<io::Result<Child>>);
 
 /// Starts `command` from the one thread that lives as long as this program: "parent" in the death signal means the
 /// *thread* that started the child (prctl(2)), and a test's own thread may end before its servers should.
 fn spawn(command: Command) -> io::Result<Child> {
-    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    static SPAWNER: OnceLock<mpsc::Sender<SpawnRequest>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
-        let (orders, inbox) = mpsc::channel::<Order>();
+        let (orders, inbox) = mpsc::channel::<SpawnRequest>();
         let work = move || {
             for (mut command, reply) in inbox {
                 let _ = reply.send(command.spawn());

@@ -69,9 +69,9 @@ impl RedisOptions {
     }
 }
 
-/// What kind of server is started.
+/// The kind of Redis process to start: a plain server, a member of a cluster, or a Sentinel.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind<'a> {
+pub(super) enum RedisKind<'a> {
     Server,
     /// A member of a cluster, with a port more.
     Member,
@@ -101,7 +101,7 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`]; `Missing` when there is no C compiler for a clock of its own.
     pub async fn start_as_told(options: RedisOptions) -> Result<Self, LabError> {
-        Self::start_as(Kind::Server, options.own_clock, options.arguments(), &[]).await
+        Self::start_as(RedisKind::Server, options.own_clock, options.arguments(), &[]).await
     }
 
     /// Starts a server with these options of `redis-server` beside the address.
@@ -109,12 +109,12 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`].
     pub async fn start_with(options: &[&str]) -> Result<Self, LabError> {
-        Self::start_as(Kind::Server, false, options, &[]).await
+        Self::start_as(RedisKind::Server, false, options, &[]).await
     }
 
     /// Starts a server of that kind; those of `changing` can be replaced before a restart.
     pub(super) async fn start_as(
-        kind: Kind<'_>,
+        kind: RedisKind<'_>,
         own_clock: bool,
         options: &[&str],
         changing: &[&str],
@@ -131,14 +131,14 @@ impl Redis {
         }
     }
 
-    fn prepare(kind: Kind<'_>, own_clock: bool, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
+    fn prepare(kind: RedisKind<'_>, own_clock: bool, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
         let port = ports::free();
         let dir = process::directory()?;
-        let bus = matches!(kind, Kind::Member).then(ports::free);
+        let bus = matches!(kind, RedisKind::Member).then(ports::free);
         let mut arguments = Vec::new();
         let name = match kind {
-            Kind::Server | Kind::Member => "redis-server",
-            Kind::Sentinel(configuration) => {
+            RedisKind::Server | RedisKind::Member => "redis-server",
+            RedisKind::Sentinel(configuration) => {
                 fs::write(dir.path().join("sentinel.conf"), configuration)
                     .map_err(|source| LabError::io("writing the configuration of a Sentinel", source))?;
                 arguments.push("sentinel.conf".to_owned());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Redis, redis::Kind, until::Patience};
+use super::{Redis, redis::RedisKind, until::RetryLimit};
 use crate::LabError;
 
 /// How many Sentinels there are, and how many of them must agree that the primary is down.
@@ -80,17 +80,18 @@ impl Sentinel {
         let least = options.min_replicas_to_write.to_string();
         let mut given = NODE.to_vec();
         given.extend(["--min-replicas-to-write", &least, "--min-replicas-max-lag", "1"]);
-        let primary = Redis::start_as(Kind::Server, options.own_clocks, &given, &[]).await?;
+        let primary = Redis::start_as(RedisKind::Server, options.own_clocks, &given, &[]).await?;
         let port = primary.port().to_string();
         let mut nodes = vec![primary];
         for _ in 0..REPLICAS {
             nodes.push(
-                Redis::start_as(Kind::Server, options.own_clocks, &given, &["--replicaof", "127.0.0.1", &port]).await?,
+                Redis::start_as(RedisKind::Server, options.own_clocks, &given, &["--replicaof", "127.0.0.1", &port])
+                    .await?,
             );
         }
         let mut sentinels = Vec::new();
         for _ in 0..SENTINELS {
-            sentinels.push(Redis::start_as(Kind::Sentinel(&configuration(&port)), false, &[], &[]).await?);
+            sentinels.push(Redis::start_as(RedisKind::Sentinel(&configuration(&port)), false, &[], &[]).await?);
         }
         let arrangement = Self { nodes, sentinels };
         for index in 0..SENTINELS {
@@ -172,7 +173,7 @@ impl Sentinel {
     /// [`LabError::Control`] when the Sentinels refuse, [`LabError::NotStarted`] when nobody is promoted.
     pub async fn failover(&self) -> Result<usize, LabError> {
         let old = self.primary().await;
-        let patience = Patience::with("a forced failover");
+        let patience = RetryLimit::with("a forced failover");
         // A failover that is under way, or a replica not yet seen, makes it refuse for a while.
         while let Err(refusal) = self.sentinels[0].ask::<()>("SENTINEL FAILOVER", &[Self::NAME]).await {
             patience.again(refusal.to_string()).await?;
@@ -185,7 +186,7 @@ impl Sentinel {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn promoted(&self, old: Option<usize>) -> Result<usize, LabError> {
-        let patience = Patience::with("another primary");
+        let patience = RetryLimit::with("another primary");
         loop {
             let Some(primary) = self.primary().await.filter(|primary| Some(*primary) != old) else {
                 patience.again("the Sentinels name none".into()).await?;
@@ -203,7 +204,7 @@ impl Sentinel {
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
     pub async fn wait_until_ready(&self) -> Result<(), LabError> {
-        let patience = Patience::with("redis with Sentinels");
+        let patience = RetryLimit::with("redis with Sentinels");
         while let Err(reason) = self.ready().await {
             patience.again(reason).await?;
         }

@@ -11,21 +11,21 @@ use crate::LabError;
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// For how long something is asked again and again.
+/// The time limit for a condition of servers that is checked again and again.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(crate) struct RetryLimit {
     what: &'static str,
     deadline: BootInstant,
 }
 
-impl Patience {
+impl RetryLimit {
     /// What is waited for is named in the error.
-    pub(super) fn with(what: &'static str) -> Self {
+    pub(crate) fn with(what: &'static str) -> Self {
         Self { what, deadline: Clock::boot().now().saturating_add(LIMIT) }
     }
 
     /// Waits for the next time to ask; the last reason goes into the error.
-    pub(super) async fn again(&self, reason: String) -> Result<(), LabError> {
+    pub(crate) async fn again(&self, reason: String) -> Result<(), LabError> {
         let clock = Clock::boot();
         if clock.now() >= self.deadline {
             let reason = format!("not within {LIMIT:?}: {reason}");

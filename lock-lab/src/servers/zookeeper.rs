@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 use lock_core::Clock;
 use rustix::process::Signal;
 
-use self::server::{Server, mode};
+use self::server::{ZooKeeperServer, mode};
 use super::{ports, process::Process};
 use crate::LabError;
 
@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 4;
 /// ZooKeeper servers that form one service.
 #[derive(Debug)]
 pub struct ZooKeeper {
-    servers: Vec<Server>,
+    servers: Vec<ZooKeeperServer>,
 }
 
 impl ZooKeeper {
@@ -56,7 +56,7 @@ impl ZooKeeper {
         let ports: Vec<[u16; 3]> = (0..count).map(|_| [ports::free(), ports::free(), ports::free()]).collect();
         let mut servers = Vec::new();
         for id in 0..count {
-            servers.push(Server::prepare(id, &ports)?);
+            servers.push(ZooKeeperServer::prepare(id, &ports)?);
         }
         let mut ensemble = Self { servers };
         for server in &mut ensemble.servers {

@@ -18,7 +18,7 @@ const AFTER_MEMBERS: Duration = Duration::from_secs(1);
 /// What `PTTL` answers about a key that is not there, or not any more.
 const KEY_IS_GONE: i64 = -2;
 
-/// The keys of some locks.
+/// Recognizes the keys of some locks among all keys of a Redis server, and those that must not be left.
 #[derive(Debug)]
 pub(super) struct LockKeys {
     /// By their lock keys, as `{prefix:name}`.

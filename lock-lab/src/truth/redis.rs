@@ -16,7 +16,7 @@ use redis::{Pipeline, Value};
 
 use super::{
     keys::{LockKeys, PREFIX},
-    server::Server,
+    server::RedisServer,
 };
 use crate::{
     LabError,
@@ -27,43 +27,44 @@ use crate::{
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The role, what the lock key holds, and the milliseconds left of it.
-type Answers = (Value, Option<Vec<u8>>, i64);
+/// The answer of one Redis server about a lock: its role, what the lock key holds, and the milliseconds left of it.
+type HolderAnswer = (Value, Option<Vec<u8>>, i64);
 /// Where nodes vote, the same and what stands beside the lock, and what each says of its membership.
-type Vote = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
-/// What a node of Redlock says of itself, which process of it the deployment knows, and the milliseconds of its quarantine.
-type Standing = (String, Option<String>, i64);
+type VoteAnswer = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
+/// The status of one Redlock node: its record, the process that the deployment knows, and the milliseconds of its
+/// quarantine.
+type NodeStatus = (String, Option<String>, i64);
 
-/// Looks at servers of Redis, each over a connection of its own.
+/// The [`GroundTruth`] of Redis deployments, read from each server over a connection of its own.
 #[derive(Debug)]
 pub(crate) struct RedisTruth {
     patience: Duration,
     /// On how many of them a holder has to be.
     majority: usize,
-    servers: Mutex<Servers>,
+    servers: Mutex<KnownServers>,
 }
 
-/// Which servers there are, which may change while they are looked at.
+/// The Redis servers that a [`RedisTruth`] reads, which may change during a run.
 #[derive(Debug, Default)]
-struct Servers {
+struct KnownServers {
     /// In the order of their numbers.
     numbered: Vec<u16>,
     /// Of running servers that have no say, but may have nothing of the locks in the end either.
     beside: Vec<u16>,
-    known: BTreeMap<u16, Arc<Server>>,
+    known: BTreeMap<u16, Arc<RedisServer>>,
 }
 
-/// What a server has of some locks.
-enum Residue {
+/// The keys of some locks that are left on one Redis server.
+enum ServerResidue {
     /// It is a primary, or alone, and has these.
     Left(Vec<String>),
     /// It is a replica: what it has, and for how long, is its primary's.
     Replicated,
 }
 
-/// A holder, as one node has it: the writer, a reader, or one with a permit.
+/// A holder of a lock as one Redis server has it: the writer, a reader, or one with a permit.
 #[derive(Debug)]
-struct Holding {
+struct NodeHolder {
     value: Vec<u8>,
     remaining: Duration,
     /// The number of its grant; for a writer also the last number that was given out, which a quorum agrees on.
@@ -79,6 +80,7 @@ struct Holder {
 impl Holder {
     /// Of a node that votes. What stands beside the lock is about this holder only if it has its value.
     fn of_vote(value: &[u8], [owner, number, payload]: [Option<Vec<u8>>; 3]) -> Self {
+        // Safeguard: what stands beside the lock is its holder's (truth)
         let own = owner.as_deref() == Some(value);
         let text =
             |bytes: Option<Vec<u8>>| bytes.filter(|_| own).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -106,7 +108,7 @@ impl RedisTruth {
     }
 
     fn new(numbered: Vec<u16>, majority: usize, patience: Duration) -> Arc<Self> {
-        let servers = Mutex::new(Servers { numbered, ..Servers::default() });
+        let servers = Mutex::new(KnownServers { numbered, ..KnownServers::default() });
         Arc::new(Self { patience, majority, servers })
     }
 
@@ -122,24 +124,24 @@ impl RedisTruth {
         self.majority > 1
     }
 
-    fn numbered(&self) -> Vec<Arc<Server>> {
+    fn numbered(&self) -> Vec<Arc<RedisServer>> {
         let ports = self.servers().numbered.clone();
         ports.into_iter().map(|port| self.server(port)).collect()
     }
 
-    fn server(&self, port: u16) -> Arc<Server> {
-        let new = || Arc::new(Server::new(port, self.patience));
+    fn server(&self, port: u16) -> Arc<RedisServer> {
+        let new = || Arc::new(RedisServer::new(port, self.patience));
         Arc::clone(self.servers().known.entry(port).or_insert_with(new))
     }
 
-    fn servers(&self) -> MutexGuard<'_, Servers> {
+    fn servers(&self) -> MutexGuard<'_, KnownServers> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks one server who holds; `None` when it does not answer or its word does not count. Where nodes vote, one that the
     /// deployment does not know yet counts as closed for ever, also where those that restart have no quarantine: the first
     /// vote that it is asked for begins one.
-    async fn look(&self, server: &Server, name: &LockName) -> Option<Sample> {
+    async fn look(&self, server: &RedisServer, name: &LockName) -> Option<Sample> {
         let keys = Keys::new(PREFIX, name);
         let mut question = redis::pipe();
         // At once: else the value of one holder could come with the time left of another.
@@ -147,16 +149,17 @@ impl RedisTruth {
         question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
         let clock = Clock::boot();
         let asked = clock.now();
-        let (role, holder, left, standing): (Value, Option<Holder>, i64, Option<Standing>) = if self.is_quorum() {
+        let (role, holder, left, standing): (Value, Option<Holder>, i64, Option<NodeStatus>) = if self.is_quorum() {
             question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
             question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
-            let (role, value, left, beside, info, member, quarantine): Vote = server.ask(&question).await?;
+            let (role, value, left, beside, info, member, quarantine): VoteAnswer = server.ask(&question).await?;
             (role, value.map(|value| Holder::of_vote(&value, beside)), left, Some((info, member, quarantine)))
         } else {
-            let (role, packed, left): Answers = server.ask(&question).await?;
+            let (role, packed, left): HolderAnswer = server.ask(&question).await?;
             (role, packed.map(|packed| Holder::packed(&packed)), left, None)
         };
         let answered = clock.now();
+        // Safeguard: a replica's word does not count (truth)
         if !is_primary(&role) {
             return None;
         }
@@ -187,7 +190,7 @@ impl GroundTruth for RedisTruth {
         if answers.len() < if self.is_quorum() { servers.len() } else { 1 } {
             return Err(LabError::control("Redis", "who holds", "not all servers answer"));
         }
-        let holdings: Vec<Holding> = answers.into_iter().flatten().collect();
+        let holdings: Vec<NodeHolder> = answers.into_iter().flatten().collect();
         for holding in &holdings {
             let mut same: Vec<_> = holdings.iter().filter(|other| other.value == holding.value).collect();
             // A grant is known by its token: a majority of all nodes gave it that.
@@ -210,11 +213,11 @@ impl GroundTruth for RedisTruth {
         let (mut left, mut primaries) = (Left::default(), 0);
         for (server, answer) in servers.iter().zip(answers) {
             match answer {
-                Some(Residue::Left(keys)) => {
+                Some(ServerResidue::Left(keys)) => {
                     primaries += 1;
                     left.things.extend(keys.into_iter().map(|key| format!("{key} on {}", label(server))));
                 }
-                Some(Residue::Replicated) => {}
+                Some(ServerResidue::Replicated) => {}
                 None => left.silent.push(label(server)),
             }
         }
@@ -254,7 +257,7 @@ impl GroundTruth for RedisTruth {
     }
 }
 
-fn label(server: &Server) -> String {
+fn label(server: &RedisServer) -> String {
     format!("127.0.0.1:{}", server.port)
 }
 
@@ -264,27 +267,28 @@ fn is_primary(role: &Value) -> bool {
 }
 
 /// Asks one server what it has of those locks; `None` when it does not answer.
-async fn residue(server: &Server, locks: &LockKeys) -> Option<Residue> {
+async fn residue(server: &RedisServer, locks: &LockKeys) -> Option<ServerResidue> {
     let mut question = redis::pipe();
     question.atomic().cmd("ROLE").cmd("KEYS").arg(locks.pattern());
     let (role, keys): (Value, Vec<String>) = server.ask(&question).await?;
     match is_primary(&role) {
-        false => Some(Residue::Replicated),
-        true if keys.is_empty() => Some(Residue::Left(keys)),
+        false => Some(ServerResidue::Replicated),
+        true if keys.is_empty() => Some(ServerResidue::Left(keys)),
         true => {
             let ttls: Vec<i64> = server.ask(&LockKeys::times(&keys)).await?;
-            Some(Residue::Left(locks.left(keys.into_iter().zip(ttls))))
+            Some(ServerResidue::Left(locks.left(keys.into_iter().zip(ttls))))
         }
     }
 }
 
-/// Members with the milliseconds at which they end, and the notes on them.
-type MembersOf = Vec<(Vec<u8>, u64)>;
-type NotesOf = HashMap<Vec<u8>, Vec<u8>>;
+/// The members of a sorted set of readers or permits, with the milliseconds at which they end.
+type MemberExpiries = Vec<(Vec<u8>, u64)>;
+/// The notes on the members of a set of readers or permits, by member.
+type MemberNotes = HashMap<Vec<u8>, Vec<u8>>;
 
 /// What one node keeps of a writer, of readers and of permits, from one moment. Nothing from a replica; `None` when it does
 /// not answer, or has not got the slot.
-async fn holdings(server: &Server, lock: &str, is_quorum: bool) -> Option<Vec<Holding>> {
+async fn holdings(server: &RedisServer, lock: &str, is_quorum: bool) -> Option<Vec<NodeHolder>> {
     let mut look = redis::pipe();
     look.atomic().cmd("ROLE").get(lock).pttl(lock).cmd("TIME");
     for (members, notes) in [(":readers", ":reading"), (":permits", ":permitted")] {
@@ -293,8 +297,18 @@ async fn holdings(server: &Server, lock: &str, is_quorum: bool) -> Option<Vec<Ho
     if is_quorum {
         look.hmget(format!("{lock}:token"), &["held", "counter"]);
     }
-    type Look = (Value, Option<Vec<u8>>, i64, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf);
-    type Vote = (Value, Option<Vec<u8>>, i64, (u64, u64), MembersOf, NotesOf, MembersOf, NotesOf, Vec<Option<u64>>);
+    type Look = (Value, Option<Vec<u8>>, i64, (u64, u64), MemberExpiries, MemberNotes, MemberExpiries, MemberNotes);
+    type Vote = (
+        Value,
+        Option<Vec<u8>>,
+        i64,
+        (u64, u64),
+        MemberExpiries,
+        MemberNotes,
+        MemberExpiries,
+        MemberNotes,
+        Vec<Option<u64>>,
+    );
     let ((role, value, remaining, (seconds, micros), readers, reading, permits, permitted), numbers): (Look, _) =
         if is_quorum {
             let (role, value, left, now, readers, reading, permits, permitted, numbers): Vote =
@@ -311,7 +325,7 @@ async fn holdings(server: &Server, lock: &str, is_quorum: bool) -> Option<Vec<Ho
     }
     if let Some(value) = value {
         let remaining = u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis);
-        all.push(Holding { value, remaining, numbers: numbers.into_iter().flatten().collect() });
+        all.push(NodeHolder { value, remaining, numbers: numbers.into_iter().flatten().collect() });
     }
     let now = Duration::from_micros(seconds * 1_000_000 + micros);
     let note = if is_quorum { voted } else { packed };
@@ -339,10 +353,15 @@ fn voted(note: &[u8]) -> Option<(u64, Duration)> {
 }
 
 /// Those of the members whose leases run.
-fn members(members: MembersOf, notes: &NotesOf, now: Duration, read: ReadNote) -> impl Iterator<Item = Holding> {
+fn members(
+    members: MemberExpiries,
+    notes: &MemberNotes,
+    now: Duration,
+    read: ReadNote,
+) -> impl Iterator<Item = NodeHolder> {
     members.into_iter().filter_map(move |(value, ends)| {
         let (number, delay) = read(notes.get(&value)?)?;
         let remaining = Duration::from_millis(ends).checked_sub(now + delay)?;
-        Some(Holding { value, remaining, numbers: vec![number] })
+        Some(NodeHolder { value, remaining, numbers: vec![number] })
     })
 }

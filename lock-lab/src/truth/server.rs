@@ -6,16 +6,16 @@ use lock_core::Clock;
 use redis::{AsyncConnectionConfig, FromRedisValue, Pipeline, aio::MultiplexedConnection};
 use tokio::sync::Mutex;
 
-/// One server, and a connection that is made anew after an error.
+/// One Redis server, asked past the proxies over a connection that is made anew after an error.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct RedisServer {
     pub(super) port: u16,
     /// How long it may take to answer. A frozen server never does.
     patience: Duration,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
-impl Server {
+impl RedisServer {
     pub(super) fn new(port: u16, patience: Duration) -> Self {
         Self { port, patience, connection: Mutex::default() }
     }

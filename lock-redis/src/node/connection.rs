@@ -119,6 +119,7 @@ impl Connection {
             connection.say(Greeting::Ping, at).await?;
             return Ok(connection);
         };
+        // Safeguard: a primary says what it is without further rights (Redis)
         let is_primary = match connection.say(Greeting::Hello, at).await {
             Ok(answer) => is_greeted_by_primary(&answer),
             Err(error) if error.kind() == FailureKind::Unexpected => None,
@@ -128,6 +129,7 @@ impl Connection {
             Some(known) => known,
             None => is_primary_role(&connection.say(Greeting::Role, at).await?),
         };
+        // Safeguard: whoever is named as the primary says so itself (Redis)
         if !is_primary {
             return Err(NodeError::not_primary(&announced));
         }

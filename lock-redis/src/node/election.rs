@@ -48,10 +48,12 @@ impl Election {
     /// Those who may be the primary, the one that most name first: all that are named under the highest epoch, since what is
     /// named under a lower one has been replaced. `None` when too few have answered.
     pub(super) fn ranking(&self) -> Option<Vec<Address>> {
+        // Safeguard: at least half of the sentinels elect a primary (Redis)
         if self.named.len() < self.needed() {
             return None;
         }
         let latest = self.named.iter().map(|named| named.epoch).max()?;
+        // Safeguard: the primary is the one of the highest epoch (Redis)
         let votes = || self.named.iter().filter(|named| named.epoch == latest).map(|named| &named.address);
         let mut ranking: Vec<Address> = Vec::new();
         for address in votes() {

@@ -195,6 +195,7 @@ impl NodeError {
     }
 
     pub(crate) fn refused(error: ServerError) -> Self {
+        // Safeguard: the error inside of another one is read (Redis, Redlock)
         let code = raised(&error).unwrap_or(error.code());
         // A command that the user may not give may stand behind others in a script.
         let (kind, applied) = if is_denied_in_script(&error) { (FailureKind::Denied, true) } else { sort(code) };

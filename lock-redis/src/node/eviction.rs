@@ -31,6 +31,7 @@ impl Eviction {
             lines.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)
         };
         let maxmemory = field("maxmemory")?.parse().ok().filter(|limit| *limit > 0)?;
+        // Safeguard: a server that deletes locks is refused (Redis, Redlock)
         let policy = field("maxmemory_policy").filter(|policy| *policy != "noeviction")?;
         Some(Self { maxmemory, policy: policy.to_owned() })
     }

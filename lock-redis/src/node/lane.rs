@@ -112,6 +112,7 @@ impl Lane {
     pub(crate) async fn run(&self, calls: &[ScriptCall]) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
         let Some(own) = &self.own else { return (self.connection.run(calls).await, Ok(())) };
         own.is_busy.store(true, Ordering::Release);
+        // Safeguard: replicas are waited for behind the scripts, on their connection (Redis)
         let (answers, acknowledged) = self.connection.run_acknowledged(calls, own.replicas).await;
         own.is_busy.store(false, Ordering::Release);
         (answers, acknowledged)

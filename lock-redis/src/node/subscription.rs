@@ -252,6 +252,7 @@ async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
                 backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
                 let ended = Session { reach: &reach, book: &book, primary }.run(messages).await;
                 tracing::debug!(node = %reach.config.url(), ended, "the subscription connection ended");
+                // Safeguard: catalogue: who waits looks again on a new subscription connection (Redis)
                 book.lost();
             }
             Err(error) => {
@@ -319,6 +320,7 @@ impl Session<'_> {
             // What is seldom comes first, so that many messages do not keep it waiting.
             tokio::select! {
                 biased;
+                // Safeguard: messages come from where the commands go (Redis)
                 () = moved(self.reach, self.primary.as_ref()) => return "the primary is another server",
                 () = clock.sleep_until(ping_at), if !self.book.is_empty() => {
                     if unanswered {

@@ -56,8 +56,12 @@ pub struct HandedOver {
 pub fn claimed_until(seen: Seen, grant: HandedOver, rhythm: Rhythm, now: BootInstant) -> Option<BootInstant> {
     // Whoever granted it had worked on that very request, and the number was not given out by then: so the grant came after
     // the request, on a server that knows of it, and lasts for longer than this.
+    // Safeguard: a message about an earlier grant does not count (Redis, queue)
     let came_later = grant.number > seen.newest || !safeguard("newer-number");
+    // Safeguard: a message counts only from a server that knows of the request (Redis)
     let is_known_there = grant.stamp == seen.stamp || !safeguard("stamp");
+    // Safeguard: a lock that was handed over counts from before it was (Redis, queue)
+    // Safeguard: catalogue: a hand-over counts from before it (Redis, queue)
     let counted_from = if safeguard("from-heartbeat") { seen.sent_at } else { now };
     let until = deadline(counted_from, rhythm.claim);
     (came_later && is_known_there && until.saturating_since(now) >= rhythm.beat / 2).then_some(until)

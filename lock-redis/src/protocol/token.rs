@@ -44,6 +44,7 @@ pub fn forgotten_at(number: u64, now: u64, ttl: Duration) -> u64 {
 /// not given again where it was forgotten, and never below its clock.
 #[must_use]
 pub fn proposal(now: u64, last_seen: u64) -> u64 {
+    // Safeguard: a client proposes more than it has seen (Redis, Redlock)
     now.max(last_seen.saturating_add(1))
 }
 

@@ -50,9 +50,11 @@ async fn dial(address: &Address) -> io::Result<Socket> {
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
     stream.set_nodelay(true)?;
     // Closed is reset, also where this program is killed: what was not delivered by then never is.
+    // Safeguard: a socket that is closed is reset (Redis, Redlock)
     stream.set_zero_linger()?;
     // Where this program stands still with a socket that it would have given up, the kernel does.
     let limit = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+    // Safeguard: the kernel gives up before a tombstone ends (Redis, Redlock)
     sockopt::set_tcp_user_timeout(&stream, limit).map_err(io::Error::from)?;
     Ok(Socket(Arc::new(stream)))
 }

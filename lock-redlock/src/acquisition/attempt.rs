@@ -53,6 +53,7 @@ impl Attempt {
     /// would remove such an entry before its time is over, so the node notes that the waiter is gone.
     fn leaving<'a>(&self, node: usize, entry: &'a WaiterEntry) -> QueueChange<'a> {
         if self.has_pending(node) {
+            // Safeguard: a waiter that leaves says so where something of it may come yet (Redlock)
             return QueueChange::LeaveForGood(entry);
         }
         QueueChange::Leave(entry)

@@ -105,6 +105,7 @@ impl Round {
     async fn decide(&mut self) -> Verdict {
         loop {
             match self.votes.verdict() {
+                // Safeguard: catalogue: a majority decides (Redlock)
                 Verdict::Undecided => {}
                 decided => return decided,
             }
@@ -163,6 +164,7 @@ impl Round {
         let until = lease.valid_until().ok_or(VoteLost::Contested)?;
         // The rounds took their time. What is left must do for the holder to renew the lease.
         let is_late = until.saturating_since(self.quorum.clock().now()) < minimum_remainder(ttl);
+        // Safeguard: a grant has a minimum of time left (Redlock)
         if is_late && safeguard("minimum-remainder") {
             return Err(VoteLost::Late);
         }
@@ -278,6 +280,7 @@ impl Round {
         // A grant removes the waiter's entry, but a request that arrives after it would bring the entry back.
         let is_enrolled = |node: usize| match &self.ballots[node] {
             Some(Ok(Ballot::Granted(_))) => self.attempt.has_pending(node),
+            // Safeguard: a waiter that was granted leaves the line of a node that did not answer (Redlock)
             _ => self.attempt.may_be_enrolled(node),
         };
         let leave = |node| if is_enrolled(node) { self.attempt.leave_queue(node) } else { None };

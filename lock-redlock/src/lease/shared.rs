@@ -54,6 +54,7 @@ impl SharedLease {
         let (calls, replaced): (Vec<Option<ScriptCall>>, usize) = self.quorum_lease(|lease| {
             lease.move_to(roster.members());
             // With a tombstone where the acquisition or a request to join may still be on its way.
+            // Safeguard: a release buries what may still come (Redlock)
             let call = |node| self.claim.undo(lease.may_arrive_at(node), QueueChange::None);
             let calls = (0..quorum.len()).map(|node| lease.may_be_on(node).then(|| call(node))).collect();
             (calls, lease.replaced())
@@ -77,6 +78,7 @@ impl SharedLease {
                 Ok(false) => Vote::Refused,
                 Err(no_reply) => {
                     failed.push((node, no_reply.reason()));
+                    // Safeguard: catalogue: a release without an answer is repeated (Redlock)
                     self.release_later(node, &calls);
                     Vote::Unknown
                 }

@@ -71,6 +71,7 @@ fn refuse_another_server(
     let tells = |(node, status): (&usize, &ServerStatus)| {
         deployment.member(&status.stamp).is_none_or(|member| deployment.name(member) == quorum.address(*node))
     };
+    // Safeguard: a client with another list of servers is refused (Redlock)
     if deployment.named(&address).is_none() && statuses.iter().all(tells) {
         return Err(not_a_member(deployment, address));
     }
@@ -137,6 +138,7 @@ async fn follow(quorum: &Arc<Quorum>, known: Arc<Deployment>, statuses: Statuses
     let other = Arc::new(other);
     let was_replaced = |(node, member)| (known.replaced_in(&other, member)).then_some(node);
     let vacant = quorum.members.roster().members().enumerate().filter_map(was_replaced).collect();
+    // Safeguard: clients go on with what an operator makes of their servers (Redlock)
     quorum.set_deployment(Arc::clone(&other));
     quorum.members.reset_for(&known, &other);
     record_members(quorum, &other, &statuses);
@@ -159,6 +161,7 @@ async fn fill_vacant_places(
     for (node, (member, name)) in vacant.into_iter().zip(newcomers) {
         let Some((host, port)) = read_address(name) else { continue };
         tracing::warn!(was = %addresses[node], is = %name, "a server of this client was replaced: change its list");
+        // Safeguard: clients find the server that has the place of another (Redlock)
         quorum.replace_node(node, host, port);
         quorum.members.expect(node, *member);
         statuses.remove(&node);
@@ -180,6 +183,7 @@ async fn readmit(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &Statu
     }
     // The answers are of different moments: a server that has answered may have lost its data before another one answered.
     // So the servers are asked twice: what they say both times, all of them had at one moment in between.
+    // Safeguard: a server without data becomes a member again only where a majority knows the deployment (Redlock)
     let is_known = |statuses: &Statuses| deployment.is_known_to_a_majority(statuses.values());
     if !is_known(statuses) {
         return;

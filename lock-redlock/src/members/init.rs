@@ -94,6 +94,7 @@ async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration
     match common(named)? {
         None => {
             let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
+            // Safeguard: init pardons nobody who may have forgotten (Redlock)
             let absence = if options.no_holders { Duration::ZERO } else { deployment.rejoin_quarantine() };
             mark_all(quorum, &deployment, &statuses, absence).await?;
             Ok(absence)

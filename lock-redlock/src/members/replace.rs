@@ -184,6 +184,7 @@ impl Replacement<'_> {
                 (Some(_), Some(left)) => reasons.push((*node, format!("it gives no vote for {left:?}"))),
             }
         }
+        // Safeguard: a member is replaced only while the others vote (Redlock)
         if voting >= majority(known.members.len()) {
             return Ok(());
         }
@@ -213,6 +214,7 @@ impl Replacement<'_> {
         // Until a majority knows, something may still be granted by the old members, and the new server must not begin to
         // count the time in which it gives no vote.
         let knowing = if safeguard("told-still") { staying.count() } else { told.len() };
+        // Safeguard: a new server is made a member when a majority was told (Redlock)
         if knowing < majority(next.members.len()) && safeguard("newcomer-after-majority") {
             return Err(self
                 .quorum
@@ -230,6 +232,7 @@ impl Replacement<'_> {
             return Ok(newcomer.quarantine.unwrap_or_default());
         }
         let Some(member) = next.named(&self.new) else { return Ok(Duration::ZERO) };
+        // Safeguard: a new server gives no vote until every lease of before has ended (Redlock)
         let quarantine = if safeguard("newcomer-quarantine") { next.rejoin_quarantine() } else { Duration::ZERO };
         let call = |node: usize| {
             (self.quorum.address(node) == self.new).then(|| mark_member(next, member, &newcomer.stamp, quarantine))

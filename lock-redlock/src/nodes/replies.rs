@@ -80,6 +80,7 @@ impl Dispatch {
     /// # Errors
     /// [`NoReply::NotSent`] after [`Replies::cancel_unsent`].
     pub(crate) fn begin(&self, node: usize, connection: Connection, at: BootInstant) -> Result<&SentRequest, NoReply> {
+        // Safeguard: a vote is not sent any more when its round is over (Redlock)
         if self.is_over.load(Ordering::Acquire) {
             return Err(NoReply::NotSent("nobody asks any more".to_owned()));
         }

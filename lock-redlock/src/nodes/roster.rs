@@ -102,6 +102,7 @@ impl Members {
     pub(crate) fn set_member(&self, node: usize, deployment: &Deployment, member: u32) {
         self.change(|nodes| {
             let other = nodes.iter().position(|node| node.is(member));
+            // Safeguard: a member has one vote, whatever addresses lead to it (Redlock)
             nodes[node] = match other.filter(|other| *other != node) {
                 None => NodeIdentity::Member { member, stamp: deployment.stamp(member).into() },
                 Some(_) => {

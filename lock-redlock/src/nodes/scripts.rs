@@ -12,7 +12,7 @@ use lock_redis::{
     protocol::TOMBSTONE,
 };
 
-pub use self::answers::{ballot, held, read_status, renumbered};
+pub(crate) use self::answers::{ballot, held, read_status, renumbered};
 use crate::protocol::{
     deployment::{Deployment, members_text, on_or_off},
     kind::LockKind,
@@ -64,33 +64,33 @@ const INTENT_KEPT: Duration = Duration::from_secs(5);
 
 /// The keys of a lock name: those that it has on any Redis, and those of Redlock's waiters.
 #[derive(Debug, Clone)]
-pub struct LockKeys(Keys);
+pub(crate) struct LockKeys(Keys);
 
 /// What an attempt claims on each node, and under which value.
 #[derive(Debug, Clone)]
-pub struct Claim {
-    pub kind: LockKind,
-    pub keys: LockKeys,
+pub(crate) struct Claim {
+    pub(crate) kind: LockKind,
+    pub(crate) keys: LockKeys,
     /// Tells the attempt from all others, its own earlier rounds included.
-    pub value: String,
-    pub ttl: Duration,
-    pub payload: Arc<[u8]>,
+    pub(crate) value: String,
+    pub(crate) ttl: Duration,
+    pub(crate) payload: Arc<[u8]>,
 }
 
 /// A waiter, as a node's queue has it.
 #[derive(Debug, Clone)]
-pub struct WaiterEntry {
+pub(crate) struct WaiterEntry {
     /// The name `<channel>@<visit>`, which no other waiter ever gets.
-    pub waiter: String,
+    pub(crate) waiter: String,
     /// For how long it has waited when the request is sent: each node orders its queue by this and its own clock.
-    pub waited: Duration,
+    pub(crate) waited: Duration,
     /// A node that hears nothing more from a waiter forgets it no later than it would forget a lease with this ttl.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
 }
 
 /// What an undo does with the waiter's entry in the queue.
 #[derive(Debug, Clone, Copy)]
-pub enum QueueChange<'a> {
+pub(crate) enum QueueChange<'a> {
     /// The attempt does not wait, or its entry is left alone.
     None,
     /// The waiter goes on waiting.
@@ -112,17 +112,17 @@ pub(crate) fn intent_kept(ttl: Duration) -> Duration {
 }
 
 impl LockKeys {
-    pub fn new(prefix: &str, name: &LockName) -> Self {
+    pub(crate) fn new(prefix: &str, name: &LockName) -> Self {
         Self(Keys::new(prefix, name))
     }
 
     /// The keys that the lock has on any Redis.
-    pub const fn common(&self) -> &Keys {
+    pub(crate) const fn common(&self) -> &Keys {
         &self.0
     }
 
     /// The pub/sub channel that wakes the waiters whose names begin with `channel`.
-    pub fn channel(&self, channel: &str) -> String {
+    pub(crate) fn channel(&self, channel: &str) -> String {
         format!("{}{channel}", self.channels())
     }
 
@@ -162,7 +162,7 @@ impl LockKeys {
 
 impl Claim {
     /// Asks the server with this stamp for its vote; `entry` is `None` for an attempt that does not wait.
-    pub fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>, stamp: &str) -> ScriptCall {
+    pub(crate) fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>, stamp: &str) -> ScriptCall {
         let call = self
             .keys
             .call(self.pick(&ACQUIRE, &ACQUIRE_READ), &self.value)
@@ -185,35 +185,35 @@ impl Claim {
 
     /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to `token`. A node
     /// refuses a reader the number if another one may have it.
-    pub fn renumber(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
+    pub(crate) fn renumber(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
         let call = self.call(&WRITE_BACK, &RENUMBER).number(number).number(token);
         as_member(call.arg(self.keys.0.changes()), stamp)
     }
 
     /// Extends the holding to which a node gave `number`, and no other holding of the same value.
-    pub fn extend(&self, number: u64, stamp: &str) -> ScriptCall {
+    pub(crate) fn extend(&self, number: u64, stamp: &str) -> ScriptCall {
         as_member(self.call(&RENEW, &RENEW_READ).number(self.ttl.as_millis()).number(number), stamp)
     }
 
     /// Joins a node to the lease whose token is `token`.
-    pub fn rejoin(&self, token: u64, stamp: &str) -> ScriptCall {
+    pub(crate) fn rejoin(&self, token: u64, stamp: &str) -> ScriptCall {
         let call = self.call(&REJOIN, &REJOIN_READ).number(self.ttl.as_millis()).number(token);
         as_member(call.arg(&*self.payload), stamp)
     }
 
     /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
-    pub fn downgrade(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
+    pub(crate) fn downgrade(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
         let call = self.keys.turn(&DOWNGRADE, &self.value).number(self.ttl.as_millis()).number(number).number(token);
         as_member(call.arg(&*self.payload), stamp)
     }
 
     /// Gives back what the attempt has on a node, as a writer or as a reader. May be sent again.
-    pub fn undo(&self, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
+    pub(crate) fn undo(&self, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
         self.undo_value(&self.value, tombstone, change)
     }
 
     /// Changes the queue and gives nothing back.
-    pub fn change_queue(&self, change: QueueChange<'_>) -> ScriptCall {
+    pub(crate) fn change_queue(&self, change: QueueChange<'_>) -> ScriptCall {
         // No attempt has the empty value.
         self.undo_value("", false, change)
     }
@@ -266,18 +266,18 @@ fn server_call(script: &'static Script) -> ScriptCall {
 }
 
 /// Asks what a server says of itself.
-pub fn status() -> ScriptCall {
+pub(crate) fn status() -> ScriptCall {
     server_call(&STATUS)
 }
 
 /// Makes a server a member of a deployment if its stamp is still `seen`; the server gives no vote for `quarantine`.
-pub fn mark_member(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
+pub(crate) fn mark_member(deployment: &Deployment, member: u32, seen: &str, quarantine: Duration) -> ScriptCall {
     mark(deployment, member, seen).number(quarantine.as_millis())
 }
 
 /// Tells a server of this generation of its deployment, in which it is this member or was one before. The server keeps its
 /// locks.
-pub fn advance(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
+pub(crate) fn advance(deployment: &Deployment, member: u32, seen: &str) -> ScriptCall {
     mark(deployment, member, seen).arg("")
 }
 

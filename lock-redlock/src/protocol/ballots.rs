@@ -13,7 +13,7 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// A node's answer to a vote, or to a request to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ballot {
+pub(crate) enum Ballot {
     /// The lock is this attempt's on the node, with this number.
     Granted(u64),
     /// A writer has the lock, for this long unless renewed; `None` where it has no expiry.
@@ -34,7 +34,7 @@ pub enum Ballot {
 
 /// What is known of a node's answer to a vote.
 #[derive(Debug, Clone, Copy)]
-pub enum VoteState<'a> {
+pub(crate) enum VoteState<'a> {
     /// The answer may still come.
     Open,
     /// The answer may still come, but the vote was decided without it.
@@ -49,7 +49,7 @@ pub enum VoteState<'a> {
 
 /// What is sent to a node to take back what a vote has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UndoKind {
+pub(crate) enum UndoKind {
     /// Nothing: the node has nothing.
     Nothing,
     /// An undo: the node has answered the vote.
@@ -60,7 +60,7 @@ pub enum UndoKind {
 
 /// What a lost vote means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VoteLost {
+pub(crate) enum VoteLost {
     /// Other holders have the lock, or are about to. A waiter tries again after this time at the latest.
     Behind(Duration),
     /// The vote was split, and perhaps nobody has won it. Another round at once may win.
@@ -74,7 +74,7 @@ pub enum VoteLost {
 impl VoteState<'_> {
     /// Whether the node votes neither way.
     #[must_use]
-    pub const fn is_silent(self) -> bool {
+    pub(crate) const fn is_silent(self) -> bool {
         match self {
             Self::GivenUp
             | Self::NotSent
@@ -86,7 +86,7 @@ impl VoteState<'_> {
 
     /// Whether the node may have granted, or may yet.
     #[must_use]
-    pub const fn may_be_on(self) -> bool {
+    pub(crate) const fn may_be_on(self) -> bool {
         match self {
             Self::Answered(Ballot::Granted(_)) | Self::Open | Self::GivenUp | Self::Unknown => true,
             Self::Answered(_) | Self::NotSent => false,
@@ -95,7 +95,7 @@ impl VoteState<'_> {
 
     /// How to take back all that the attempt has or may yet get there, its entry in the queue included.
     #[must_use]
-    pub const fn undoing(self, is_enrolled: bool) -> UndoKind {
+    pub(crate) const fn undoing(self, is_enrolled: bool) -> UndoKind {
         match self {
             Self::Answered(Ballot::Granted(_)) => UndoKind::Plain,
             // The waiter may have been enrolled, in this round or in an earlier one.
@@ -108,7 +108,7 @@ impl VoteState<'_> {
     /// How to take back at once what the attempt has there, while its waiter stays in the queue. A node that has not answered
     /// yet is waited for: most often there is nothing to undo.
     #[must_use]
-    pub const fn undoing_to_yield(self) -> UndoKind {
+    pub(crate) const fn undoing_to_yield(self) -> UndoKind {
         match self {
             Self::Answered(Ballot::Granted(_)) => UndoKind::Plain,
             Self::Unknown => UndoKind::WithTombstone,
@@ -119,7 +119,7 @@ impl VoteState<'_> {
 
 /// What a lost vote means, by what is known of each node.
 #[must_use]
-pub fn vote_lost(kind: LockKind, nodes: &[VoteState<'_>]) -> VoteLost {
+pub(crate) fn vote_lost(kind: LockKind, nodes: &[VoteState<'_>]) -> VoteLost {
     let majority = majority(nodes.len());
     if nodes.iter().filter(|node| !node.is_silent()).count() < majority {
         return VoteLost::Outage;
@@ -191,7 +191,7 @@ fn vote_lost_by_a_reader<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority
 
 /// How much of the ttl must be left for a won vote to be reported as a grant: the time between two renewals.
 #[must_use]
-pub fn minimum_remainder(ttl: Duration) -> Duration {
+pub(crate) fn minimum_remainder(ttl: Duration) -> Duration {
     ttl / 3
 }
 

@@ -19,42 +19,42 @@ use crate::{Config, config::address, protocol::votes::majority};
 
 /// What the servers of a deployment have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deployment {
+pub(crate) struct Deployment {
     /// Unique to this deployment.
-    pub id: String,
+    pub(crate) id: String,
     /// Rises with each change of the members, by a random step: two operators that change the members at a time never make
     /// the same generation.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// The generation before this one; 0 for the first. A server goes on from there or from an earlier generation, and so
     /// from each generation to a single next one: of two that follow the same generation, at most one is a majority's.
-    pub previous: u64,
+    pub(crate) previous: u64,
     /// The members by number, with the addresses that an operator gave. A number is never given to another server.
-    pub members: BTreeMap<u32, String>,
+    pub(crate) members: BTreeMap<u32, String>,
     /// The members that were replaced.
-    pub replaced: BTreeMap<u32, String>,
+    pub(crate) replaced: BTreeMap<u32, String>,
     /// The longest ttl that a lease may have, and for how long a server that has lost its data gives no vote.
-    pub max_ttl: Duration,
+    pub(crate) max_ttl: Duration,
     /// Whether a restarted server gives no vote for `max_ttl`.
-    pub quarantine: bool,
+    pub(crate) quarantine: bool,
 }
 
 /// What a server says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerStatus {
+pub(crate) struct ServerStatus {
     /// The run id of its process.
-    pub run_id: String,
+    pub(crate) run_id: String,
     /// Its stamp; empty on a server that was never marked or has lost its data.
-    pub stamp: String,
+    pub(crate) stamp: String,
     /// For how long the server gives no vote.
-    pub quarantine: Option<Duration>,
+    pub(crate) quarantine: Option<Duration>,
     /// The record; `None` where none exists that this version can read.
-    pub deployment: Option<Deployment>,
+    pub(crate) deployment: Option<Deployment>,
 }
 
 impl Deployment {
     /// A new deployment of the servers of `config`.
     #[must_use]
-    pub fn new(id: String, config: &Config) -> Self {
+    pub(crate) fn new(id: String, config: &Config) -> Self {
         let members = (1..).zip(config.nodes.iter().map(address)).collect();
         Self {
             id,
@@ -69,7 +69,7 @@ impl Deployment {
 
     /// The next generation, with the server called `new` in the place of the member `old`.
     #[must_use]
-    pub fn replacing(&self, old: u32, new: String) -> Self {
+    pub(crate) fn replacing(&self, old: u32, new: String) -> Self {
         let mut next = self.clone();
         next.generation = self.generation + 1 + u64::from(fastrand::u32(..));
         next.previous = self.generation;
@@ -82,25 +82,25 @@ impl Deployment {
 
     /// Whether `member` was replaced between this generation and `later`.
     #[must_use]
-    pub fn replaced_in(&self, later: &Self, member: u32) -> bool {
+    pub(crate) fn replaced_in(&self, later: &Self, member: u32) -> bool {
         self.id == later.id && self.has(member) && !later.has(member)
     }
 
     /// The stamp of this member.
     #[must_use]
-    pub fn stamp(&self, member: u32) -> String {
+    pub(crate) fn stamp(&self, member: u32) -> String {
         format!("{} {} {member}", self.id, self.generation)
     }
 
     /// The member with this stamp.
     #[must_use]
-    pub fn member(&self, stamp: &str) -> Option<u32> {
+    pub(crate) fn member(&self, stamp: &str) -> Option<u32> {
         self.members.keys().copied().find(|member| self.stamp(*member) == stamp)
     }
 
     /// The member with this stamp of an earlier generation, if it still is one.
     #[must_use]
-    pub fn earlier_member(&self, stamp: &str) -> Option<u32> {
+    pub(crate) fn earlier_member(&self, stamp: &str) -> Option<u32> {
         let stamp = Stamp::read(stamp)?;
         let is_earlier = stamp.id == self.id && stamp.generation < self.generation;
         Some(stamp.member).filter(|member| is_earlier && self.has(*member))
@@ -108,53 +108,54 @@ impl Deployment {
 
     /// Whether the server with this stamp was a member, and was replaced.
     #[must_use]
-    pub fn was_replaced(&self, stamp: &str) -> bool {
+    pub(crate) fn was_replaced(&self, stamp: &str) -> bool {
         Stamp::read(stamp)
             .is_some_and(|stamp| stamp.id == self.id && stamp.generation <= self.generation && !self.has(stamp.member))
     }
 
     /// The member with this stamp, if its server may go on to this generation from there.
     #[must_use]
-    pub fn next_for(&self, stamp: &str) -> Option<u32> {
+    pub(crate) fn next_for(&self, stamp: &str) -> Option<u32> {
         let stamp = Stamp::read(stamp)?;
+        // Safeguard: a server goes on from a generation to one next one only (Redlock)
         (stamp.id == self.id && stamp.generation <= self.previous).then_some(stamp.member)
     }
 
     /// Whether a majority of the members has this generation of the record, each member counted once.
     #[must_use]
-    pub fn is_known_to_a_majority<'a>(&self, statuses: impl IntoIterator<Item = &'a ServerStatus>) -> bool {
+    pub(crate) fn is_known_to_a_majority<'a>(&self, statuses: impl IntoIterator<Item = &'a ServerStatus>) -> bool {
         let members: BTreeSet<u32> = statuses.into_iter().filter_map(|status| self.member(&status.stamp)).collect();
         members.len() >= majority(self.members.len())
     }
 
     /// The member with this address.
     #[must_use]
-    pub fn named(&self, address: &str) -> Option<u32> {
+    pub(crate) fn named(&self, address: &str) -> Option<u32> {
         self.members.iter().find(|(_, name)| *name == address).map(|(member, _)| *member)
     }
 
     /// Whether this is a member.
     #[must_use]
-    pub fn has(&self, member: u32) -> bool {
+    pub(crate) fn has(&self, member: u32) -> bool {
         self.members.contains_key(&member)
     }
 
     /// The address of a member, for messages.
     #[must_use]
-    pub fn name(&self, member: u32) -> &str {
+    pub(crate) fn name(&self, member: u32) -> &str {
         self.members.get(&member).map_or("?", String::as_str)
     }
 
     /// For how long a server that has lost its data gives no vote: until every lease has ended that it may have known of.
     #[must_use]
-    pub const fn rejoin_quarantine(&self) -> Duration {
+    pub(crate) const fn rejoin_quarantine(&self) -> Duration {
         // Also where servers are said to forget nothing: this server did.
         self.max_ttl
     }
 
     /// The members, for messages.
     #[must_use]
-    pub fn list(&self) -> String {
+    pub(crate) fn list(&self) -> String {
         self.members.values().map(String::as_str).collect::<Vec<_>>().join(",")
     }
 
@@ -162,10 +163,11 @@ impl Deployment {
     ///
     /// # Errors
     /// [`Error::Config`] with what differs.
-    pub fn admit(&self, config: &Config) -> Result<(), Error> {
+    pub(crate) fn admit(&self, config: &Config) -> Result<(), Error> {
         if config.nodes.len() != self.members.len() {
             return Err(self.differs("host", config.addresses(), self.list()));
         }
+        // Safeguard: the longest ttl is the deployment's (Redlock)
         if let Some(max_ttl) = config.max_ttl.filter(|max_ttl| *max_ttl != self.max_ttl) {
             return Err(self.differs("max_ttl", format!("{max_ttl:?}"), format!("{:?}", self.max_ttl)));
         }
@@ -185,7 +187,7 @@ impl Deployment {
 
     /// Whether the server at this address was replaced.
     #[must_use]
-    pub fn has_replaced(&self, address: &str) -> bool {
+    pub(crate) fn has_replaced(&self, address: &str) -> bool {
         self.replaced.values().any(|name| name == address)
     }
 }
@@ -207,14 +209,14 @@ impl<'a> Stamp<'a> {
 
 /// Members as the record has them.
 #[must_use]
-pub fn members_text(members: &BTreeMap<u32, String>) -> String {
+pub(crate) fn members_text(members: &BTreeMap<u32, String>) -> String {
     let member = |(member, name): (&u32, &String)| format!("{member}={name}");
     members.iter().map(member).collect::<Vec<_>>().join(" ")
 }
 
 /// Reads what [`members_text`] writes.
 #[must_use]
-pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
+pub(crate) fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
     let member = |text: &str| {
         let (member, name) = text.split_once('=')?;
         Some((member.parse().ok()?, name.to_owned()))
@@ -224,20 +226,20 @@ pub fn read_members(text: &str) -> Option<BTreeMap<u32, String>> {
 
 /// A switch as the settings have it.
 #[must_use]
-pub const fn on_or_off(on: bool) -> &'static str {
+pub(crate) const fn on_or_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
 impl ServerStatus {
     /// Whether the server was never marked, or has lost its data.
     #[must_use]
-    pub const fn is_unmarked(&self) -> bool {
+    pub(crate) const fn is_unmarked(&self) -> bool {
         self.stamp.is_empty()
     }
 
     /// The deployment that both the stamp and the record name. A replaced server has the record, too.
     #[must_use]
-    pub fn marked_for(&self) -> Option<&Deployment> {
+    pub(crate) fn marked_for(&self) -> Option<&Deployment> {
         let (deployment, stamp) = (self.deployment.as_ref()?, Stamp::read(&self.stamp)?);
         (stamp.id == deployment.id && stamp.generation == deployment.generation).then_some(deployment)
     }
@@ -248,7 +250,9 @@ impl ServerStatus {
 ///
 /// # Errors
 /// [`Error::Config`] when the servers belong to several deployments, or a stamp does not agree with its record.
-pub fn common<'a>(statuses: impl IntoIterator<Item = (String, &'a ServerStatus)>) -> Result<Option<Deployment>, Error> {
+pub(crate) fn common<'a>(
+    statuses: impl IntoIterator<Item = (String, &'a ServerStatus)>,
+) -> Result<Option<Deployment>, Error> {
     let marked: Vec<_> = statuses.into_iter().filter(|(_, status)| !status.is_unmarked()).collect();
     let mut found: Vec<(&str, &Deployment)> = Vec::new();
     for (address, status) in &marked {

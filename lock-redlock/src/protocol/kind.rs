@@ -4,7 +4,7 @@ use lock_core::Mode;
 
 /// How an attempt shares the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockKind {
+pub(crate) enum LockKind {
     /// Alone.
     Writer,
     /// Beside other readers.
@@ -13,7 +13,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// How `mode` is held; `None` for a mode that cannot be decided by majority.
-    pub const fn of(mode: Mode) -> Option<Self> {
+    pub(crate) const fn of(mode: Mode) -> Option<Self> {
         match mode {
             Mode::Exclusive => Some(Self::Writer),
             Mode::Read => Some(Self::Reader),
@@ -21,7 +21,7 @@ impl LockKind {
         }
     }
 
-    pub const fn mode(self) -> Mode {
+    pub(crate) const fn mode(self) -> Mode {
         match self {
             Self::Writer => Mode::Exclusive,
             Self::Reader => Mode::Read,

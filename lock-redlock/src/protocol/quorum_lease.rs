@@ -30,7 +30,7 @@ struct Promise {
 
 /// What is sent to a node to renew a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RenewRequest {
+pub(crate) enum RenewRequest {
     /// Extend the holding of this number.
     Extend(u64),
     /// Join the lease, if the lock is free there.
@@ -39,7 +39,7 @@ pub enum RenewRequest {
 
 /// A node's answer to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RenewAnswer {
+pub(crate) enum RenewAnswer {
     /// The node has extended its holding.
     Extended,
     /// The node does not have that holding.
@@ -52,7 +52,7 @@ pub enum RenewAnswer {
 
 /// What the answers to a renewal amount to so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseState {
+pub(crate) enum LeaseState {
     /// A majority keeps the lease, until then at least.
     Kept(BootInstant),
     /// No majority has the lease any more.
@@ -61,12 +61,12 @@ pub enum LeaseState {
 
 /// A node's confirmation of a downgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DowngradeConfirmed {
-    pub node: usize,
+pub(crate) struct DowngradeConfirmed {
+    pub(crate) node: usize,
     /// Whether the node counted for the writer.
-    pub counts: bool,
+    pub(crate) counts: bool,
     /// Until when the node certainly keeps the reader.
-    pub until: BootInstant,
+    pub(crate) until: BootInstant,
 }
 
 /// Requests that may still arrive at a node, and take it for this lease.
@@ -80,7 +80,7 @@ struct InFlight {
 
 /// A lease, with what is known of it on each node.
 #[derive(Debug, Clone)]
-pub struct QuorumLease {
+pub(crate) struct QuorumLease {
     nodes: Vec<NodeLease>,
     /// Which member each node is, 0 where it is not known. The answer of another member does not count.
     members: Vec<u32>,
@@ -100,7 +100,7 @@ pub struct QuorumLease {
 impl QuorumLease {
     /// A lease on nodes that are these members, before any answer.
     #[must_use]
-    pub fn new(members: impl IntoIterator<Item = u32>) -> Self {
+    pub(crate) fn new(members: impl IntoIterator<Item = u32>) -> Self {
         let members: Vec<u32> = members.into_iter().collect();
         let nodes = members.len();
         Self {
@@ -120,7 +120,7 @@ impl QuorumLease {
     /// A replaced member counts for no longer than the lease was valid by then, whatever it has promised since. Until that
     /// moment a grant takes a majority of the members that stayed, because a new server gives no vote yet; and this lease has
     /// such a majority but for the replaced members.
-    pub fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
+    pub(crate) fn move_to(&mut self, members: impl IntoIterator<Item = u32>) {
         let valid_until = self.valid_until();
         for (node, member) in members.into_iter().enumerate() {
             let before = self.members[node];
@@ -132,6 +132,7 @@ impl QuorumLease {
                 continue;
             }
             if let (NodeLease::Held(promise), Some(valid_until)) = (self.nodes[node], valid_until) {
+                // Safeguard: what a replaced member kept counts no longer than was promised (Redlock)
                 let until = if safeguard("replaced-frozen") { promise.until.min(valid_until) } else { promise.until };
                 self.replaced.push(until);
             }
@@ -143,45 +144,51 @@ impl QuorumLease {
 
     /// Which member each node is for this lease; 0 where it is not known.
     #[must_use]
-    pub fn members(&self) -> &[u32] {
+    pub(crate) fn members(&self) -> &[u32] {
         &self.members
     }
 
     /// Whether `node` is this member for this lease.
     #[must_use]
-    pub fn is(&self, node: usize, member: u32) -> bool {
+    pub(crate) fn is(&self, node: usize, member: u32) -> bool {
         self.members[node] == member
     }
 
     /// How many members that were replaced since still count.
     #[must_use]
-    pub const fn replaced(&self) -> usize {
+    pub(crate) const fn replaced(&self) -> usize {
         self.replaced.len()
     }
 
     /// `node` granted, and counts for the grant.
-    pub fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub(crate) fn grant(&mut self, node: usize, number: u64, until: BootInstant) {
         self.nodes[node] = NodeLease::Held(Promise { number, until });
         self.in_flight[node].vote = false;
     }
 
     /// `node` granted after the vote was won, by a number that does not pass the token. It counts at once: no other attempt can
     /// have had a majority since the grant.
-    pub fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
+    ///
+    /// A node that was asked to join since counts only as one that has joined. Its vote's holding may have been deleted, another
+    /// holder may have had the node, and the request to join may have made a new holding with the same number.
+    pub(crate) fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
         self.in_flight[node].vote = false;
-        if !self.has_holding(node) {
+        // Safeguard: a vote that is answered after the node was asked to join counts as a join (Redlock)
+        if self.in_flight[node].join && safeguard("vote-or-join") {
+            self.join(node, number, until);
+        } else if !self.has_holding(node) {
             self.nodes[node] = NodeLease::Held(Promise { number, until });
         }
     }
 
     /// `node` granted after the vote was won, by a number that passes the token, and does not join the lease as that. Its
     /// holding keeps other contenders out until the next renewal asks the node to join, or a release removes the holding.
-    pub fn skip(&mut self, node: usize) {
+    pub(crate) fn skip(&mut self, node: usize) {
         self.in_flight[node].vote = false;
     }
 
     /// `node` refused its vote, so it has nothing of this lease, unless it was asked to join since.
-    pub fn refuse(&mut self, node: usize) {
+    pub(crate) fn refuse(&mut self, node: usize) {
         self.in_flight[node].vote = false;
         if self.nodes[node] == NodeLease::Absent && !self.renewed {
             self.nodes[node] = NodeLease::Never;
@@ -190,7 +197,7 @@ impl QuorumLease {
 
     /// `node` was free and has joined the lease. Another holder may have had the node and nodes that count before, so it does
     /// not count until a majority, of the nodes that count, has been heard to keep the lease in a renewal that begins later.
-    pub fn join(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub(crate) fn join(&mut self, node: usize, number: u64, until: BootInstant) {
         if !self.has_holding(node) {
             let joined = Promise { number, until };
             let counts = !safeguard("joined-later");
@@ -200,7 +207,7 @@ impl QuorumLease {
 
     /// What to send to each node for a renewal that begins now. `expected` is the deadline that an acknowledgement of a request
     /// sent now proves.
-    pub fn renew(&mut self, expected: BootInstant) -> Vec<RenewRequest> {
+    pub(crate) fn renew(&mut self, expected: BootInstant) -> Vec<RenewRequest> {
         self.renewed = true;
         self.expected = expected;
         self.extended.fill(false);
@@ -222,7 +229,7 @@ impl QuorumLease {
     }
 
     /// `node` has extended the holding of this number.
-    pub fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
+    pub(crate) fn extended(&mut self, node: usize, number: u64, until: BootInstant) {
         if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) =
             &mut self.nodes[node]
             && promise.number == number
@@ -236,12 +243,14 @@ impl QuorumLease {
     /// such a majority has kept without a gap, from before the nodes joined until after, no other holder can have had before.
     fn note_extended(&mut self, node: usize, number: u64, until: BootInstant) {
         // A late answer to an earlier renewal says nothing of the time since.
+        // Safeguard: an answer to an earlier renewal lets no node count (Redlock)
         let is_of_this_renewal = until >= self.expected;
         self.extended[node] |=
             is_of_this_renewal && matches!(self.nodes[node], NodeLease::Held(promise) if promise.number == number);
         // The promises of replaced members count here while the lease depends on them. They have not ended: the lease would
         // have ended with them.
         let extended = self.extended.iter().filter(|extended| **extended).count();
+        // Safeguard: a node that joined counts only when those that count were heard since (Redlock)
         if extended + self.replaced.len() < majority(self.nodes.len()) {
             return;
         }
@@ -269,7 +278,7 @@ impl QuorumLease {
     }
 
     /// `node` does not have the holding of this number, or not any more.
-    pub fn denied(&mut self, node: usize, denied: u64) {
+    pub(crate) fn denied(&mut self, node: usize, denied: u64) {
         if let NodeLease::Held(promise) | NodeLease::Joined(promise) | NodeLease::Proposed(promise) = self.nodes[node]
             && promise.number == denied
         {
@@ -280,7 +289,7 @@ impl QuorumLease {
 
     /// Takes the answer of `node` to a renewal into account, in which `node` was sent `request`. `until` is the deadline that an
     /// acknowledgement proves. `None` after a downgrade: the nodes do not know the writer any more.
-    pub fn renewed(
+    pub(crate) fn renewed(
         &mut self,
         node: usize,
         request: RenewRequest,
@@ -302,19 +311,20 @@ impl QuorumLease {
 
     /// Whether a majority has kept the lease without a gap, as far as is known.
     #[must_use]
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
+        // Safeguard: what a replaced member kept counts (Redlock)
         self.counting() + self.replaced.len() >= majority(self.nodes.len())
     }
 
     /// Whether `node` counts for the lease.
     #[must_use]
-    pub fn counts(&self, node: usize) -> bool {
+    pub(crate) fn counts(&self, node: usize) -> bool {
         matches!(self.nodes[node], NodeLease::Held(_))
     }
 
     /// Ends this lease for a downgrade. Returns what each node is to be sent, as for a renewal. Answers to earlier requests do
     /// not count any more: a node that the writer does not hold by then is the reader's.
-    pub fn hand_over(&mut self) -> Vec<RenewRequest> {
+    pub(crate) fn hand_over(&mut self) -> Vec<RenewRequest> {
         self.handed_over = true;
         // No answer counts as one to a renewal.
         self.renew(BootInstant::from_nanos(u64::MAX))
@@ -322,14 +332,14 @@ impl QuorumLease {
 
     /// Whether this lease has ended in a downgrade.
     #[must_use]
-    pub const fn is_handed_over(&self) -> bool {
+    pub(crate) const fn is_handed_over(&self) -> bool {
         self.handed_over
     }
 
     /// The lease of a reader that was a writer, by the number `token` on the nodes that confirmed. Of these, the nodes that
     /// counted for the writer count for the reader. The other nodes are unknown, and are asked to join again.
     #[must_use]
-    pub fn of_a_downgrade(writer: &Self, confirmed: &[DowngradeConfirmed], token: u64) -> Self {
+    pub(crate) fn of_a_downgrade(writer: &Self, confirmed: &[DowngradeConfirmed], token: u64) -> Self {
         let mut reader = Self { renewed: true, ..Self::new(writer.members.iter().copied()) };
         for confirmed in confirmed {
             reader.downgraded(*confirmed, token);
@@ -340,7 +350,7 @@ impl QuorumLease {
     }
 
     /// A node has confirmed the downgrade, by the number `token`.
-    pub fn downgraded(&mut self, confirmed: DowngradeConfirmed, token: u64) {
+    pub(crate) fn downgraded(&mut self, confirmed: DowngradeConfirmed, token: u64) {
         let DowngradeConfirmed { node, counts, until } = confirmed;
         if counts && !self.has_holding(node) {
             self.nodes[node] = NodeLease::Held(Promise { number: token, until });
@@ -351,8 +361,9 @@ impl QuorumLease {
 
     /// Until when a majority certainly keeps the lease: the majority-th largest deadline of the nodes that count.
     #[must_use]
-    pub fn valid_until(&self) -> Option<BootInstant> {
+    pub(crate) fn valid_until(&self) -> Option<BootInstant> {
         let deadlines = self.nodes.iter().filter_map(|lease| match lease {
+            // Safeguard: a node that does not count gives no deadline (Redlock)
             NodeLease::Held(promise) => Some(promise.until),
             NodeLease::Never | NodeLease::Absent | NodeLease::Joined(_) | NodeLease::Proposed(_) => None,
         });
@@ -362,217 +373,16 @@ impl QuorumLease {
 
     /// Whether a request may still arrive at `node` and take it for this lease, also after the release.
     #[must_use]
-    pub fn may_arrive_at(&self, node: usize) -> bool {
+    pub(crate) fn may_arrive_at(&self, node: usize) -> bool {
         self.in_flight[node].vote || self.in_flight[node].join
     }
 
     /// Whether `node` may have something of this lease.
     #[must_use]
-    pub fn may_be_on(&self, node: usize) -> bool {
+    pub(crate) fn may_be_on(&self, node: usize) -> bool {
         self.nodes[node] != NodeLease::Never
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn at(nanos: u64) -> BootInstant {
-        BootInstant::from_nanos(nanos)
-    }
-
-    fn of(nodes: u32) -> QuorumLease {
-        QuorumLease::new(1..=nodes)
-    }
-
-    fn granted(nodes: u32) -> QuorumLease {
-        let mut lease = of(nodes);
-        for node in 0..majority(nodes as usize) {
-            lease.grant(node, 1, at(100));
-        }
-        lease
-    }
-
-    #[test]
-    fn it_is_valid_for_as_long_as_a_majority_promised() {
-        let mut lease = of(5);
-        for (node, until) in [(0, 50), (2, 10), (3, 30)] {
-            lease.grant(node, 1, at(until));
-        }
-        assert_eq!(lease.valid_until(), Some(at(10)));
-        lease.join(4, 2, at(40));
-        assert_eq!(lease.valid_until(), Some(at(10)));
-        lease.grant_late(1, 1, at(40));
-        assert_eq!(lease.valid_until(), Some(at(30)));
-    }
-
-    /// Renews the lease with this expected deadline; these nodes answer, by their number 1.
-    fn renew(lease: &mut QuorumLease, expected: u64, extended: &[usize]) {
-        lease.renew(at(expected));
-        for node in extended {
-            lease.extended(*node, 1, at(expected));
-        }
-    }
-
-    #[test]
-    fn a_node_that_restarted_is_taken_again_and_counts_when_the_others_were_heard_to_keep_the_lease_since() {
-        let mut lease = granted(3);
-        lease.join(2, 1, at(200));
-        // One of two that count, and the one that is to count.
-        renew(&mut lease, 200, &[0, 2]);
-        assert!(!lease.counts(2));
-        assert_eq!(lease.valid_until(), Some(at(100)), "as long as the silent one promised");
-        renew(&mut lease, 300, &[0, 1]);
-        assert!(lease.counts(2));
-        assert_eq!(lease.renew(at(400)), [RenewRequest::Extend(1); 3]);
-        lease.denied(1, 1);
-        assert!(lease.is_kept());
-    }
-
-    #[test]
-    fn an_answer_to_an_earlier_renewal_does_not_let_a_node_count() {
-        let mut lease = granted(3);
-        lease.renew(at(200));
-        lease.join(2, 1, at(200));
-        renew(&mut lease, 300, &[0]);
-        lease.extended(1, 1, at(200));
-        assert!(!lease.counts(2));
-        lease.extended(1, 1, at(300));
-        assert!(lease.counts(2));
-    }
-
-    #[test]
-    fn a_node_that_extended_and_then_denied_speaks_for_nobody() {
-        let mut lease = granted(3);
-        lease.join(2, 1, at(200));
-        renew(&mut lease, 300, &[0]);
-        lease.denied(0, 1);
-        lease.extended(1, 1, at(300));
-        assert!(!lease.counts(2) && !lease.is_kept());
-    }
-
-    #[test]
-    fn nodes_that_join_do_not_stand_in_for_those_that_are_gone_in_the_same_renewal() {
-        let mut lease = granted(5);
-        lease.renew(at(200));
-        lease.join(3, 2, at(200));
-        lease.join(4, 2, at(200));
-        lease.denied(0, 1);
-        assert!(!lease.is_kept());
-    }
-
-    #[test]
-    fn a_late_denial_of_another_holding_changes_nothing() {
-        let mut lease = granted(3);
-        lease.denied(0, 7);
-        assert!(lease.is_kept());
-    }
-
-    #[test]
-    fn a_node_that_certainly_refused_is_left_alone_until_it_was_asked_to_join() {
-        let mut lease = granted(3);
-        lease.refuse(2);
-        assert!(!lease.may_be_on(2) && lease.may_be_on(1));
-        lease.renew(at(200));
-        assert!(lease.may_be_on(2));
-    }
-
-    #[test]
-    fn a_downgrade_goes_to_every_node_that_keeps_the_lease_and_only_those_that_confirm_it_count() {
-        let mut lease = granted(5);
-        lease.join(3, 4, at(100));
-        let plan = lease.hand_over();
-        assert_eq!(plan[3..], [RenewRequest::Extend(4), RenewRequest::Rejoin]);
-        assert!(lease.is_handed_over());
-        let confirmed = |nodes: &[usize]| -> Vec<DowngradeConfirmed> {
-            let confirmed =
-                |node: &usize| DowngradeConfirmed { node: *node, counts: lease.counts(*node), until: at(200) };
-            nodes.iter().map(confirmed).collect()
-        };
-        assert!(!QuorumLease::of_a_downgrade(&lease, &confirmed(&[0, 1]), 7).is_kept());
-        assert!(!QuorumLease::of_a_downgrade(&lease, &confirmed(&[0, 1, 3]), 7).is_kept());
-        let mut reader = QuorumLease::of_a_downgrade(&lease, &confirmed(&[0, 1, 2]), 7);
-        reader.downgraded(confirmed(&[3])[0], 7);
-        assert!(reader.is_kept() && !reader.counts(3) && reader.may_be_on(4));
-        assert_eq!(
-            reader.renew(at(300))[2..],
-            [RenewRequest::Extend(7), RenewRequest::Extend(7), RenewRequest::Rejoin]
-        );
-    }
-
-    #[test]
-    fn nothing_is_on_its_way_to_a_node_that_answered_its_vote_and_was_not_asked_to_join() {
-        let mut lease = granted(5);
-        lease.grant_late(3, 1, at(100));
-        assert_eq!([0, 3, 4].map(|node| lease.may_arrive_at(node)), [false, false, true]);
-        lease.denied(0, 1);
-        lease.renew(at(200));
-        lease.join(0, 1, at(200));
-        let confirmed = DowngradeConfirmed { node: 0, counts: false, until: at(200) };
-        let reader = QuorumLease::of_a_downgrade(&lease, &[confirmed], 1);
-        assert_eq!([0, 3, 4].map(|node| reader.may_arrive_at(node)), [true, false, true]);
-    }
-
-    #[test]
-    fn a_node_that_is_passed_by_does_not_count_is_asked_to_join_and_is_given_back() {
-        let mut lease = granted(3);
-        lease.skip(2);
-        assert!(lease.may_be_on(2) && !lease.may_arrive_at(2));
-        assert_eq!(lease.renew(at(200))[2], RenewRequest::Rejoin);
-        lease.denied(1, 1);
-        lease.join(2, 1, at(200));
-        assert!(!lease.is_kept());
-    }
-
-    #[test]
-    fn a_member_that_was_replaced_counts_for_as_long_as_was_promised_before_and_no_longer() {
-        let mut lease = of(3);
-        for (node, until) in [(1, 100), (2, 150)] {
-            lease.grant(node, 1, at(until));
-        }
-        lease.refuse(0);
-        lease.move_to([1, 2, 4]);
-        assert!(lease.is(2, 4) && lease.is_kept());
-        // The one that stayed alone keeps nothing for longer.
-        assert_eq!(lease.renew(at(200)), [RenewRequest::Rejoin, RenewRequest::Extend(1), RenewRequest::Rejoin]);
-        lease.extended(1, 1, at(200));
-        assert_eq!(lease.valid_until(), Some(at(100)));
-        for node in [0, 2] {
-            lease.join(node, 1, at(200));
-        }
-        assert_eq!(lease.valid_until(), Some(at(100)), "they joined in this very renewal");
-        renew(&mut lease, 300, &[0, 1, 2]);
-        assert_eq!((lease.valid_until(), lease.replaced()), (Some(at(300)), 0));
-    }
-
-    #[test]
-    fn a_lease_is_lost_that_only_replaced_members_kept() {
-        let mut lease = granted(3);
-        lease.move_to([4, 2, 3]);
-        lease.denied(1, 1);
-        assert!(!lease.is_kept());
-        let mut lease = granted(5);
-        lease.grant_late(3, 1, at(80));
-        lease.move_to([6, 2, 3, 4, 5]);
-        assert_eq!(lease.replaced(), 1);
-        lease.renew(at(200));
-        assert_eq!(lease.replaced(), 0, "the others are a majority");
-    }
-
-    proptest! {
-        #[test]
-        fn it_is_lost_as_soon_as_a_majority_has_denied_it(denied in proptest::collection::btree_set(0_usize..5, 0..=5)) {
-            let mut lease = of(5);
-            for node in 0..5 {
-                lease.grant(node, 1, at(100));
-            }
-            for node in &denied {
-                lease.denied(*node, 1);
-            }
-            prop_assert_eq!(lease.is_kept(), denied.len() < 3);
-            prop_assert_eq!(lease.valid_until().is_some(), denied.len() < 3);
-        }
-    }
-}
+mod tests;

@@ -87,6 +87,7 @@ pub enum Straggler {
 /// there; then the next renewal takes the node, as any other that does not have the lease.
 #[must_use]
 pub const fn straggler(number: u64, token: u64) -> Straggler {
+    // Safeguard: a late grant above the token does not join (Redlock)
     if number > token {
         Straggler::PassedBy
     } else if number == token {
@@ -117,6 +118,7 @@ impl Numbering {
     #[must_use]
     pub fn agreed(&self) -> Option<u64> {
         let given = |number: u64| self.numbers.iter().filter(|answer| answer.number == number).count();
+        // Safeguard: a reader's token is a number of a majority (Redlock)
         self.numbers.iter().map(|answer| answer.number).find(|number| given(*number) >= majority(self.nodes))
     }
 

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 /// The smallest number of nodes of which any two such groups share one.
 #[must_use]
 pub fn majority(nodes: usize) -> usize {
+    // Safeguard: the majority check (Redlock)
     if lock_core::safeguard("majority") { nodes / 2 + 1 } else { nodes / 2 }
 }
 

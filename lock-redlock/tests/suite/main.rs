@@ -1,6 +1,5 @@
 //! What the tests of this crate have in common is built once: they are one program.
 
-mod answers;
 mod cancelled;
 mod deployment;
 mod faults;
@@ -9,7 +8,6 @@ mod members;
 mod readers;
 mod readers_faults;
 mod replace;
-mod simulated_node;
 mod simulation;
 mod stragglers;
 mod token_model;

@@ -341,10 +341,16 @@ impl Oracle {
         }
     }
 
-    /// The grants whose validity has moved since the last look, with the moment up to which their holders believe in them
-    /// now; but for those that are excused.
+    /// Who was granted something last.
     #[must_use]
-    pub fn moved(&self) -> Vec<Grant> {
+    pub fn latest(&self) -> Option<HostId> {
+        self.0.borrow().grants.last().map(|grant| grant.host)
+    }
+
+    /// The grants whose validity has moved since the last look, or all when `all` are wanted, with the moment up to which
+    /// their holders believe in them now; but for those that are excused.
+    #[must_use]
+    pub fn moved(&self, all: bool) -> Vec<Grant> {
         let mut book = self.0.borrow_mut();
         let Book { grants, live, ended, .. } = &mut *book;
         let (mut moved, mut wrong) = (Vec::new(), None);
@@ -354,12 +360,13 @@ impl Oracle {
         live.retain(|place| {
             let grant = &mut grants[*place];
             let until = if grant.is_over { None } else { grant.validity.valid_until() };
-            if until.is_some() && until != grant.looked {
+            let has_moved = until != grant.looked;
+            if until.is_some() && has_moved {
                 grant.looked = until;
                 wrong = wrong.take().or_else(|| grant.goes_on_too_long());
-                if !grant.is_excused {
-                    moved.push(grant.clone());
-                }
+            }
+            if until.is_some() && (has_moved || all) && !grant.is_excused {
+                moved.push(grant.clone());
             }
             if until.is_none() && !grant.is_over {
                 grant.lost = grant.validity.loss();
@@ -403,6 +410,14 @@ impl Oracle {
     #[must_use]
     pub fn is_unclean(&self) -> bool {
         self.0.borrow().is_unclean
+    }
+
+    /// Whether somebody may act now on this host, and whether somebody may on another.
+    #[must_use]
+    pub fn who_holds(&self, host: HostId) -> (bool, bool) {
+        let book = self.0.borrow();
+        let holders = || book.live.iter().map(|place| &book.grants[*place]).filter(|grant| grant.holds());
+        (holders().any(|grant| grant.host == host), holders().any(|grant| grant.host != host))
     }
 
     /// Those that may act now.

@@ -94,9 +94,11 @@ impl Stage {
                 self.oracle.violate("P", "nothing will happen any more, and somebody waits".to_owned());
                 break;
             };
+            // What a server does may end what somebody holds there.
+            let has_served = matches!(happening, Happening::Arrived { .. });
             self.see_to(happening, scene);
             scene.look(&mut self);
-            self.check(scene);
+            self.check(scene, has_served);
             if self.world.steps() > STEPS {
                 self.oracle.violate("P", "it does not come to an end".to_owned());
             }
@@ -130,8 +132,8 @@ impl Stage {
         }
     }
 
-    fn check(&mut self, scene: &mut impl Scene) {
-        let moved = self.oracle.moved();
+    fn check(&mut self, scene: &mut impl Scene, all: bool) {
+        let moved = self.oracle.moved(all);
         for grant in moved {
             let Some(until) = grant.until() else { continue };
             let until = self.world.when(grant.host, until);

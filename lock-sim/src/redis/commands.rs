@@ -28,8 +28,12 @@ impl Store {
     /// Runs one command, which any connection may send and any script may call.
     pub fn command(&mut self, words: &[&[u8]]) -> Reply {
         let Some((name, arguments)) = words.split_first() else { return Reply::err("no command") };
-        let upper = name.to_ascii_uppercase();
-        self.dispatch(&upper, arguments).unwrap_or_else(|error| error)
+        let answer = if name.iter().any(u8::is_ascii_lowercase) {
+            self.dispatch(&name.to_ascii_uppercase(), arguments)
+        } else {
+            self.dispatch(name, arguments)
+        };
+        answer.unwrap_or_else(|error| error)
     }
 
     fn dispatch(&mut self, name: &[u8], words: &[&[u8]]) -> Answer {

@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
-use mlua::{Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table, Value as LuaValue};
+use mlua::{
+    BorrowedBytes, Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table,
+    Value as LuaValue,
+};
 
 use super::{msgpack, reply::Reply, store::Store, structs};
 
@@ -92,6 +95,8 @@ impl Engine {
     fn new() -> Self {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default());
         let lua = lua.unwrap_or_else(|error| panic!("no interpreter: {error}"));
+        // What scripts leave is small beside what a schedule takes anyway.
+        lua.gc_set_pause(1_000);
         prepare(&lua).unwrap_or_else(|error| panic!("no interpreter: {error}"));
         Self { lua, by_hash: HashMap::new(), hashes: HashMap::new() }
     }
@@ -148,20 +153,34 @@ fn words(lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<LuaValue> {
-    let mut words = Vec::with_capacity(arguments.len());
-    for argument in arguments {
-        words.push(match argument {
-            LuaValue::String(text) => text.as_bytes().to_vec(),
-            LuaValue::Integer(number) => number.to_string().into_bytes(),
-            // As `%.17g` writes what is whole and below 10^17, which is all that these scripts have.
-            LuaValue::Number(number) => format!("{number}").into_bytes(),
-            _ => {
-                return Err(mlua::Error::external("ERR Lua redis lib command arguments must be strings or integers"));
-            }
-        });
+/// What a script passes to a command.
+enum Word<'a> {
+    Text(BorrowedBytes<'a>),
+    Number(String),
+}
+
+impl Word<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(number) => number.as_bytes(),
+        }
     }
-    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+}
+
+fn word(argument: &LuaValue) -> mlua::Result<Word<'_>> {
+    match argument {
+        LuaValue::String(text) => Ok(Word::Text(text.as_bytes())),
+        LuaValue::Integer(number) => Ok(Word::Number(number.to_string())),
+        // As `%.17g` writes what is whole and below 10^17, which is all that these scripts have.
+        LuaValue::Number(number) => Ok(Word::Number(format!("{number}"))),
+        _ => Err(mlua::Error::external("ERR Lua redis lib command arguments must be strings or integers")),
+    }
+}
+
+fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<LuaValue> {
+    let texts = arguments.iter().map(word).collect::<mlua::Result<Vec<_>>>()?;
+    let words: Vec<&[u8]> = texts.iter().map(Word::bytes).collect();
     let reply = STORE.with_borrow_mut(|store| store.command(&words));
     match reply {
         Reply::Error(text) if raises => Err(mlua::Error::external(text)),

@@ -9,20 +9,21 @@ use std::{
 };
 
 use super::{
-    id::{HostId, LocalTask, TaskId},
+    id::{HostId, TaskFuture, TaskId},
     shared::{take_woken, woken},
 };
 use crate::Chance;
 
-/// Whether the tasks of a host are polled.
+/// Whether the tasks of a host are polled: it runs, is paused, or is dead.
 #[derive(Debug)]
-pub(super) enum Gate {
+pub(super) enum HostRunState {
     Running,
     /// With those that became ready meanwhile.
     Paused(Vec<TaskId>),
     Dead,
 }
 
+/// Wakes a simulated task: puts it among the tasks to be polled, once until the next poll.
 struct TaskWaker {
     id: TaskId,
     is_woken: AtomicBool,
@@ -40,17 +41,18 @@ impl Wake for TaskWaker {
     }
 }
 
-struct Task {
+/// A task of a simulated host, with its future and its waker.
+struct SpawnedTask {
     host: HostId,
-    future: Option<LocalTask>,
+    future: Option<TaskFuture>,
     waker: Waker,
     flag: Arc<TaskWaker>,
 }
 
-/// All tasks of a schedule.
+/// All tasks of a schedule, on all hosts, and which of them are to be polled next.
 #[derive(Default)]
-pub(super) struct Tasks {
-    tasks: Vec<Option<Task>>,
+pub(super) struct TaskTable {
+    tasks: Vec<Option<SpawnedTask>>,
     generations: Vec<u32>,
     free: Vec<u32>,
     /// Those to be polled, in the order in which they became ready.
@@ -58,8 +60,8 @@ pub(super) struct Tasks {
     batch: Vec<TaskId>,
 }
 
-impl Tasks {
-    pub(super) fn spawn(&mut self, host: HostId, future: LocalTask) {
+impl TaskTable {
+    pub(super) fn spawn(&mut self, host: HostId, future: TaskFuture) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.tasks.push(None);
             self.generations.push(0);
@@ -68,7 +70,7 @@ impl Tasks {
         let id = TaskId { place, generation: self.generations[place as usize] };
         let flag = Arc::new(TaskWaker { id, is_woken: AtomicBool::new(true) });
         let waker = Waker::from(Arc::clone(&flag));
-        self.tasks[place as usize] = Some(Task { host, future: Some(future), waker, flag });
+        self.tasks[place as usize] = Some(SpawnedTask { host, future: Some(future), waker, flag });
         self.ready.push(id);
     }
 
@@ -86,15 +88,15 @@ impl Tasks {
 
     /// One of those that are ready. What belongs to a host that stands still is set aside with the host; what belongs to a
     /// dead one is never polled again.
-    pub(super) fn next(&mut self, chance: &mut Chance, gates: &mut [Gate]) -> Option<TaskId> {
+    pub(super) fn next(&mut self, chance: &mut Chance, gates: &mut [HostRunState]) -> Option<TaskId> {
         while !self.ready.is_empty() {
             let place = if self.ready.len() == 1 { 0 } else { chance.place(self.ready.len()) };
             let id = self.ready.remove(place);
             let Some(task) = self.task(id) else { continue };
             match &mut gates[task.host.place()] {
-                Gate::Running => return Some(id),
-                Gate::Paused(set_aside) => set_aside.push(id),
-                Gate::Dead => {}
+                HostRunState::Running => return Some(id),
+                HostRunState::Paused(set_aside) => set_aside.push(id),
+                HostRunState::Dead => {}
             }
         }
         None
@@ -130,13 +132,13 @@ impl Tasks {
         drop(tasks);
     }
 
-    fn task(&mut self, id: TaskId) -> Option<&mut Task> {
+    fn task(&mut self, id: TaskId) -> Option<&mut SpawnedTask> {
         let is_there = self.generations.get(id.place as usize) == Some(&id.generation);
         self.tasks.get_mut(id.place as usize)?.as_mut().filter(|_| is_there)
     }
 }
 
-impl std::fmt::Debug for Tasks {
+impl std::fmt::Debug for TaskTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tasks").field("ready", &self.ready).finish_non_exhaustive()
     }

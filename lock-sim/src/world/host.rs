@@ -11,7 +11,7 @@ use lock_core::{BootInstant, Executor, TimeSource};
 
 use super::{
     id::HostId,
-    shared::{HostClocks, Request, SleepKey, shared},
+    shared::{HostClocks, SleepKey, TaskRequest, shared},
 };
 use crate::Time;
 
@@ -57,17 +57,18 @@ impl TimeSource for HostClock {
     }
 
     fn sleep_until(&self, deadline: BootInstant) -> BoxFuture<'static, ()> {
-        Box::pin(Sleep { host: self.0, deadline, key: None })
+        Box::pin(HostSleep { host: self.0, deadline, key: None })
     }
 }
 
-struct Sleep {
+/// The future of a sleep on a host's simulated boot-time clock.
+struct HostSleep {
     host: HostId,
     deadline: BootInstant,
     key: Option<SleepKey>,
 }
 
-impl Future for Sleep {
+impl Future for HostSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -80,7 +81,7 @@ impl Future for Sleep {
             if !key.is_some_and(|key| shared.sleeps.renew(key, context.waker())) {
                 let sleep = shared.sleeps.add(context.waker().clone());
                 let at = state.clocks.boot.when(deadline.as_nanos());
-                shared.requests.push_back(Request::Wake { at, sleep });
+                shared.requests.push_back(TaskRequest::Wake { at, sleep });
                 *key = Some(sleep);
             }
             Poll::Pending
@@ -88,7 +89,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for HostSleep {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             drop(shared(|shared| shared.sleeps.take(key)));
@@ -115,7 +116,7 @@ impl Executor for HostExecutor {
             if !shared.is_live {
                 return Some(task);
             }
-            shared.requests.push_back(Request::Spawn(self.0, task));
+            shared.requests.push_back(TaskRequest::Spawn(self.0, task));
             None
         });
         drop(refused);

@@ -56,10 +56,10 @@ impl ConnectionId {
     }
 }
 
-/// A task of this thread.
-pub(super) type LocalTask = Pin<Box<dyn Future<Output = ()>>>;
+/// The future of a simulated task, which runs on this thread only.
+pub(super) type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A task, and the how-manieth at its place.
+/// The id of a simulated task: its place in the table of tasks, and how many tasks had that place before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TaskId {
     pub(super) place: u32,

@@ -1,11 +1,12 @@
 //! How chunks travel.
 
 use super::{
-    ConnectionId, Event, Happening, HostId, ServerId, Stop, Way, World,
-    network::{Chunk, Line},
-    servers::Serving,
+    ConnectionId, Happening, HostId, ServerId, Stop, Way, World, WorldEvent,
+    network::{Chunk, DETAINED, Detention, NetworkConnection},
+    servers::Reachability,
     shared::{ClientEnd, EndState, shared},
 };
+use crate::Time;
 
 impl<E> World<E> {
     /// Blocks one way between a host and a server, or opens it again.
@@ -33,7 +34,7 @@ impl<E> World<E> {
         server.place() * self.gates.len() + host.place()
     }
 
-    fn is_blocked(&self, line: &Line, way: Way) -> bool {
+    fn is_blocked(&self, line: &NetworkConnection, way: Way) -> bool {
         self.blocked[self.way_place(line.host, line.server)][way as usize]
     }
 
@@ -42,9 +43,9 @@ impl<E> World<E> {
             let end = &shared.ends[connection.place()];
             (end.host, end.server)
         });
-        self.lines.push(Line::new(host, server));
+        self.lines.push(NetworkConnection::new(host, server));
         let delay = self.wires.delay(&mut self.chance);
-        self.agenda.after(delay, Event::Syn(connection));
+        self.agenda.after(delay, WorldEvent::Syn(connection));
     }
 
     /// The first packet comes to the server, if it does. Nothing is lost of a handshake that is not tried again.
@@ -53,7 +54,8 @@ impl<E> World<E> {
         let line = &self.lines[connection.place()];
         let server = line.server;
         let serving = self.servers[server.place()].serving;
-        let is_lost = self.is_blocked(line, Way::Up) || self.is_blocked(line, Way::Down) || serving == Serving::Silent;
+        let is_lost =
+            self.is_blocked(line, Way::Up) || self.is_blocked(line, Way::Down) || serving == Reachability::Silent;
         if line.is_ended {
             return;
         }
@@ -62,8 +64,8 @@ impl<E> World<E> {
             return;
         }
         let delay = self.wires.delay(&mut self.chance);
-        let is_accepted = serving == Serving::Up;
-        self.agenda.after(delay, Event::Opened(connection, is_accepted));
+        let is_accepted = serving == Reachability::Up;
+        self.agenda.after(delay, WorldEvent::Opened(connection, is_accepted));
         if is_accepted {
             self.lines[connection.place()].is_served = true;
             self.tell_server(Happening::Connected { server, connection });
@@ -78,27 +80,67 @@ impl<E> World<E> {
         if is_resent {
             delay += self.chance.below(self.wires.resent_within);
         }
-        let line = &mut self.lines[connection.place()];
-        if way == Way::Up && line.is_ended {
+        if way == Way::Up && self.lines[connection.place()].is_ended {
             return;
         }
-        let pipe = line.pipe(way);
+        let mut breaks = self.wires.broken_per_mille;
+        if way == Way::Up && self.is_detained(connection, &bytes) {
+            delay = DETAINED;
+            breaks = if self.detention.is_some_and(|detention| detention.breaks) { 1_000 } else { 0 };
+        }
+        let pipe = self.lines[connection.place()].pipe(way);
         let number = pipe.sent;
         pipe.sent += 1;
         pipe.chunks.push_back(Chunk { bytes, number, sent_at: now, is_resent });
         if pipe.stalled.is_none() {
             pipe.last = pipe.last.max(now + delay);
             let at = pipe.last;
-            self.agenda.at(at, Event::Arrive(connection, way, number));
+            self.agenda.at(at, WorldEvent::Arrive(connection, way, number));
         }
-        let line = &mut self.lines[connection.place()];
         if way == Way::Up {
+            if delay > self.wires.most && breaks > 0 && self.chance.per_mille(breaks) {
+                let soon = self.chance.below(self.wires.most);
+                self.agenda.after(soon, WorldEvent::BreakOff(connection));
+            }
+            let line = &mut self.lines[connection.place()];
             line.unacknowledged.get_or_insert(now);
             if let Some(limit) = self.wires.unacknowledged.filter(|_| !line.is_watched) {
                 line.is_watched = true;
-                self.agenda.at(now + limit, Event::Unacknowledged(connection));
+                self.agenda.at(now + limit, WorldEvent::Unacknowledged(connection));
             }
         }
+    }
+
+    /// Holds the next request that is meant up on its way from a host to a server, until somebody lets it go.
+    pub fn detain(&mut self, host: HostId, server: ServerId, is_meant: fn(&[u8]) -> bool, breaks: bool) {
+        self.detention = Some(Detention { host, server, is_meant, breaks, caught: None });
+    }
+
+    /// Whether a request is held up.
+    #[must_use]
+    pub fn is_detaining(&self) -> bool {
+        self.detention.is_some_and(|detention| detention.caught.is_some())
+    }
+
+    /// Lets the request that is held up, and what came behind it, arrive within this time.
+    pub fn let_go(&mut self, within: Time) {
+        if let Some(connection) = self.detention.take().and_then(|detention| detention.caught) {
+            let delay = self.chance.below(within);
+            self.lines[connection.place()].up.last = self.now() + delay;
+            self.agenda.after(delay, WorldEvent::Arrive(connection, Way::Up, u32::MAX));
+        }
+    }
+
+    fn is_detained(&mut self, connection: ConnectionId, bytes: &[u8]) -> bool {
+        let line = &self.lines[connection.place()];
+        let Some(detention) = &mut self.detention else { return false };
+        let is_meant = detention.caught.is_none()
+            && (detention.host, detention.server) == (line.host, line.server)
+            && (detention.is_meant)(bytes);
+        if is_meant {
+            detention.caught = Some(connection);
+        }
+        is_meant
     }
 
     /// What was sent up to that number arrives, if its way is open.
@@ -107,7 +149,7 @@ impl<E> World<E> {
         let line = &self.lines[connection.place()];
         let server = line.server;
         let serving = self.servers[server.place()].serving;
-        let is_lost = self.is_blocked(line, way) || (way == Way::Up && serving == Serving::Silent);
+        let is_lost = self.is_blocked(line, way) || (way == Way::Up && serving == Reachability::Silent);
         let line = &mut self.lines[connection.place()];
         let (is_served, is_ended) = (line.is_served, line.is_ended);
         let pipe = line.pipe(way);
@@ -159,7 +201,7 @@ impl<E> World<E> {
         let at = self.now() + self.wires.delay(&mut self.chance);
         let pipe = self.lines[connection.place()].pipe(way);
         let at = at.max(pipe.last);
-        self.agenda.at(at, Event::Over(connection, way, is_reset));
+        self.agenda.at(at, WorldEvent::Over(connection, way, is_reset));
     }
 
     pub(super) fn is_over(&mut self, connection: ConnectionId, way: Way, is_reset: bool) {
@@ -240,7 +282,7 @@ impl<E> World<E> {
         let (Some(limit), Some(since)) = (self.wires.unacknowledged, line.unacknowledged) else { return };
         if since + limit > now {
             line.is_watched = true;
-            self.agenda.at(since + limit, Event::Unacknowledged(connection));
+            self.agenda.at(since + limit, WorldEvent::Unacknowledged(connection));
             return;
         }
         self.client_learns_the_end(connection, EndState::TimedOut);
@@ -260,7 +302,7 @@ impl<E> World<E> {
     }
 }
 
-impl Line {
+impl NetworkConnection {
     /// What is left of what the client has sent is what its kernel waits for an acknowledgement of.
     fn acknowledged(&mut self) {
         self.unacknowledged = self.up.chunks.front().map(|chunk| chunk.sent_at);

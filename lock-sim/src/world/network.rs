@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     id::{ConnectionId, HostId, ServerId},
-    shared::{ClientEnd, EndState, Request, shared},
+    shared::{ClientEnd, EndState, TaskRequest, shared},
 };
 use crate::{Chance, MS, Time};
 
@@ -32,6 +32,8 @@ pub struct Wires {
     pub late: Time,
     /// How many of a thousand are late.
     pub late_per_mille: u64,
+    /// Of a thousand late requests, for how many the client hears that the connection is over while the request is on its way.
+    pub broken_per_mille: u64,
     /// How many of a thousand are lost at first, and sent again by the kernel.
     pub lost_per_mille: u64,
     /// The longest time after which a kernel sends a lost chunk again.
@@ -50,6 +52,7 @@ impl Default for Wires {
             most: MS,
             late: MS,
             late_per_mille: 0,
+            broken_per_mille: 0,
             lost_per_mille: 0,
             resent_within: 400 * MS,
             unacknowledged: Some(4_000 * MS),
@@ -74,9 +77,9 @@ pub enum Way {
     Down,
 }
 
-/// What one side has sent that the other has not got.
+/// One direction of a simulated connection: the bytes that one side has sent and the other has not received.
 #[derive(Debug, Default)]
-pub(super) struct Pipe {
+pub(super) struct ByteStream {
     /// When the last of them arrives at the earliest.
     pub(super) last: Time,
     pub(super) chunks: VecDeque<Chunk>,
@@ -86,6 +89,7 @@ pub(super) struct Pipe {
     pub(super) sent: u32,
 }
 
+/// The bytes of one write on a simulated connection, on their way to the other side.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
@@ -95,13 +99,13 @@ pub(super) struct Chunk {
     pub(super) is_resent: bool,
 }
 
-/// What the world knows of a connection.
+/// A simulated TCP connection as the network has it: both directions, and what the kernels at its ends know.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct NetworkConnection {
     pub(super) host: HostId,
     pub(super) server: ServerId,
-    pub(super) up: Pipe,
-    pub(super) down: Pipe,
+    pub(super) up: ByteStream,
+    pub(super) down: ByteStream,
     /// Whether the server has it, as far as the server knows.
     pub(super) is_served: bool,
     /// The client's kernel sends nothing of it any more.
@@ -111,13 +115,13 @@ pub(super) struct Line {
     pub(super) is_watched: bool,
 }
 
-impl Line {
+impl NetworkConnection {
     pub(super) fn new(host: HostId, server: ServerId) -> Self {
         Self {
             host,
             server,
-            up: Pipe::default(),
-            down: Pipe::default(),
+            up: ByteStream::default(),
+            down: ByteStream::default(),
             is_served: false,
             is_ended: false,
             unacknowledged: None,
@@ -125,13 +129,29 @@ impl Line {
         }
     }
 
-    pub(super) const fn pipe(&mut self, way: Way) -> &mut Pipe {
+    pub(super) const fn pipe(&mut self, way: Way) -> &mut ByteStream {
         match way {
             Way::Up => &mut self.up,
             Way::Down => &mut self.down,
         }
     }
 }
+
+/// A request that is to be held up on its way until somebody lets it go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Detention {
+    pub(super) host: HostId,
+    pub(super) server: ServerId,
+    /// Which request it is.
+    pub(super) is_meant: fn(&[u8]) -> bool,
+    /// Whether its client hears that the connection is over.
+    pub(super) breaks: bool,
+    /// The connection on which the request is held up.
+    pub(super) caught: Option<ConnectionId>,
+}
+
+/// For how long a request is held up at most.
+pub(super) const DETAINED: Time = 8_000 * MS;
 
 /// A connection as its client has it. Dropping it ends it.
 #[derive(Debug)]
@@ -154,11 +174,11 @@ impl SimStream {
             let connection = ConnectionId(u32::try_from(shared.ends.len()).unwrap_or(u32::MAX));
             let (state, inbox) = (EndState::Opening, VecDeque::new());
             shared.ends.push(ClientEnd { host, server, state, inbox, waker: None });
-            shared.requests.push_back(Request::Dial { connection });
+            shared.requests.push_back(TaskRequest::Dial { connection });
             connection
         });
         let stream = Self(connection);
-        Opening(connection).await?;
+        ConnectFuture(connection).await?;
         Ok(stream)
     }
 
@@ -180,7 +200,7 @@ impl SimEnding {
             end.state = EndState::Ended;
             end.inbox.clear();
             let waker = end.waker.take();
-            shared.requests.push_back(Request::End { connection: self.0 });
+            shared.requests.push_back(TaskRequest::End { connection: self.0 });
             waker
         });
         if let Some(waker) = waker {
@@ -189,9 +209,10 @@ impl SimEnding {
     }
 }
 
-struct Opening(ConnectionId);
+/// The future of a connect, which resolves when the simulated connection is open or refused.
+struct ConnectFuture(ConnectionId);
 
-impl Future for Opening {
+impl Future for ConnectFuture {
     type Output = io::Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -258,7 +279,7 @@ impl AsyncWrite for SimStream {
             if end.is_over() {
                 return Poll::Ready(Err(failure(end.state)));
             }
-            shared.requests.push_back(Request::Write { connection: self.0, bytes: bytes.to_vec() });
+            shared.requests.push_back(TaskRequest::Write { connection: self.0, bytes: bytes.to_vec() });
             Poll::Ready(Ok(bytes.len()))
         })
     }

@@ -3,21 +3,21 @@
 use std::collections::VecDeque;
 
 use super::{
-    ConnectionId, Event, Happening, ServerId, Stop, Way, World,
+    ConnectionId, Happening, ServerId, Stop, Way, World, WorldEvent,
     shared::{EndState, shared},
 };
 
-/// What the network knows of a server.
+/// The state of a simulated server as the network has it: whether it listens, and what waits while it is paused.
 #[derive(Debug)]
 pub(super) struct ServerState<E> {
-    pub(super) serving: Serving,
+    pub(super) serving: Reachability,
     /// What it has to see to when it goes on; `None` while it runs.
     pub(super) set_aside: Option<VecDeque<Happening<E>>>,
 }
 
-/// Whether anybody listens.
+/// Whether a simulated server accepts connections, refuses them, or answers nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Serving {
+pub(super) enum Reachability {
     Up,
     /// The machine is there, and says that nobody listens.
     Refusing,
@@ -29,7 +29,7 @@ impl<E> World<E> {
     /// Another server, which listens at once.
     pub fn add_server(&mut self) -> ServerId {
         let server = ServerId(u8::try_from(self.servers.len()).unwrap_or(u8::MAX));
-        self.servers.push(ServerState { serving: Serving::Up, set_aside: None });
+        self.servers.push(ServerState { serving: Reachability::Up, set_aside: None });
         let ways = self.gates.len() * self.servers.len();
         self.blocked.resize(ways, [false; 2]);
         server
@@ -51,20 +51,20 @@ impl<E> World<E> {
     #[must_use]
     pub fn is_serving(&self, server: ServerId) -> bool {
         let it = &self.servers[server.place()];
-        it.serving == Serving::Up && it.set_aside.is_none()
+        it.serving == Reachability::Up && it.set_aside.is_none()
     }
 
     /// Whether it was stopped, and has not been started since.
     #[must_use]
     pub fn is_stopped(&self, server: ServerId) -> bool {
-        self.servers[server.place()].serving != Serving::Up
+        self.servers[server.place()].serving != Reachability::Up
     }
 
     /// Ends a server and its connections. It hears of none of them any more.
     pub fn stop_server(&mut self, server: ServerId, stop: Stop) {
         let it = &mut self.servers[server.place()];
         it.set_aside = None;
-        it.serving = if stop == Stop::Process { Serving::Refusing } else { Serving::Silent };
+        it.serving = if stop == Stop::Process { Reachability::Refusing } else { Reachability::Silent };
         self.happened.retain(|happening| happening.server() != Some(server));
         for place in 0..self.lines.len() {
             let line = &mut self.lines[place];
@@ -81,7 +81,7 @@ impl<E> World<E> {
 
     /// Starts a server that was stopped.
     pub fn start_server(&mut self, server: ServerId) {
-        self.servers[server.place()].serving = Serving::Up;
+        self.servers[server.place()].serving = Reachability::Up;
         self.try_again(|line| line.server == server);
     }
 
@@ -150,7 +150,7 @@ impl<E> World<E> {
     }
 
     /// Carries on what was asked of a server that nothing reached.
-    pub(super) fn try_again(&mut self, of: impl Fn(&super::Line) -> bool) {
+    pub(super) fn try_again(&mut self, of: impl Fn(&super::NetworkConnection) -> bool) {
         let now = self.now();
         for place in 0..self.lines.len() {
             if !of(&self.lines[place]) {
@@ -163,9 +163,9 @@ impl<E> World<E> {
                 let pause = self.chance.below((now - since).clamp(crate::MS, 10 * crate::SECOND));
                 let is_opening = way == Way::Up && shared(|shared| shared.ends[place].state == EndState::Opening);
                 if is_opening {
-                    self.agenda.after(pause, Event::Syn(connection));
+                    self.agenda.after(pause, WorldEvent::Syn(connection));
                 } else {
-                    self.agenda.after(pause, Event::Arrive(connection, way, u32::MAX));
+                    self.agenda.after(pause, WorldEvent::Arrive(connection, way, u32::MAX));
                 }
             }
         }

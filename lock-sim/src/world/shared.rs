@@ -7,7 +7,7 @@
 
 use std::{cell::RefCell, collections::VecDeque, task::Waker};
 
-use super::id::{ConnectionId, HostId, LocalTask, ServerId, TaskId};
+use super::id::{ConnectionId, HostId, ServerId, TaskFuture, TaskId};
 use crate::{LocalClock, Time};
 
 /// The clocks of a host.
@@ -19,24 +19,25 @@ pub struct HostClocks {
     pub wall: LocalClock,
 }
 
+/// The state of a simulated host that its tasks can read: its clocks.
 pub(super) struct HostState {
     pub(super) clocks: HostClocks,
 }
 
-/// What the tasks of a schedule share with its world.
+/// The part of the world that its tasks use while they are polled.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct SharedWorld {
     pub(super) is_live: bool,
     pub(super) now: Time,
     pub(super) hosts: Vec<HostState>,
-    pub(super) sleeps: Sleeps,
+    pub(super) sleeps: SleepTable,
     pub(super) ends: Vec<ClientEnd>,
-    pub(super) requests: VecDeque<Request>,
+    pub(super) requests: VecDeque<TaskRequest>,
 }
 
-/// What a task wants of the world.
-pub(super) enum Request {
-    Spawn(HostId, LocalTask),
+/// A request of a task that the world carries out after the poll, such as a spawn, a timer or a write.
+pub(super) enum TaskRequest {
+    Spawn(HostId, TaskFuture),
     Call,
     Wake { at: Time, sleep: SleepKey },
     Dial { connection: ConnectionId },
@@ -44,7 +45,7 @@ pub(super) enum Request {
     End { connection: ConnectionId },
 }
 
-/// The client's end of a connection.
+/// The client's end of a simulated connection: its state and the bytes that have arrived.
 pub(super) struct ClientEnd {
     pub(super) host: HostId,
     pub(super) server: ServerId,
@@ -53,7 +54,7 @@ pub(super) struct ClientEnd {
     pub(super) waker: Option<Waker>,
 }
 
-/// How far a connection has come, as its client sees it.
+/// The state of a simulated connection, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndState {
     Opening,
@@ -76,30 +77,31 @@ impl ClientEnd {
     }
 }
 
-/// Who sleeps, by number.
+/// The sleeping tasks of a schedule, by the keys of their sleeps.
 #[derive(Default)]
-pub(super) struct Sleeps {
-    places: Vec<SleepPlace>,
+pub(super) struct SleepTable {
+    places: Vec<SleepSlot>,
     free: Vec<u32>,
 }
 
+/// One slot of the [`SleepTable`], reused by later sleeps.
 #[derive(Default)]
-struct SleepPlace {
+struct SleepSlot {
     generation: u32,
     waker: Option<Waker>,
 }
 
-/// One sleep.
+/// The key of one sleep in the [`SleepTable`]: its slot, and how many sleeps had that slot before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SleepKey {
     place: u32,
     generation: u32,
 }
 
-impl Sleeps {
+impl SleepTable {
     pub(super) fn add(&mut self, waker: Waker) -> SleepKey {
         let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(SleepPlace::default());
+            self.places.push(SleepSlot::default());
             u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
         });
         let it = &mut self.places[place as usize];
@@ -127,7 +129,7 @@ impl Sleeps {
         waker
     }
 
-    fn at(&mut self, key: SleepKey) -> Option<&mut SleepPlace> {
+    fn at(&mut self, key: SleepKey) -> Option<&mut SleepSlot> {
         self.places.get_mut(key.place as usize).filter(|place| place.generation == key.generation)
     }
 
@@ -138,13 +140,13 @@ impl Sleeps {
 }
 
 thread_local! {
-    static SHARED: RefCell<Shared> = RefCell::default();
+    static SHARED: RefCell<SharedWorld> = RefCell::default();
     /// Apart from the rest: a waker may be called by whoever holds that.
     static WOKEN: RefCell<Vec<TaskId>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Gives the shared part of the present schedule of this thread. `work` calls nothing that comes back here.
-pub(super) fn shared<T>(work: impl FnOnce(&mut Shared) -> T) -> T {
+pub(super) fn shared<T>(work: impl FnOnce(&mut SharedWorld) -> T) -> T {
     SHARED.with_borrow_mut(work)
 }
 
@@ -152,8 +154,8 @@ pub(super) fn shared<T>(work: impl FnOnce(&mut Shared) -> T) -> T {
 /// happens.
 pub fn call_machine() {
     shared(|shared| {
-        if shared.is_live && !matches!(shared.requests.back(), Some(Request::Call)) {
-            shared.requests.push_back(Request::Call);
+        if shared.is_live && !matches!(shared.requests.back(), Some(TaskRequest::Call)) {
+            shared.requests.push_back(TaskRequest::Call);
         }
     });
 }

@@ -4,9 +4,9 @@
 use std::{fmt, rc::Rc};
 
 use super::{
-    message::{Answer, Down, Event, Op, Up},
+    message::{Answer, ClientMessage, Down, EnsembleEvent, Op},
     schedule::Schedule,
-    tree::{Change, SessionId, Tree},
+    tree::{NodeTree, SessionId, TreeChange},
 };
 use crate::{Trace, world::Happening};
 
@@ -28,7 +28,7 @@ impl<'a> Servers<'a> {
         let servers = schedule.servers.len();
         let server = schedule.world.chance().place(servers);
         for server in &mut schedule.servers {
-            server.tree = Tree::new();
+            server.tree = NodeTree::new();
         }
         schedule.elect(0, &[0, 1, 2]);
         Self { schedule, server }
@@ -40,17 +40,17 @@ impl<'a> Servers<'a> {
         self.schedule.conns += 1;
         let conn = self.schedule.conns;
         let timeout = self.schedule.settings.timeout;
-        self.say(conn, Up::Connect { client: CLIENT, session, seen, timeout });
+        self.say(conn, ClientMessage::Connect { client: CLIENT, session, seen, timeout });
         conn
     }
 
     /// Sends a request.
     pub fn ask(&mut self, conn: u32, number: u32, op: Op) {
-        self.say(conn, Up::Request { number, op });
+        self.say(conn, ClientMessage::Request { number, op });
     }
 
-    fn say(&mut self, conn: u32, message: Up) {
-        self.schedule.world.after(0, Event::Arrive { server: self.server, conn, message: Rc::new(message) });
+    fn say(&mut self, conn: u32, message: ClientMessage) {
+        self.schedule.world.after(0, EnsembleEvent::Arrive { server: self.server, conn, message: Rc::new(message) });
     }
 
     /// The client's end of a connection is closed.
@@ -63,31 +63,33 @@ impl<'a> Servers<'a> {
         if let Some(tracked) = self.schedule.session(session) {
             tracked.closing = true;
         }
-        self.schedule.append(vec![Change::Close(session)], None, Ok(Answer::Done), 0, false);
+        self.schedule.append(vec![TreeChange::Close(session)], None, Ok(Answer::Done), 0, false);
     }
 
     /// Removes an empty container.
     pub fn reap(&mut self, path: &str) {
-        self.schedule.append(vec![Change::Delete { path: path.into() }], None, Ok(Answer::Done), 0, false);
+        self.schedule.append(vec![TreeChange::Delete { path: path.into() }], None, Ok(Answer::Done), 0, false);
     }
 
     /// Plays until all is quiet, and says what was said to whom: `None` to those who were hung up on.
     pub fn settle(&mut self) -> Vec<(u32, Option<Down>)> {
         let mut said = Vec::new();
         let until = self.schedule.now() + self.schedule.settings.tick * 2;
-        self.schedule.world.at(until, Event::Stage);
+        self.schedule.world.at(until, EnsembleEvent::Stage);
         while let Some(happening) = self.schedule.world.next() {
             match happening {
-                Happening::Own(Event::Deliver { conn, message, .. }) => said.push((conn, Some((*message).clone()))),
-                Happening::Own(Event::HungUp { conn, .. }) => said.push((conn, None)),
+                Happening::Own(EnsembleEvent::Deliver { conn, message, .. }) => {
+                    said.push((conn, Some((*message).clone())));
+                }
+                Happening::Own(EnsembleEvent::HungUp { conn, .. }) => said.push((conn, None)),
                 Happening::Own(
-                    event @ (Event::Arrive { .. }
-                    | Event::ToLeader { .. }
-                    | Event::ToFollower { .. }
-                    | Event::Apply { .. }
-                    | Event::Commit { .. }),
+                    event @ (EnsembleEvent::Arrive { .. }
+                    | EnsembleEvent::ToLeader { .. }
+                    | EnsembleEvent::ToFollower { .. }
+                    | EnsembleEvent::Apply { .. }
+                    | EnsembleEvent::Commit { .. }),
                 ) => self.schedule.happen(event),
-                Happening::Own(Event::Stage) => break,
+                Happening::Own(EnsembleEvent::Stage) => break,
                 // What time brings.
                 _ => {}
             }

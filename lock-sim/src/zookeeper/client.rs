@@ -7,23 +7,24 @@ use lock_zk::wire::{SessionState, WatchEvent};
 use tokio::sync::watch;
 
 use super::{
-    fact::Seen,
-    message::{Answer, Down, Event, Op, Refusal, Reply, Up},
+    fact::FactKind,
+    message::{Answer, ClientMessage, Down, EnsembleEvent, Op, Refusal, Reply},
     safeguard::has,
     schedule::Schedule,
     tree::{News, SessionId},
-    wire::{Opened, SetWatch, Waiter, WatchKind},
+    wire::{AnswerWaiter, OpenedSession, WatchHandle, WatchKind},
 };
 use crate::{MS, Pipe, Time};
 
 /// How many tenths of its time-out a client waits before it takes its session for ended.
 const GIVES_UP: Time = 14;
 
-pub(super) struct Client {
+/// A simulated session of the client library: its connection, its outstanding requests and its watches.
+pub(super) struct ClientSession {
     pub(super) host: usize,
     /// Of the servers it knows.
     servers: Vec<usize>,
-    pub(super) link: Link,
+    pub(super) link: ClientLink,
     attempt: u32,
     /// When it asked for the connection, when it last heard from a server, and when it last sent anything, by its clock.
     asked: Time,
@@ -33,16 +34,16 @@ pub(super) struct Client {
     up_broken: bool,
     pub(super) session: SessionId,
     pub(super) timeout: Time,
-    opening: Option<Opening>,
+    opening: Option<PendingOpen>,
     /// The newest transaction that it knows of.
     seen: u64,
     /// The newest transaction that its server had applied when it said the last thing.
     pub(super) told: u64,
     numbers: u32,
-    outstanding: VecDeque<Sent>,
+    outstanding: VecDeque<OutstandingRequest>,
     /// What waits for a connection.
-    backlog: VecDeque<(Sent, Op)>,
-    watches: Vec<Watching>,
+    backlog: VecDeque<(OutstandingRequest, Op)>,
+    watches: Vec<ClientWatch>,
     watch_numbers: u64,
     states: watch::Sender<SessionState>,
     /// Its user has dropped it.
@@ -50,21 +51,23 @@ pub(super) struct Client {
     is_over: bool,
 }
 
+/// The state of a simulated client's connection to a server: down, connecting or up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Link {
+pub(super) enum ClientLink {
     Down,
     Connecting { conn: u32, server: usize },
     Up { conn: u32, server: usize },
 }
 
-/// A session that is being opened.
-struct Opening {
+/// A session that a simulated client is opening: the servers left to try, and who waits for it.
+struct PendingOpen {
     /// The servers that were not tried yet.
     left: Vec<usize>,
-    answer: oneshot::Sender<Result<Opened, Refusal>>,
+    answer: oneshot::Sender<Result<OpenedSession, Refusal>>,
 }
 
-struct Sent {
+/// A request that a simulated client has sent, or will send, and that is not answered yet.
+struct OutstandingRequest {
     number: u32,
     /// When, in true time: for the facts.
     at: Time,
@@ -74,10 +77,11 @@ struct Sent {
     /// The path that is watched.
     watched: Option<String>,
     is_close: bool,
-    waiter: Waiter,
+    waiter: AnswerWaiter,
 }
 
-struct Watching {
+/// A watch that a simulated client has set and that has not fired yet.
+struct ClientWatch {
     number: u64,
     path: String,
     kind: WatchKind,
@@ -95,16 +99,16 @@ impl Schedule<'_> {
         host: usize,
         mut servers: Vec<usize>,
         timeout: Time,
-        answer: oneshot::Sender<Result<Opened, Refusal>>,
+        answer: oneshot::Sender<Result<OpenedSession, Refusal>>,
     ) {
         let now = self.local(host);
         let start = self.world.chance().place(servers.len());
         servers.rotate_left(start);
         let left = servers.clone();
-        let client = Client {
+        let client = ClientSession {
             host,
             servers,
-            link: Link::Down,
+            link: ClientLink::Down,
             attempt: 0,
             asked: now,
             received: now,
@@ -113,7 +117,7 @@ impl Schedule<'_> {
             up_broken: false,
             session: 0,
             timeout,
-            opening: Some(Opening { left, answer }),
+            opening: Some(PendingOpen { left, answer }),
             seen: 0,
             told: 0,
             numbers: 0,
@@ -133,8 +137,8 @@ impl Schedule<'_> {
 
     /// The servers that a host is connected to.
     pub(super) fn connections(&self, host: usize) -> Vec<usize> {
-        let linked = |client: &Client| match client.link {
-            Link::Up { server, .. } if client.host == host && !client.is_over => Some(server),
+        let linked = |client: &ClientSession| match client.link {
+            ClientLink::Up { server, .. } if client.host == host && !client.is_over => Some(server),
             _ => None,
         };
         let mut servers: Vec<usize> = self.clients.iter().filter_map(linked).collect();
@@ -144,7 +148,7 @@ impl Schedule<'_> {
     }
 
     /// Sends a request, or keeps it for the next connection.
-    pub(super) fn ask(&mut self, client: usize, op: Op, waiter: Waiter) {
+    pub(super) fn ask(&mut self, client: usize, op: Op, waiter: AnswerWaiter) {
         let at = self.now();
         let this = &mut self.clients[client];
         if this.is_over {
@@ -163,25 +167,25 @@ impl Schedule<'_> {
             _ => None,
         };
         let (is_ping, is_close) = (matches!(op, Op::Ping), matches!(op, Op::Close));
-        let sent = Sent { number: this.numbers, at, is_ping, creates, watched, is_close, waiter };
-        if matches!(this.link, Link::Up { .. }) {
+        let sent = OutstandingRequest { number: this.numbers, at, is_ping, creates, watched, is_close, waiter };
+        if matches!(this.link, ClientLink::Up { .. }) {
             self.transmit(client, sent, op);
         } else {
             this.backlog.push_back((sent, op));
         }
     }
 
-    fn transmit(&mut self, client: usize, sent: Sent, op: Op) {
+    fn transmit(&mut self, client: usize, sent: OutstandingRequest, op: Op) {
         let number = sent.number;
         let now = self.local(self.clients[client].host);
         self.clients[client].sent = now;
         self.clients[client].outstanding.push_back(sent);
-        if let Link::Up { conn, server } = self.clients[client].link {
-            self.send(client, server, conn, Up::Request { number, op });
+        if let ClientLink::Up { conn, server } = self.clients[client].link {
+            self.send(client, server, conn, ClientMessage::Request { number, op });
         }
     }
 
-    fn send(&mut self, client: usize, server: usize, conn: u32, message: Up) {
+    fn send(&mut self, client: usize, server: usize, conn: u32, message: ClientMessage) {
         let (mut from, delay) = (self.now(), self.client_delay());
         let this = &mut self.clients[client];
         let host = &self.hosts[this.host];
@@ -193,19 +197,19 @@ impl Schedule<'_> {
         }
         if !this.up_broken {
             let at = this.up.arrival(from, delay);
-            self.world.at(at, Event::Arrive { server, conn, message: Rc::new(message) });
+            self.world.at(at, EnsembleEvent::Arrive { server, conn, message: Rc::new(message) });
         }
     }
 
     fn connect_soon(&mut self, client: usize) {
         self.clients[client].attempt += 1;
         let (attempt, pause) = (self.clients[client].attempt, MS + self.world.chance().below(20 * MS));
-        self.world.after(pause, Event::Connect { client, attempt });
+        self.world.after(pause, EnsembleEvent::Connect { client, attempt });
     }
 
     pub(super) fn connect(&mut self, client: usize, attempt: u32) {
         let this = &mut self.clients[client];
-        if this.link != Link::Down || this.attempt != attempt || this.is_over {
+        if this.link != ClientLink::Down || this.attempt != attempt || this.is_over {
             return;
         }
         let (session, seen, timeout, host) = (this.session, this.seen, this.timeout, this.host);
@@ -224,15 +228,15 @@ impl Schedule<'_> {
         self.conns += 1;
         let (conn, now) = (self.conns, self.local(host));
         let this = &mut self.clients[client];
-        (this.link, this.asked) = (Link::Connecting { conn, server }, now);
+        (this.link, this.asked) = (ClientLink::Connecting { conn, server }, now);
         (this.up, this.up_broken) = (Pipe::default(), false);
-        self.send(client, server, conn, Up::Connect { client, session, seen, timeout });
+        self.send(client, server, conn, ClientMessage::Connect { client, session, seen, timeout });
     }
 
     /// The connection is gone, and with it the answers.
     fn lose_connection(&mut self, client: usize) {
         let this = &mut self.clients[client];
-        this.link = Link::Down;
+        this.link = ClientLink::Down;
         let (host, is_opening) = (this.host, this.opening.is_some());
         if !is_opening {
             change_state(&this.states, SessionState::Disconnected);
@@ -242,7 +246,7 @@ impl Schedule<'_> {
         for sent in lost {
             if let Some(prefix) = sent.creates {
                 let was_done = self.log.iter().any(|entry| entry.creates(&prefix));
-                self.counts.add(if was_done { Seen::NodeMade } else { Seen::NodeNotMade } as usize);
+                self.counts.add(if was_done { FactKind::NodeMade } else { FactKind::NodeNotMade } as usize);
             }
             reply(sent.waiter, Err(Refusal::Unknown));
         }
@@ -252,7 +256,7 @@ impl Schedule<'_> {
     pub(super) fn hung_up(&mut self, client: usize, conn: u32) {
         let Some(this) = self.clients.get(client) else { return };
         match this.link {
-            Link::Connecting { conn: present, .. } | Link::Up { conn: present, .. }
+            ClientLink::Connecting { conn: present, .. } | ClientLink::Up { conn: present, .. }
                 if present == conn && !this.is_over =>
             {
                 self.lose_connection(client);
@@ -264,7 +268,7 @@ impl Schedule<'_> {
     pub(super) fn deliver(&mut self, client: usize, conn: u32, message: &Down) {
         let Some(this) = self.clients.get(client) else { return };
         let (host, server) = match this.link {
-            Link::Connecting { conn: present, server } | Link::Up { conn: present, server }
+            ClientLink::Connecting { conn: present, server } | ClientLink::Up { conn: present, server }
                 if present == conn && !this.is_over =>
             {
                 (this.host, server)
@@ -297,7 +301,7 @@ impl Schedule<'_> {
 
     fn connected(&mut self, client: usize, conn: u32, server: usize, session: SessionId, timeout: Time) {
         let this = &mut self.clients[client];
-        this.link = Link::Up { conn, server };
+        this.link = ClientLink::Up { conn, server };
         let host = this.host;
         (this.session, this.timeout) = (session, timeout);
         let opening = this.opening.take();
@@ -310,7 +314,7 @@ impl Schedule<'_> {
             ),
         );
         if let Some(opening) = opening {
-            if opening.answer.send(Ok(Opened { client, session, timeout, states })).is_err() {
+            if opening.answer.send(Ok(OpenedSession { client, session, timeout, states })).is_err() {
                 self.drop_client(client);
             }
             self.is_unlucky(host, server);
@@ -334,7 +338,7 @@ impl Schedule<'_> {
         }
         if this.opening.is_some() {
             this.is_over = true;
-        } else if matches!(this.link, Link::Up { .. }) {
+        } else if matches!(this.link, ClientLink::Up { .. }) {
             self.close(client);
         }
     }
@@ -342,14 +346,14 @@ impl Schedule<'_> {
     fn close(&mut self, client: usize) {
         let this = &mut self.clients[client];
         this.numbers += 1;
-        let sent = Sent {
+        let sent = OutstandingRequest {
             number: this.numbers,
             at: 0,
             is_ping: false,
             creates: None,
             watched: None,
             is_close: true,
-            waiter: Waiter::Nobody,
+            waiter: AnswerWaiter::Nobody,
         };
         self.transmit(client, sent, Op::Close);
     }
@@ -368,7 +372,7 @@ impl Schedule<'_> {
             return;
         }
         let op = Op::SetWatches { nodes, missing, children, since: this.seen };
-        self.ask(client, op, Waiter::Nobody);
+        self.ask(client, op, AnswerWaiter::Nobody);
     }
 
     pub(super) fn unwatch(&mut self, client: usize, number: u64) {
@@ -382,7 +386,7 @@ impl Schedule<'_> {
             News::Deleted(path) => (path, WatchEvent::Deleted),
             News::Children(path) => (path, WatchEvent::ChildrenChanged),
         };
-        let is_told = |watch: &Watching| {
+        let is_told = |watch: &ClientWatch| {
             watch.path == *path
                 && match (watch.kind, event) {
                     (_, WatchEvent::Deleted) => true,
@@ -395,7 +399,7 @@ impl Schedule<'_> {
         let this = &mut self.clients[client];
         let (heard, kept) = this.watches.drain(..).partition(is_told);
         this.watches = kept;
-        let heard: Vec<Watching> = heard;
+        let heard: Vec<ClientWatch> = heard;
         for watch in heard {
             let _ = watch.event.send(event);
         }
@@ -419,18 +423,18 @@ impl Schedule<'_> {
             return self.client_ends(client, Refusal::SessionEnded);
         }
         if now - sent.at > self.settings.tick {
-            self.counts.add(Seen::SlowAnswer as usize);
+            self.counts.add(FactKind::SlowAnswer as usize);
         }
         match (sent.waiter, sent.watched) {
-            (Waiter::Watch(kind, waiter), Some(path)) => {
+            (AnswerWaiter::Watch(kind, waiter), Some(path)) => {
                 let told = answer.map(|answer| {
                     let kind = if answer == Answer::Missing { WatchKind::Missing } else { kind };
                     let this = &mut self.clients[client];
                     this.watch_numbers += 1;
                     let (event, heard) = oneshot::channel();
                     let number = this.watch_numbers;
-                    this.watches.push(Watching { number, path, kind, event });
-                    (answer, SetWatch { client, number, event: heard })
+                    this.watches.push(ClientWatch { number, path, kind, event });
+                    (answer, WatchHandle { client, number, event: heard })
                 });
                 // A watch of which nobody takes the news is dropped with them.
                 let _ = waiter.send(told);
@@ -445,7 +449,7 @@ impl Schedule<'_> {
         if std::mem::replace(&mut this.is_over, true) {
             return;
         }
-        this.link = Link::Down;
+        this.link = ClientLink::Down;
         let (host, session) = (this.host, this.session);
         let lost = std::mem::take(&mut this.outstanding);
         let backlog = std::mem::take(&mut this.backlog);
@@ -455,7 +459,7 @@ impl Schedule<'_> {
         } else {
             self.note(format_args!("host {host}"), format_args!("takes session {session} for ended"));
             if self.invariants.alive.contains(&session) {
-                self.counts.add(Seen::SessionOutlives as usize);
+                self.counts.add(FactKind::SessionOutlives as usize);
             }
         }
         change_state(&self.clients[client].states, SessionState::Ended);
@@ -470,7 +474,7 @@ impl Schedule<'_> {
     fn look_again(&mut self, client: usize) {
         let this = &self.clients[client];
         let at = self.hosts[this.host].clock.when(self.local(this.host) + this.timeout / 20);
-        self.world.at(at, Event::Look { client });
+        self.world.at(at, EnsembleEvent::Look { client });
     }
 
     /// The client looks at its limits.
@@ -482,17 +486,17 @@ impl Schedule<'_> {
         let (now, timeout) = (self.local(this.host), this.timeout);
         let silent = now.saturating_sub(this.received);
         match this.link {
-            Link::Up { .. } if silent >= timeout / 5 * 2 => self.lose_connection(client),
-            Link::Up { .. } if now.saturating_sub(this.sent) >= timeout / 20 * 3 => {
-                self.ask(client, Op::Ping, Waiter::Nobody);
+            ClientLink::Up { .. } if silent >= timeout / 5 * 2 => self.lose_connection(client),
+            ClientLink::Up { .. } if now.saturating_sub(this.sent) >= timeout / 20 * 3 => {
+                self.ask(client, Op::Ping, AnswerWaiter::Nobody);
             }
-            Link::Connecting { .. } if now.saturating_sub(this.asked) >= timeout / 5 * 2 => {
+            ClientLink::Connecting { .. } if now.saturating_sub(this.asked) >= timeout / 5 * 2 => {
                 self.lose_connection(client);
             }
             _ => {}
         }
         let this = &self.clients[client];
-        let is_patient = this.opening.is_some() || matches!(this.link, Link::Up { .. });
+        let is_patient = this.opening.is_some() || matches!(this.link, ClientLink::Up { .. });
         if !is_patient && silent > timeout / 10 * GIVES_UP {
             return self.client_ends(client, Refusal::SessionEnded);
         }
@@ -506,8 +510,8 @@ impl Schedule<'_> {
             if this.host != host || std::mem::replace(&mut this.is_over, true) {
                 continue;
             }
-            let link = std::mem::replace(&mut this.link, Link::Down);
-            if let (Link::Up { conn, server } | Link::Connecting { conn, server }, true) = (link, is_told) {
+            let link = std::mem::replace(&mut this.link, ClientLink::Down);
+            if let (ClientLink::Up { conn, server } | ClientLink::Connecting { conn, server }, true) = (link, is_told) {
                 self.servers[server].conns.retain(|other| other.id != conn);
             }
         }
@@ -524,13 +528,13 @@ fn change_state(states: &watch::Sender<SessionState>, to: SessionState) {
     });
 }
 
-fn reply(waiter: Waiter, answer: Reply) {
+fn reply(waiter: AnswerWaiter, answer: Reply) {
     match waiter {
-        Waiter::Nobody => {}
-        Waiter::Plain(waiter) => {
+        AnswerWaiter::Nobody => {}
+        AnswerWaiter::Plain(waiter) => {
             let _ = waiter.send(answer);
         }
-        Waiter::Watch(_, waiter) => {
+        AnswerWaiter::Watch(_, waiter) => {
             if let Err(refusal) = answer {
                 let _ = waiter.send(Err(refusal));
             }

@@ -5,20 +5,20 @@ use std::rc::Rc;
 use lock_zk::protocol::queue::NUMBERS_END;
 
 use super::{
-    fact::Seen,
-    message::{Answer, Event, Follow, Forward, Made, Op, Refusal, Reply, Stat},
+    fact::FactKind,
+    message::{Answer, EnsembleEvent, FollowerMessage, LeaderMessage, Made, Op, Refusal, Reply, Stat},
     schedule::Schedule,
-    server::{Link, Role},
-    tree::{Change, SessionId, Tree, split},
+    server::{LeaderLink, ServerRole},
+    tree::{NodeTree, SessionId, TreeChange, split},
 };
 use crate::{MS, Pipe, Time};
 
-/// A transaction.
+/// A transaction in the log of the simulated ensemble.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     pub(super) zxid: u64,
-    pub(super) changes: Vec<Change>,
-    pub(super) origin: Option<Origin>,
+    pub(super) changes: Vec<TreeChange>,
+    pub(super) origin: Option<RequestOrigin>,
     pub(super) reply: Reply,
     /// The session that it opens.
     pub(super) opens: SessionId,
@@ -26,9 +26,9 @@ pub(super) struct Entry {
     pub(super) foreign: bool,
 }
 
-/// Who waits for the answer.
+/// The server, the connection and the session that a request came from, to which its answer goes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct RequestOrigin {
     pub(super) server: usize,
     pub(super) conn: u32,
     pub(super) number: u32,
@@ -36,19 +36,19 @@ pub(super) struct Origin {
     pub(super) session: SessionId,
 }
 
-/// The leader, as it knows itself.
+/// The state of the simulated leader: its proposed tree, and the sessions that it expires.
 #[derive(Debug)]
 pub(super) struct Leader {
     pub(super) server: usize,
     /// What was proposed, committed or not.
-    pub(super) tree: Tree,
-    pub(super) sessions: Vec<Tracked>,
+    pub(super) tree: NodeTree,
+    pub(super) sessions: Vec<LeaderSession>,
     commits: Pipe,
 }
 
-/// A session, as the leader has it.
+/// A session as the simulated leader tracks it, with the time at which it expires.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tracked {
+pub(super) struct LeaderSession {
     pub(super) id: SessionId,
     /// By the leader's clock.
     pub(super) expires: Time,
@@ -68,34 +68,39 @@ impl Schedule<'_> {
 
     /// Whether a server follows the present leader: one that has slept through an election follows an earlier one.
     pub(super) fn follows(&self, server: usize) -> bool {
-        self.servers[server].role == Role::Following && self.servers[server].link.epoch == self.epoch
+        self.servers[server].role == ServerRole::Following && self.servers[server].link.epoch == self.epoch
     }
 
     fn is_connected(&self, one: usize, other: usize) -> bool {
         self.is_heard(one, other) && self.is_heard(other, one)
     }
 
+    /// What the leader's clients see.
+    pub(super) fn leader_tree(&self) -> Option<&NodeTree> {
+        self.leader.as_ref().map(|leader| &self.servers[leader.server].tree)
+    }
+
     /// Something has arrived at the leader.
-    pub(super) fn leader_hears(&mut self, from: usize, message: Forward) {
+    pub(super) fn leader_hears(&mut self, from: usize, message: FollowerMessage) {
         match message {
-            Forward::Active(active) => {
+            FollowerMessage::Active(active) => {
                 self.servers[from].link.answered = self.now();
                 for (id, timeout) in active {
                     self.touch(id, timeout);
                 }
             }
-            Forward::Sync { conn, number } => {
+            FollowerMessage::Sync { conn, number } => {
                 let upto = self.log.len();
-                self.send_down(from, Follow::Synced { conn, number, upto });
+                self.send_down(from, LeaderMessage::Synced { conn, number, upto });
             }
-            Forward::Open { conn, timeout } => {
+            FollowerMessage::Open { conn, timeout } => {
                 self.timeouts.push(timeout);
                 let id = SessionId::try_from(self.timeouts.len()).unwrap_or(SessionId::MAX);
                 self.track(id, Some(from));
-                let origin = Some(Origin { server: from, conn, number: 0, session: 0 });
+                let origin = Some(RequestOrigin { server: from, conn, number: 0, session: 0 });
                 self.append(Vec::new(), origin, Ok(Answer::Done), id, false);
             }
-            Forward::Revalidate { conn, session, timeout } => {
+            FollowerMessage::Revalidate { conn, session, timeout } => {
                 let alive = self.session(session).is_some_and(|tracked| !tracked.closing);
                 if alive {
                     self.touch(session, timeout);
@@ -106,11 +111,11 @@ impl Schedule<'_> {
                 if self.is_leader(from) {
                     self.revalidated(from, conn, session, alive);
                 } else {
-                    self.send_down(from, Follow::Revalidated { conn, session, alive });
+                    self.send_down(from, LeaderMessage::Revalidated { conn, session, alive });
                 }
             }
-            Forward::Write { conn, number, session, op } => {
-                let origin = Some(Origin { server: from, conn, number, session });
+            FollowerMessage::Write { conn, number, session, op } => {
+                let origin = Some(RequestOrigin { server: from, conn, number, session });
                 let (changes, reply) = match self.session(session) {
                     Some(tracked) if tracked.closing => (Vec::new(), Err(Refusal::SessionEnded)),
                     None => (Vec::new(), Err(Refusal::SessionEnded)),
@@ -119,7 +124,7 @@ impl Schedule<'_> {
                     }
                     Some(tracked) if matches!(op, Op::Close) => {
                         tracked.closing = true;
-                        (vec![Change::Close(session)], Ok(Answer::Done))
+                        (vec![TreeChange::Close(session)], Ok(Answer::Done))
                     }
                     Some(_) => match self.judge(session, op) {
                         Ok((changes, answer)) => (changes, Ok(answer)),
@@ -132,7 +137,7 @@ impl Schedule<'_> {
     }
 
     /// What a write does, by all that was proposed before it.
-    fn judge(&mut self, session: SessionId, op: Op) -> Result<(Vec<Change>, Answer), Refusal> {
+    fn judge(&mut self, session: SessionId, op: Op) -> Result<(Vec<TreeChange>, Answer), Refusal> {
         let Some(leader) = &self.leader else { return Err(Refusal::Unknown) };
         let (tree, zxid) = (&leader.tree, self.zxid + 1);
         let there = |path: &str| if tree.get(path).is_some() { Ok(()) } else { Err(Refusal::NoNode) };
@@ -144,36 +149,36 @@ impl Schedule<'_> {
                 let is_near_the_end = parent.counter >= NUMBERS_END;
                 may_be_created(tree, &path)?;
                 if is_near_the_end {
-                    self.counts.add(Seen::OutOfNumbers as usize);
+                    self.counts.add(FactKind::OutOfNumbers as usize);
                 }
                 let owner = if ends { session } else { 0 };
                 let answer = Answer::Created(path.clone(), Stat { session: owner, czxid: zxid, version: 0 });
                 let is_container = made == Made::Container;
-                Ok((vec![Change::Create { path: path.into(), data: data.into(), owner, is_container }], answer))
+                Ok((vec![TreeChange::Create { path: path.into(), data: data.into(), owner, is_container }], answer))
             }
             Op::Delete(path) => {
                 let node = tree.get(&path).ok_or(Refusal::NoNode)?;
                 if !node.children.is_empty() {
                     return Err(Refusal::NotEmpty);
                 }
-                Ok((vec![Change::Delete { path: path.into() }], Answer::Done))
+                Ok((vec![TreeChange::Delete { path: path.into() }], Answer::Done))
             }
             Op::Write(path, data) => {
                 there(&path)?;
-                Ok((vec![Change::Write { path: path.into(), data: data.into() }], Answer::Done))
+                Ok((vec![TreeChange::Write { path: path.into(), data: data.into() }], Answer::Done))
             }
             Op::Marked(path, data) => {
                 there(&path)?;
                 let path: Rc<str> = path.into();
-                let write = Change::Write { path: Rc::clone(&path), data: data.into() };
-                Ok((vec![write, Change::Delete { path }], Answer::Done))
+                let write = TreeChange::Write { path: Rc::clone(&path), data: data.into() };
+                Ok((vec![write, TreeChange::Delete { path }], Answer::Done))
             }
             Op::Replace { created, data, deleted } => {
                 may_be_created(tree, &created)?;
                 there(&deleted)?;
                 let create =
-                    Change::Create { path: created.into(), data: data.into(), owner: session, is_container: false };
-                Ok((vec![create, Change::Delete { path: deleted.into() }], Answer::Done))
+                    TreeChange::Create { path: created.into(), data: data.into(), owner: session, is_container: false };
+                Ok((vec![create, TreeChange::Delete { path: deleted.into() }], Answer::Done))
             }
             _ => Ok((Vec::new(), Answer::Done)),
         }
@@ -182,8 +187,8 @@ impl Schedule<'_> {
     /// Proposes a transaction. It is committed when a majority has it.
     pub(super) fn append(
         &mut self,
-        changes: Vec<Change>,
-        origin: Option<Origin>,
+        changes: Vec<TreeChange>,
+        origin: Option<RequestOrigin>,
         reply: Reply,
         opens: SessionId,
         foreign: bool,
@@ -192,10 +197,10 @@ impl Schedule<'_> {
         let (zxid, epoch, delay, now) = (self.zxid, self.epoch, self.peer_delay() + self.peer_delay(), self.now());
         let Some(leader) = &mut self.leader else { return };
         leader.tree.apply(zxid, &changes, |_| {});
-        self.log.push(Rc::new(Entry { zxid, changes, origin, reply, opens, foreign }));
+        self.log.push(Rc::new(LogEntry { zxid, changes, origin, reply, opens, foreign }));
         let at = leader.commits.arrival(now, delay);
         let upto = self.log.len();
-        self.world.at(at, Event::Commit { epoch, upto });
+        self.world.at(at, EnsembleEvent::Commit { epoch, upto });
     }
 
     /// A majority should have that much of the log by now.
@@ -213,14 +218,14 @@ impl Schedule<'_> {
         };
         if !(0..self.servers.len()).any(holds) {
             let epoch = self.epoch;
-            self.world.after(self.settings.tick / 8, Event::Commit { epoch, upto });
+            self.world.after(self.settings.tick / 8, EnsembleEvent::Commit { epoch, upto });
             return;
         }
         self.committed_now(upto);
         self.apply(leader, upto.max(self.servers[leader].applied));
         for server in 0..self.servers.len() {
             if server != leader && self.follows(server) {
-                self.send_down(server, Follow::Commit { upto });
+                self.send_down(server, LeaderMessage::Commit { upto });
             }
         }
     }
@@ -233,7 +238,7 @@ impl Schedule<'_> {
         }
     }
 
-    fn send_down(&mut self, server: usize, message: Follow) {
+    fn send_down(&mut self, server: usize, message: LeaderMessage) {
         if self.is_leader(server) {
             return self.follower_hears(server, message);
         }
@@ -247,10 +252,10 @@ impl Schedule<'_> {
         let (now, delay) = (self.now(), self.peer_delay());
         let link = &mut self.servers[server].link;
         let (at, link) = (link.down.arrival(now, delay), link.number);
-        self.world.at(at, Event::ToFollower { server, link, message });
+        self.world.at(at, EnsembleEvent::ToFollower { server, link, message });
     }
 
-    pub(super) fn session(&mut self, id: SessionId) -> Option<&mut Tracked> {
+    pub(super) fn session(&mut self, id: SessionId) -> Option<&mut LeaderSession> {
         self.leader.as_mut()?.sessions.iter_mut().find(|tracked| tracked.id == id)
     }
 
@@ -262,12 +267,12 @@ impl Schedule<'_> {
 
     fn track(&mut self, id: SessionId, owner: Option<usize>) {
         if let Some(leader) = &mut self.leader {
-            leader.sessions.push(Tracked { id, expires: 0, owner, closing: false });
+            leader.sessions.push(LeaderSession { id, expires: 0, owner, closing: false });
         }
         let timeout = self.timeout_of(id);
         self.touch(id, timeout);
         let epoch = self.epoch;
-        self.world.after(timeout / 2, Event::Expire { epoch, session: id });
+        self.world.after(timeout / 2, EnsembleEvent::Expire { epoch, session: id });
     }
 
     /// The time-out counts anew, up to the end of a tick, in the milliseconds in which the servers count.
@@ -289,62 +294,62 @@ impl Schedule<'_> {
         if now < tracked.expires {
             // A session that moves to a server with another limit may end earlier.
             let at = clock.when(tracked.expires.min(now + most));
-            self.world.at(at, Event::Expire { epoch, session: id });
+            self.world.at(at, EnsembleEvent::Expire { epoch, session: id });
             return;
         }
         tracked.closing = true;
-        self.counts.add(Seen::SessionExpired as usize);
+        self.counts.add(FactKind::SessionExpired as usize);
         self.note("leader", format_args!("ends session {id}"));
-        self.append(vec![Change::Close(id)], None, Ok(Answer::Done), 0, false);
+        self.append(vec![TreeChange::Close(id)], None, Ok(Answer::Done), 0, false);
     }
 
     pub(super) fn leader_tick(&mut self) {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
         for server in 0..self.servers.len() {
             if server != leader && self.follows(server) {
-                self.send_down(server, Follow::Ping);
+                self.send_down(server, LeaderMessage::Ping);
                 if self.now() - self.servers[server].link.answered < self.settings.sync_limit {
                     self.servers[leader].heard = self.now();
                 }
             }
         }
         let epoch = self.epoch;
-        self.world.after(self.settings.tick / 2, Event::LeaderTick { epoch });
+        self.world.after(self.settings.tick / 2, EnsembleEvent::LeaderTick { epoch });
     }
 
     /// A server looks whether it still has a leader, or is one.
     pub(super) fn check(&mut self, server: usize) {
         let quarter = self.settings.tick / 4;
         let pause = quarter + self.world.chance().below(quarter);
-        self.world.after(pause, Event::Check { server });
+        self.world.after(pause, EnsembleEvent::Check { server });
         let silent = self.now() - self.servers[server].heard > self.settings.sync_limit;
         let cut = self.servers[server].mute || self.servers[server].deaf;
         match self.servers[server].role {
-            Role::Leading(epoch) if epoch != self.epoch || !self.is_leader(server) => {
+            ServerRole::Leading(epoch) if epoch != self.epoch || !self.is_leader(server) => {
                 if silent || !cut {
                     self.resign(server);
                 }
             }
-            Role::Leading(_) if silent => {
+            ServerRole::Leading(_) if silent => {
                 self.leader = None;
                 self.resign(server);
             }
-            Role::Following => {
+            ServerRole::Following => {
                 // A leader that is gone closes its connections.
                 let gone = self.leader.is_none() || !self.follows(server);
                 if silent || (!cut && gone) {
                     self.resign(server);
                 }
             }
-            Role::Looking => self.find_leader(server),
-            Role::Leading(_) | Role::Down => {}
+            ServerRole::Looking => self.find_leader(server),
+            ServerRole::Leading(_) | ServerRole::Down => {}
         }
     }
 
     /// Serves nobody until there is a leader.
     fn resign(&mut self, server: usize) {
         self.note(format_args!("server {server}"), format_args!("looks for a leader"));
-        self.servers[server].role = Role::Looking;
+        self.servers[server].role = ServerRole::Looking;
         self.drop_conns(server);
     }
 
@@ -356,7 +361,7 @@ impl Schedule<'_> {
             return self.join(server, leader);
         }
         let looking = |other: &usize| {
-            self.servers[*other].role == Role::Looking && answers(other) && self.is_connected(*other, server)
+            self.servers[*other].role == ServerRole::Looking && answers(other) && self.is_connected(*other, server)
         };
         let candidates: Vec<usize> =
             (0..self.servers.len()).filter(|other| *other == server || looking(other)).collect();
@@ -374,15 +379,15 @@ impl Schedule<'_> {
         self.links += 1;
         let now = self.now();
         let this = &mut self.servers[server];
-        this.role = Role::Following;
-        this.link = Link { number: self.links, epoch: self.epoch, answered: now, ..Link::default() };
+        this.role = ServerRole::Following;
+        this.link = LeaderLink { number: self.links, epoch: self.epoch, answered: now, ..LeaderLink::default() };
         (this.tree, this.applied, this.zxid, this.heard) = (tree, applied, zxid, now);
         self.note(format_args!("server {server}"), format_args!("follows server {leader}"));
     }
 
     /// A new leader. What was committed is known to every majority; what was not may be or not.
     pub(super) fn elect(&mut self, chosen: usize, followers: &[usize]) {
-        self.counts.add(Seen::Election as usize);
+        self.counts.add(FactKind::Election as usize);
         self.epoch += 1;
         let uncommitted = self.log.len() - self.committed;
         let kept = self.committed + self.world.chance().place(uncommitted + 1);
@@ -390,7 +395,7 @@ impl Schedule<'_> {
         let now = self.now();
         let epoch = self.epoch;
         self.note(format_args!("server {chosen}"), format_args!("leads epoch {epoch}"));
-        self.servers[chosen].role = Role::Leading(epoch);
+        self.servers[chosen].role = ServerRole::Leading(epoch);
         self.servers[chosen].heard = now;
         self.committed_now(kept);
         self.apply(chosen, kept);
@@ -403,22 +408,22 @@ impl Schedule<'_> {
         for follower in followers.iter().filter(|other| **other != chosen) {
             self.join(*follower, chosen);
         }
-        self.world.after(0, Event::LeaderTick { epoch });
+        self.world.after(0, EnsembleEvent::LeaderTick { epoch });
     }
 
     pub(super) fn reap(&mut self) {
         let double = self.settings.timeout * 2;
         let pause = double + self.world.chance().below(double);
-        self.world.after(pause, Event::Reap);
+        self.world.after(pause, EnsembleEvent::Reap);
         let empty = self.leader.as_ref().map(|leader| leader.tree.empty_containers()).unwrap_or_default();
         for path in empty {
-            self.counts.add(Seen::Reaped as usize);
-            self.append(vec![Change::Delete { path }], None, Ok(Answer::Done), 0, false);
+            self.counts.add(FactKind::Reaped as usize);
+            self.append(vec![TreeChange::Delete { path }], None, Ok(Answer::Done), 0, false);
         }
     }
 }
 
-fn may_be_created(tree: &Tree, path: &str) -> Result<(), Refusal> {
+fn may_be_created(tree: &NodeTree, path: &str) -> Result<(), Refusal> {
     let parent = tree.get(split(path).0).ok_or(Refusal::NoNode)?;
     if tree.get(path).is_some() {
         return Err(Refusal::NodeExists);

@@ -2,9 +2,9 @@
 
 use crate::{Fact, Sort};
 
-/// Something that happened, as its place in [`FACTS`].
+/// A kind of event that a schedule counts, such as an election or a hand-off, by its place in [`FACTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum FactKind {
     ServerCrash,
     ServerPause,
     ServerCut,
@@ -47,7 +47,7 @@ const fn coverage(name: &'static str) -> Fact {
     Fact { name, sort: Sort::Coverage }
 }
 
-/// All of them, in the order of [`Seen`].
+/// All of them, in the order of [`FactKind`].
 pub(super) const FACTS: [Fact; 32] = [
     fault("a server crashed"),
     fault("a server stopped and went on"),

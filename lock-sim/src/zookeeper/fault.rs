@@ -1,14 +1,14 @@
 //! What goes wrong, and how often.
 
 use super::{
-    client::Link,
-    fact::Seen,
-    message::{Answer, Event, Forward},
-    profile::Aim,
+    client::ClientLink,
+    fact::FactKind,
+    message::{Answer, EnsembleEvent, FollowerMessage},
+    profile::ScheduleAim,
     program::NAME,
     schedule::Schedule,
-    server::Role,
-    tree::{Change, split},
+    server::ServerRole,
+    tree::{TreeChange, split},
 };
 use crate::{MS, Time, US, world::Stop};
 
@@ -35,7 +35,7 @@ impl Schedule<'_> {
             return;
         }
         let pause = self.world.chance().below(self.faults.pause * 2) + MS;
-        self.world.after(pause, Event::Fault);
+        self.world.after(pause, EnsembleEvent::Fault);
         self.one_goes_wrong();
         if self.world.chance().one_in(6) {
             self.one_goes_wrong();
@@ -85,23 +85,18 @@ impl Schedule<'_> {
     }
 
     fn crash_server(&mut self, server: usize) {
-        if self.servers[server].role == Role::Down {
+        if self.servers[server].role == ServerRole::Down {
             return;
         }
-        self.counts.add(Seen::ServerCrash as usize);
-        self.note(format_args!("server {server}"), format_args!("crashes"));
-        if self.is_leader(server) {
-            self.leader = None;
-        }
-        self.servers[server].role = Role::Down;
-        self.drop_conns(server);
+        self.counts.add(FactKind::ServerCrash as usize);
+        self.take_server_down(server);
         let down = self.world.chance().mostly_short(self.settings.timeout);
-        self.world.after(down, Event::Heal { server });
+        self.world.after(down, EnsembleEvent::Heal { server });
         if self.faults.limits && self.world.chance().one_in(2) {
             let ticks = self.world.chance().between(3, 10);
             let longest = self.settings.tick * if self.world.chance().one_in(3) { 20 } else { ticks };
             if longest != self.servers[server].longest {
-                self.counts.add(Seen::OtherLimit as usize);
+                self.counts.add(FactKind::OtherLimit as usize);
                 self.note(
                     format_args!("server {server}"),
                     format_args!("will come back with a limit of {} ms", longest / MS),
@@ -111,13 +106,22 @@ impl Schedule<'_> {
         }
     }
 
+    pub(super) fn take_server_down(&mut self, server: usize) {
+        self.note(format_args!("server {server}"), format_args!("crashes"));
+        if self.is_leader(server) {
+            self.leader = None;
+        }
+        self.servers[server].role = ServerRole::Down;
+        self.drop_conns(server);
+    }
+
     fn pause_server(&mut self) {
         let server = self.unlucky_server();
         // A pause is not made longer: what waits for its end would come out of order.
         if self.servers[server].deaf_until > self.now() {
             return;
         }
-        self.counts.add(Seen::ServerPause as usize);
+        self.counts.add(FactKind::ServerPause as usize);
         let lengths = [self.settings.tick, self.settings.sync_limit, self.settings.timeout * 2];
         let most = self.world.chance().one_of(&lengths);
         let until = self.now() + self.world.chance().below(most);
@@ -126,7 +130,7 @@ impl Schedule<'_> {
         if self.world.chance().one_in(2) {
             let servers = self.servers.len();
             let (other, moment) = (self.world.chance().place(servers), until + self.world.chance().below(2 * MS));
-            self.world.at(moment, Event::Cut { server: other });
+            self.world.at(moment, EnsembleEvent::Cut { server: other });
         }
         let deaf = if self.world.chance().one_in(2) { 0 } else { self.world.chance().below(2 * MS) };
         let this = &mut self.servers[server];
@@ -142,20 +146,20 @@ impl Schedule<'_> {
 
     /// One way (1: it does not hear, 2: it is not heard) or both (0).
     fn cut_server_off(&mut self, server: usize, way: u64) {
-        self.counts.add(Seen::ServerCut as usize);
+        self.counts.add(FactKind::ServerCut as usize);
         self.note(format_args!("server {server}"), format_args!("is cut off ({way})"));
         let this = &mut self.servers[server];
         (this.mute, this.deaf) = (way != 1, way != 2);
         let long = self.world.chance().mostly_short(self.settings.sync_limit * 2);
-        self.world.after(long, Event::Heal { server });
+        self.world.after(long, EnsembleEvent::Heal { server });
     }
 
     /// What was cut is heard again, and what was down starts.
     pub(super) fn heal(&mut self, server: usize) {
         let this = &mut self.servers[server];
         (this.mute, this.deaf) = (false, false);
-        if this.role == Role::Down {
-            this.role = Role::Looking;
+        if this.role == ServerRole::Down {
+            this.role = ServerRole::Looking;
         }
         self.note(format_args!("server {server}"), format_args!("is all right again"));
     }
@@ -171,7 +175,7 @@ impl Schedule<'_> {
         }
         if self.world.chance().one_in(10) {
             let soon = self.world.chance().below(self.settings.tick / 2);
-            self.world.after(soon, Event::Cut { server });
+            self.world.after(soon, EnsembleEvent::Cut { server });
         }
     }
 
@@ -189,13 +193,13 @@ impl Schedule<'_> {
 
     /// One way (1: it does not hear, 2: it is not heard) or both (0), for so long.
     fn cut_host_off(&mut self, host: usize, way: u64, long: Time, sends_again: bool) {
-        self.counts.add(Seen::HostCut as usize);
+        self.counts.add(FactKind::HostCut as usize);
         self.note(format_args!("host {host}"), format_args!("is cut off ({way})"));
         let at = self.now() + long;
         let this = &mut self.hosts[host];
         (this.mute, this.deaf) = (way != 1, way != 2);
         this.sends_again_at = sends_again.then_some(at);
-        self.world.at(at, Event::HealHost { host });
+        self.world.at(at, EnsembleEvent::HealHost { host });
     }
 
     /// What the schedule aims at goes wrong.
@@ -205,12 +209,12 @@ impl Schedule<'_> {
         }
         let timeout = self.settings.timeout;
         match self.faults.aim {
-            Aim::WakingLeader => self.pause_leader_with_requests(),
-            Aim::OutlivingSession => self.cut_waiting_host_off(),
-            Aim::Nothing | Aim::SilentHolders | Aim::MissedNews => return,
+            ScheduleAim::WakingLeader => self.pause_leader_with_requests(),
+            ScheduleAim::OutlivingSession => self.cut_waiting_host_off(),
+            ScheduleAim::Nothing | ScheduleAim::SilentHolders | ScheduleAim::MissedNews => return,
         }
         let pause = timeout * 2 + self.world.chance().below(timeout);
-        self.world.after(pause, Event::Strike);
+        self.world.after(pause, EnsembleEvent::Strike);
     }
 
     /// The leader stops for so long that requests wait for it together, and when it wakes another server is not heard, which
@@ -220,7 +224,7 @@ impl Schedule<'_> {
         if self.servers[leader].deaf_until > self.now() {
             return;
         }
-        self.counts.add(Seen::ServerPause as usize);
+        self.counts.add(FactKind::ServerPause as usize);
         self.note(format_args!("server {leader}"), format_args!("stops for a while"));
         // A client waits no longer than that for an answer before it connects anew.
         let (least, most) = (self.settings.tick * 3 / 2, self.settings.timeout * 2 / 5 - self.settings.tick / 4);
@@ -229,10 +233,10 @@ impl Schedule<'_> {
         (this.paused_until, this.deaf_until) = (until, until);
         let others: Vec<usize> = (0..self.servers.len()).filter(|server| *server != leader).collect();
         let server = self.world.chance().one_of(&others);
-        self.world.at(until, Event::Cut { server });
+        self.world.at(until, EnsembleEvent::Cut { server });
         // By then they have the answers.
         let soon = until + self.world.chance().between(4 * MS, 10 * MS);
-        self.world.at(soon, Event::CutClients { server });
+        self.world.at(soon, EnsembleEvent::CutClients { server });
     }
 
     /// The clients of a server are cut off for longer than their sessions.
@@ -263,7 +267,7 @@ impl Schedule<'_> {
         let long = timeout / 20 * self.world.chance().between(29, 33);
         self.cut_host_off(host, 0, long, false);
         let crash = timeout / 20 * self.world.chance().between(10, 18);
-        self.world.after(crash, Event::CrashLeader);
+        self.world.after(crash, EnsembleEvent::CrashLeader);
     }
 
     pub(super) fn crash_leader(&mut self) {
@@ -277,7 +281,7 @@ impl Schedule<'_> {
     /// A contender of that host has just been granted the lock.
     pub(super) fn strike_at_grant(&mut self, host: usize) {
         let is_cut = self.hosts[host].mute || self.hosts[host].deaf;
-        if self.faults.aim == Aim::SilentHolders && !is_cut && !self.is_calm() {
+        if self.faults.aim == ScheduleAim::SilentHolders && !is_cut && !self.is_calm() {
             let long = self.settings.timeout / 10 * self.world.chance().between(12, 20);
             self.cut_host_off(host, 0, long, false);
         }
@@ -292,7 +296,7 @@ impl Schedule<'_> {
     fn reset_connection(&mut self) {
         let up: Vec<(usize, u32, usize)> = (0..self.clients.len())
             .filter_map(|client| match self.clients[client].link {
-                Link::Up { conn, server } => Some((client, conn, server)),
+                ClientLink::Up { conn, server } => Some((client, conn, server)),
                 _ => None,
             })
             .collect();
@@ -300,12 +304,12 @@ impl Schedule<'_> {
             return;
         }
         let (client, conn, server) = up[self.world.chance().place(up.len())];
-        self.counts.add(Seen::ConnectionReset as usize);
+        self.counts.add(FactKind::ConnectionReset as usize);
         // The server may go on with what it has received for a moment.
         if self.world.chance().one_in(2) {
             self.servers[server].conns.retain(|other| other.id != conn);
         }
-        self.world.after(0, Event::HungUp { client, conn });
+        self.world.after(0, EnsembleEvent::HungUp { client, conn });
     }
 
     fn pause_host(&mut self) {
@@ -313,13 +317,13 @@ impl Schedule<'_> {
         if self.hosts[host].paused_until > self.now() || self.hosts[host].is_dead {
             return;
         }
-        self.counts.add(Seen::HostPause as usize);
+        self.counts.add(FactKind::HostPause as usize);
         let until = self.now() + self.world.chance().mostly_short(self.settings.timeout * 2);
         self.note(format_args!("host {host}"), format_args!("is stopped for a while"));
         self.hosts[host].paused_until = until;
         let id = self.hosts[host].id;
         self.world.pause_host(id);
-        self.world.at(until, Event::ResumeHost { host });
+        self.world.at(until, EnsembleEvent::ResumeHost { host });
     }
 
     pub(super) fn resume_host(&mut self, host: usize) {
@@ -336,7 +340,7 @@ impl Schedule<'_> {
         if self.hosts[host].is_dead || alive < 2 {
             return;
         }
-        self.counts.add(Seen::HostKill as usize);
+        self.counts.add(FactKind::HostKill as usize);
         self.note(format_args!("host {host}"), format_args!("is killed"));
         let is_told = self.world.chance().one_in(2);
         self.hosts[host].is_dead = true;
@@ -351,12 +355,12 @@ impl Schedule<'_> {
         let up: Vec<(u32, Time)> = self
             .clients
             .iter()
-            .filter(|client| client.session != 0 && matches!(client.link, Link::Up { .. }))
+            .filter(|client| client.session != 0 && matches!(client.link, ClientLink::Up { .. }))
             .map(|client| (client.session, client.timeout))
             .collect();
         let servers = self.servers.len();
         let server = self.world.chance().place(servers);
-        let serves = matches!(self.servers[server].role, Role::Leading(_) | Role::Following);
+        let serves = matches!(self.servers[server].role, ServerRole::Leading(_) | ServerRole::Following);
         if up.is_empty() || !serves || self.servers[server].deaf_until > self.now() {
             return;
         }
@@ -365,11 +369,11 @@ impl Schedule<'_> {
             // Whoever does that with the session's password may end the session as well.
             return;
         }
-        self.counts.add(Seen::TakeOver as usize);
+        self.counts.add(FactKind::TakeOver as usize);
         self.note(format_args!("session {session}"), format_args!("is taken over at server {server}"));
         // One connection for a session, as for its own client.
         self.servers[server].conns.retain(|conn| conn.session != session);
-        self.forward(server, Forward::Revalidate { conn: 0, session, timeout });
+        self.forward(server, FollowerMessage::Revalidate { conn: 0, session, timeout });
     }
 
     /// Somebody who is no contender deletes a node, or writes to one. Not to a writer's: that is the mark.
@@ -383,10 +387,10 @@ impl Schedule<'_> {
         let path = paths[self.world.chance().place(paths.len())].clone();
         let may_be_written = matches!(split(&path).1.split('-').nth(2), Some(kind) if kind != "x");
         let (change, seen) = if !may_be_written || self.world.chance().one_in(2) {
-            (Change::Delete { path }, Seen::ForeignDelete)
+            (TreeChange::Delete { path }, FactKind::ForeignDelete)
         } else {
             let data = leader_data(self, &path);
-            (Change::Write { path, data }, Seen::ForeignWrite)
+            (TreeChange::Write { path, data }, FactKind::ForeignWrite)
         };
         self.counts.add(seen as usize);
         self.append(vec![change], None, Ok(Answer::Done), 0, true);

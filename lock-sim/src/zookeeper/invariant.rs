@@ -7,51 +7,53 @@ use lock_core::{BootInstant, Error, FencingToken, Loss, Validity};
 use lock_zk::wire::WatchEvent;
 
 use super::{
-    ensemble::Entry,
-    fact::Seen,
-    report::{Ended, Kind},
+    ensemble::LogEntry,
+    fact::FactKind,
+    report::{AttemptEnd, RequestMode},
     schedule::{Schedule, lock_path},
-    tree::{Change, Node, SessionId, split},
+    tree::{SessionId, TreeChange, TreeNode, split},
 };
 use crate::{Time, Violation};
 
-/// A contender, as its program tells of it.
+/// What the checker of invariants knows of one contender, as the contender's program reports it.
 #[derive(Debug)]
-pub(super) struct Contending {
+pub(super) struct ContenderState {
     host: usize,
     attempt: u32,
-    pub(super) kind: Kind,
-    phase: Phase,
+    pub(super) kind: RequestMode,
+    phase: ContenderPhase,
     /// Of the present grant.
-    grant: Option<Grant>,
+    grant: Option<CheckedGrant>,
     /// When it asked.
     since: Time,
     is_closed: bool,
     is_dead: bool,
 }
 
+/// Whether a contender is idle, waits or holds, as the checker of invariants knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ContenderPhase {
     Idle,
     Waits,
     Holds,
 }
 
+/// The present grant of a contender, with what the checker of invariants compares it with.
 #[derive(Debug, Clone)]
-struct Grant {
+struct CheckedGrant {
     validity: Validity,
     session: SessionId,
     /// The newest transaction that the client's server had applied when it said what led to the grant.
     evidence: u64,
 }
 
-impl Contending {
+impl ContenderState {
     pub(super) const fn new(host: usize) -> Self {
         Self {
             host,
             attempt: 0,
-            kind: Kind::Writer,
-            phase: Phase::Idle,
+            kind: RequestMode::Writer,
+            phase: ContenderPhase::Idle,
             grant: None,
             since: 0,
             is_closed: false,
@@ -60,9 +62,9 @@ impl Contending {
     }
 }
 
-/// A node that a contender has made.
+/// A node that a contender has created on the simulated ensemble.
 #[derive(Debug)]
-struct Made {
+struct CreatedNode {
     slot: usize,
     attempt: u32,
     path: Rc<str>,
@@ -70,8 +72,9 @@ struct Made {
     session: SessionId,
 }
 
+/// Checks after each committed transaction and each report that the promises of the lock hold.
 #[derive(Debug, Default)]
-pub(super) struct Invariants {
+pub(super) struct InvariantChecker {
     /// The sessions that are open, as committed.
     pub(super) alive: BTreeSet<SessionId>,
     /// When each session was ended.
@@ -82,7 +85,7 @@ pub(super) struct Invariants {
     /// clients knew of then.
     deletes: Vec<(SessionId, u32, u64)>,
     /// All contenders' nodes that there ever were.
-    made: Vec<Made>,
+    made: Vec<CreatedNode>,
     /// The highest token of a writer, and of anybody after the lock.
     writers: u64,
     all: u64,
@@ -91,7 +94,7 @@ pub(super) struct Invariants {
     pub(super) violation: Option<Violation>,
 }
 
-impl Invariants {
+impl InvariantChecker {
     /// A client asks that a node be deleted.
     pub(super) fn asks_to_delete(&mut self, session: SessionId, number: u32, path: &str, told: u64) {
         if path == lock_path() {
@@ -101,7 +104,7 @@ impl Invariants {
 
     /// Somebody deletes the node that took the place of its own, because somebody else had deleted the own one when it asked
     /// for that: it could not know. That is the limit of the strategy in which all want one node.
-    fn is_misled(&self, entry: &Entry, path: &Rc<str>) -> bool {
+    fn is_misled(&self, entry: &LogEntry, path: &Rc<str>) -> bool {
         let Some(origin) = entry.origin else { return false };
         let of_another = self.made.iter().rev().find(|made| made.path == *path);
         let is_it =
@@ -115,17 +118,17 @@ impl Invariants {
 }
 
 /// Whose a node is, as its data say: contender and attempt.
-fn owner(node: &Node) -> Option<(usize, u32)> {
+fn owner(node: &TreeNode) -> Option<(usize, u32)> {
     let data = std::str::from_utf8(&node.data).ok()?;
     let payload = data.rsplit('\n').next()?;
     let (slot, attempt) = payload.split_once('.')?;
     Some((slot.parse().ok()?, attempt.parse().ok()?))
 }
 
-impl Entry {
+impl LogEntry {
     /// Whether it creates a node of that prefix.
     pub(super) fn creates(&self, prefix: &str) -> bool {
-        self.changes.iter().any(|change| matches!(change, Change::Create { path, .. } if path.starts_with(prefix)))
+        self.changes.iter().any(|change| matches!(change, TreeChange::Create { path, .. } if path.starts_with(prefix)))
     }
 }
 
@@ -137,7 +140,7 @@ impl Schedule<'_> {
     }
 
     /// A transaction is committed.
-    pub(super) fn note_commit(&mut self, entry: &Entry) {
+    pub(super) fn note_commit(&mut self, entry: &LogEntry) {
         if entry.opens != 0 {
             self.invariants.alive.insert(entry.opens);
         }
@@ -145,35 +148,39 @@ impl Schedule<'_> {
         let is_lock = |path: &Rc<str>| path.starts_with(lock.as_str());
         for change in &entry.changes {
             let (is_change, path) = match change {
-                Change::Create { path, data, owner, .. } => {
+                TreeChange::Create { path, data, owner, .. } => {
                     let node = Rc::clone(data);
                     self.note_created(entry.zxid, path, &node, *owner);
                     (is_lock(path), Some(path))
                 }
-                Change::Write { path, .. } | Change::Delete { path } => (is_lock(path), Some(path)),
-                Change::Close(_) => (true, None),
+                TreeChange::Write { path, .. } | TreeChange::Delete { path } => (is_lock(path), Some(path)),
+                TreeChange::Close(_) => (true, None),
             };
             if is_change {
                 self.invariants.changes += 1;
                 let (at, zxid) = (self.now(), entry.zxid);
                 let by = entry.origin.map_or(0, |origin| origin.conn);
                 let whose = if entry.foreign { " (somebody else)" } else { "" };
-                self.trace.note(at, "ensemble", format_args!("{zxid:x}: {}, by connection {by}{whose}", Shown(change)));
+                self.trace.note(
+                    at,
+                    "ensemble",
+                    format_args!("{zxid:x}: {}, by connection {by}{whose}", DisplayedChange(change)),
+                );
             }
-            if let (Change::Delete { .. }, Some(path)) = (change, path)
+            if let (TreeChange::Delete { .. }, Some(path)) = (change, path)
                 && (entry.foreign || self.invariants.is_misled(entry, path))
             {
                 self.invariants.removed.push((Rc::clone(path), entry.zxid));
             }
         }
         match entry.changes.as_slice() {
-            [Change::Close(session)] => {
+            [TreeChange::Close(session)] => {
                 let session = *session;
                 self.invariants.alive.remove(&session);
                 let now = self.now();
                 self.invariants.closed.push((session, now));
                 if entry.origin.is_some() {
-                    self.counts.add(Seen::SessionClosed as usize);
+                    self.counts.add(FactKind::SessionClosed as usize);
                 }
                 for slot in 0..self.contending.len() {
                     if self.contending[slot].grant.as_ref().is_some_and(|grant| grant.session == session) {
@@ -181,9 +188,9 @@ impl Schedule<'_> {
                     }
                 }
             }
-            [Change::Create { .. }, Change::Delete { .. }] => self.counts.add(Seen::Downgraded as usize),
-            [Change::Write { path, .. }] if !entry.foreign && is_lock(path) => {
-                self.counts.add(Seen::PermitTold as usize);
+            [TreeChange::Create { .. }, TreeChange::Delete { .. }] => self.counts.add(FactKind::Downgraded as usize),
+            [TreeChange::Write { path, .. }] if !entry.foreign && is_lock(path) => {
+                self.counts.add(FactKind::PermitTold as usize);
             }
             _ => {}
         }
@@ -193,7 +200,7 @@ impl Schedule<'_> {
         let payload = std::str::from_utf8(data).unwrap_or_default().rsplit('\n').next().unwrap_or_default();
         let Some((slot, attempt)) = payload.split_once('.') else { return };
         let (Ok(slot), Ok(attempt)) = (slot.parse(), attempt.parse()) else { return };
-        self.invariants.made.push(Made { slot, attempt, path: Rc::clone(path), czxid: zxid, session });
+        self.invariants.made.push(CreatedNode { slot, attempt, path: Rc::clone(path), czxid: zxid, session });
     }
 
     /// T: nobody believes in its grant for longer than the servers keep its session.
@@ -231,10 +238,10 @@ impl Schedule<'_> {
         }
     }
 
-    pub(super) fn asks(&mut self, slot: usize, attempt: u32, kind: Kind) {
+    pub(super) fn asks(&mut self, slot: usize, attempt: u32, kind: RequestMode) {
         let since = self.now();
         let this = &mut self.contending[slot];
-        (this.attempt, this.kind, this.phase, this.since) = (attempt, kind, Phase::Waits, since);
+        (this.attempt, this.kind, this.phase, this.since) = (attempt, kind, ContenderPhase::Waits, since);
         self.say_of(slot, format_args!("asks for it: {kind:?}"));
     }
 
@@ -245,23 +252,23 @@ impl Schedule<'_> {
 
     pub(super) fn contenders_die(&mut self, host: usize) {
         for contending in self.contending.iter_mut().filter(|contending| contending.host == host) {
-            (contending.is_dead, contending.phase, contending.grant) = (true, Phase::Idle, None);
+            (contending.is_dead, contending.phase, contending.grant) = (true, ContenderPhase::Idle, None);
         }
     }
 
-    pub(super) fn ends(&mut self, slot: usize, why: &Ended) {
+    pub(super) fn ends(&mut self, slot: usize, why: &AttemptEnd) {
         self.say_of(slot, format_args!("ends: {why:?}"));
         let held = self.contending[slot].grant.is_some();
         match why {
-            Ended::GaveUp => self.counts.add(Seen::GaveUp as usize),
-            Ended::Lost(Loss::Revoked) => self.counts.add(Seen::Revoked as usize),
-            Ended::Lost(Loss::Expired | Loss::Unreachable) => self.counts.add(Seen::Lapsed as usize),
-            Ended::Failed(Error::Config { .. }) => self.counts.add(Seen::Disagreed as usize),
-            Ended::Failed(Error::Lost { loss: Loss::Expired, .. }) if !held => self.was_granted_too_late(slot),
+            AttemptEnd::GaveUp => self.counts.add(FactKind::GaveUp as usize),
+            AttemptEnd::Lost(Loss::Revoked) => self.counts.add(FactKind::Revoked as usize),
+            AttemptEnd::Lost(Loss::Expired | Loss::Unreachable) => self.counts.add(FactKind::Lapsed as usize),
+            AttemptEnd::Failed(Error::Config { .. }) => self.counts.add(FactKind::Disagreed as usize),
+            AttemptEnd::Failed(Error::Lost { loss: Loss::Expired, .. }) if !held => self.was_granted_too_late(slot),
             _ => {}
         }
         let this = &mut self.contending[slot];
-        (this.phase, this.grant) = (Phase::Idle, None);
+        (this.phase, this.grant) = (ContenderPhase::Idle, None);
     }
 
     /// O: when all is quiet a connection is closed in order, with nothing that is left to the end of its session.
@@ -296,7 +303,7 @@ impl Schedule<'_> {
     /// Whether a holder may act now, as it believes.
     fn is_valid(&self, slot: usize) -> bool {
         let this = &self.contending[slot];
-        this.phase == Phase::Holds
+        this.phase == ContenderPhase::Holds
             && !this.is_dead
             && this.grant.as_ref().is_some_and(|grant| grant.validity.is_valid())
     }
@@ -308,7 +315,7 @@ impl Schedule<'_> {
             (self.contending[slot].host, self.contending[slot].attempt, self.contending[slot].kind);
         let number = token.map(|token| token.number);
         self.say_of(slot, format_args!("HOLDS {kind:?}, token {number:?}"));
-        let is_its = |made: &&Made| {
+        let is_its = |made: &&CreatedNode| {
             made.slot == slot && made.attempt == attempt && number.is_none_or(|number| number == made.czxid)
         };
         // A permit does not say by which node it is granted. Of an earlier session there may be one that was made later: its
@@ -323,16 +330,16 @@ impl Schedule<'_> {
         let evidence = number.filter(|_| self.is_herd).unwrap_or(told);
         let has_waited = self.now() - self.contending[slot].since > self.settings.tick / 4;
         if has_waited {
-            self.counts.add(Seen::Waited as usize);
+            self.counts.add(FactKind::Waited as usize);
         }
         match self.hosts[host].heard {
-            Some(WatchEvent::DataChanged) => self.counts.add(Seen::HandedOn as usize),
-            None if has_waited => self.counts.add(Seen::GrantedByLook as usize),
+            Some(WatchEvent::DataChanged) => self.counts.add(FactKind::HandedOn as usize),
+            None if has_waited => self.counts.add(FactKind::GrantedByLook as usize),
             _ => {}
         }
         let this = &mut self.contending[slot];
-        this.grant = Some(Grant { validity, session, evidence });
-        this.phase = Phase::Holds;
+        this.grant = Some(CheckedGrant { validity, session, evidence });
+        this.phase = ContenderPhase::Holds;
         self.check_deadline(slot);
         if self.contending[slot].grant.as_ref().is_some_and(|grant| grant.validity.loss() == Some(Loss::Expired)) {
             return self.was_granted_too_late(slot);
@@ -349,11 +356,11 @@ impl Schedule<'_> {
         }
     }
 
-    fn check_exclusion(&mut self, slot: usize, kind: Kind, others: &[usize]) {
+    fn check_exclusion(&mut self, slot: usize, kind: RequestMode, others: &[usize]) {
         let kind_of = |other: &usize| self.contending[*other].kind;
-        if let Kind::Permit(of) = kind {
+        if let RequestMode::Permit(of) = kind {
             let permits = others.iter().filter_map(|other| match kind_of(other) {
-                Kind::Permit(of) => Some(of.get()),
+                RequestMode::Permit(of) => Some(of.get()),
                 _ => None,
             });
             let (holders, least) = permits.fold((1, of.get()), |(holders, least), of| (holders + 1, least.min(of)));
@@ -363,9 +370,9 @@ impl Schedule<'_> {
             return;
         }
         let in_the_way = others.iter().find(|other| match kind_of(other) {
-            Kind::Writer => true,
-            Kind::Reader => kind == Kind::Writer,
-            Kind::Permit(_) => false,
+            RequestMode::Writer => true,
+            RequestMode::Reader => kind == RequestMode::Writer,
+            RequestMode::Permit(_) => false,
         });
         if let Some(other) = in_the_way.copied() {
             let theirs = self.contending[other].kind;
@@ -373,19 +380,19 @@ impl Schedule<'_> {
         }
     }
 
-    fn check_token(&mut self, slot: usize, kind: Kind, token: u64) {
-        let highest = if kind == Kind::Writer { self.invariants.all } else { self.invariants.writers };
+    fn check_token(&mut self, slot: usize, kind: RequestMode, token: u64) {
+        let highest = if kind == RequestMode::Writer { self.invariants.all } else { self.invariants.writers };
         if token <= highest {
             self.violate("F", format!("contender {slot} has token {token} after {highest}"));
         }
         self.invariants.all = self.invariants.all.max(token);
-        if kind == Kind::Writer {
+        if kind == RequestMode::Writer {
             self.invariants.writers = self.invariants.writers.max(token);
         }
     }
 
     /// The contenders' nodes as the leader has applied them, with their paths.
-    fn nodes(&self) -> Option<Vec<(&Rc<str>, &Node)>> {
+    fn nodes(&self) -> Option<Vec<(&Rc<str>, &TreeNode)>> {
         let leader = self.leader.as_ref()?;
         let lock = lock_path();
         let nodes = &self.servers[leader.server].tree.nodes;
@@ -400,7 +407,7 @@ impl Schedule<'_> {
             let used = owner(node).is_some_and(|(slot, attempt)| {
                 let this = &self.contending[slot];
                 let is_held = this.grant.as_ref().is_none_or(|grant| grant.validity.is_valid());
-                this.attempt == attempt && this.phase != Phase::Idle && is_held
+                this.attempt == attempt && this.phase != ContenderPhase::Idle && is_held
             });
             if !used {
                 return Some(("O", format!("the node {path} is left behind by {:?}", owner(node))));
@@ -412,34 +419,34 @@ impl Schedule<'_> {
         (0..self.contending.len()).find_map(|slot| self.is_uneasy(slot, &nodes))
     }
 
-    fn is_uneasy(&self, slot: usize, nodes: &[(&Rc<str>, &Node)]) -> Option<(&'static str, String)> {
+    fn is_uneasy(&self, slot: usize, nodes: &[(&Rc<str>, &TreeNode)]) -> Option<(&'static str, String)> {
         let this = &self.contending[slot];
         let own = nodes.iter().find(|(_, node)| owner(node) == Some((slot, this.attempt)));
         match (this.phase, own) {
-            (Phase::Idle, _) => None,
-            (Phase::Holds, Some(_)) => None,
-            (Phase::Holds, None) => {
+            (ContenderPhase::Idle, _) => None,
+            (ContenderPhase::Holds, Some(_)) => None,
+            (ContenderPhase::Holds, None) => {
                 let is_valid = self.is_valid(slot);
                 is_valid.then(|| ("L", format!("contender {slot} holds by a node that is gone")))
             }
-            (Phase::Waits, Some((path, own))) => {
+            (ContenderPhase::Waits, Some((path, own))) => {
                 let could = self.could_hold(this.kind, path, own, nodes);
                 could.then(|| ("P", format!("contender {slot} sleeps although it could hold")))
             }
             // It waits for the one node that all of them want.
-            (Phase::Waits, None) if nodes.iter().any(|(path, _)| path.as_ref() == lock_path()) => None,
-            (Phase::Waits, None) => Some(("P", format!("contender {slot} comes to no end"))),
+            (ContenderPhase::Waits, None) if nodes.iter().any(|(path, _)| path.as_ref() == lock_path()) => None,
+            (ContenderPhase::Waits, None) => Some(("P", format!("contender {slot} comes to no end"))),
         }
     }
 
-    fn could_hold(&self, kind: Kind, path: &str, own: &Node, nodes: &[(&Rc<str>, &Node)]) -> bool {
+    fn could_hold(&self, kind: RequestMode, path: &str, own: &TreeNode, nodes: &[(&Rc<str>, &TreeNode)]) -> bool {
         let letter = |path: &str| split(path).1.split('-').nth(2).unwrap_or_default().to_owned();
         let own_letter = letter(path);
         let mut ahead = nodes.iter().filter(|(_, node)| node.arrival < own.arrival).map(|(path, _)| letter(path));
         match kind {
-            Kind::Writer => !ahead.any(|letter| !letter.starts_with('p')),
-            Kind::Reader => !ahead.any(|letter| letter == "x"),
-            Kind::Permit(of) => {
+            RequestMode::Writer => !ahead.any(|letter| !letter.starts_with('p')),
+            RequestMode::Reader => !ahead.any(|letter| letter == "x"),
+            RequestMode::Permit(of) => {
                 let permits: Vec<String> = ahead.filter(|letter| letter.starts_with('p')).collect();
                 permits.len() < of.get() as usize && permits.iter().all(|letter| *letter == own_letter)
             }
@@ -448,12 +455,12 @@ impl Schedule<'_> {
 
     /// Whether somebody waits.
     pub(super) fn somebody_waits(&self) -> bool {
-        self.contending.iter().any(|contending| contending.phase == Phase::Waits)
+        self.contending.iter().any(|contending| contending.phase == ContenderPhase::Waits)
     }
 
     /// Whether a contender of that host waits.
     pub(super) fn has_waiting(&self, host: usize) -> bool {
-        self.contending.iter().any(|contending| contending.host == host && contending.phase == Phase::Waits)
+        self.contending.iter().any(|contending| contending.host == host && contending.phase == ContenderPhase::Waits)
     }
 
     pub(super) fn host_of(&self, slot: usize) -> usize {
@@ -462,7 +469,7 @@ impl Schedule<'_> {
 
     /// Whether no contender is there any more.
     pub(super) fn nobody_is_there(&self) -> bool {
-        self.contending.iter().all(|contending| contending.phase == Phase::Idle)
+        self.contending.iter().all(|contending| contending.phase == ContenderPhase::Idle)
     }
 
     /// Whether all connections and all sessions have ended.
@@ -472,16 +479,16 @@ impl Schedule<'_> {
     }
 }
 
-/// A change, for a person to read.
-struct Shown<'a>(&'a Change);
+/// Displays a [`TreeChange`] of the tree in a trace.
+struct DisplayedChange<'a>(&'a TreeChange);
 
-impl std::fmt::Display for Shown<'_> {
+impl std::fmt::Display for DisplayedChange<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            Change::Create { path, owner, .. } => write!(f, "creates {path} of session {owner}"),
-            Change::Write { path, .. } => write!(f, "writes {path}"),
-            Change::Delete { path } => write!(f, "deletes {path}"),
-            Change::Close(session) => write!(f, "ends session {session}"),
+            TreeChange::Create { path, owner, .. } => write!(f, "creates {path} of session {owner}"),
+            TreeChange::Write { path, .. } => write!(f, "writes {path}"),
+            TreeChange::Delete { path } => write!(f, "deletes {path}"),
+            TreeChange::Close(session) => write!(f, "ends session {session}"),
         }
     }
 }

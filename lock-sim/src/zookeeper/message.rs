@@ -134,9 +134,9 @@ pub enum Answer {
 /// What is said to a request.
 pub type Reply = Result<Answer, Refusal>;
 
-/// From a client to its server.
+/// A message from a simulated client to its server.
 #[derive(Debug, Clone)]
-pub(super) enum Up {
+pub(super) enum ClientMessage {
     Connect { client: usize, session: SessionId, seen: u64, timeout: Time },
     Request { number: u32, op: Op },
 }
@@ -171,9 +171,9 @@ pub enum Down {
     },
 }
 
-/// From a follower to its leader.
+/// A message from a simulated follower to its leader.
 #[derive(Debug, Clone)]
-pub(super) enum Forward {
+pub(super) enum FollowerMessage {
     Write {
         conn: u32,
         number: u32,
@@ -197,9 +197,9 @@ pub(super) enum Forward {
     Active(Vec<(SessionId, Time)>),
 }
 
-/// From a leader to a follower.
+/// A message from the simulated leader to a follower.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Follow {
+pub(super) enum LeaderMessage {
     /// Everything below that place of the log is committed.
     Commit {
         upto: usize,
@@ -217,13 +217,13 @@ pub(super) enum Follow {
     Ping,
 }
 
-/// What happens.
+/// An event on the agenda of the simulated ensemble: an arriving message, a timer or a fault.
 #[derive(Debug, Clone)]
-pub(super) enum Event {
+pub(super) enum EnsembleEvent {
     Arrive {
         server: usize,
         conn: u32,
-        message: Rc<Up>,
+        message: Rc<ClientMessage>,
     },
     Deliver {
         client: usize,
@@ -238,12 +238,12 @@ pub(super) enum Event {
     ToLeader {
         from: usize,
         link: u32,
-        message: Forward,
+        message: FollowerMessage,
     },
     ToFollower {
         server: usize,
         link: u32,
-        message: Follow,
+        message: LeaderMessage,
     },
     /// A follower works through what was committed.
     Apply {

@@ -1,11 +1,11 @@
 //! What a schedule is like: what the operators have chosen, how often what goes wrong, and what the schedule aims at.
 
-use super::program::Habits;
+use super::program::ContenderHabits;
 use crate::{Chance, Time};
 
-/// What the operators have chosen.
+/// The settings of the simulated ensemble in one schedule: its tick and its limits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
+pub(super) struct EnsembleSettings {
     pub(super) tick: Time,
     /// The longest of a session.
     pub(super) timeout: Time,
@@ -13,9 +13,9 @@ pub(super) struct Settings {
     pub(super) sync_limit: Time,
 }
 
-/// What goes wrong, and how often.
+/// The faults of one schedule: which of them happen, and how often.
 #[derive(Debug)]
-pub(super) struct Faults {
+pub(super) struct FaultProfile {
     /// The mean time between two faults.
     pub(super) pause: Time,
     /// How many of a hundred commits a follower works through late.
@@ -33,11 +33,11 @@ pub(super) struct Faults {
     /// One of that many pieces of news is the last on its connection.
     pub(super) breaks: u64,
     /// What the schedule aims at beside.
-    pub(super) aim: Aim,
+    pub(super) aim: ScheduleAim,
 }
 
-impl Faults {
-    pub(super) fn draw(chance: &mut Chance, tick: Time, aim: Aim) -> Self {
+impl FaultProfile {
+    pub(super) fn draw(chance: &mut Chance, tick: Time, aim: ScheduleAim) -> Self {
         Self {
             pause: chance.one_of(&[tick, 2 * tick, 5 * tick]),
             lag: chance.one_of(&[0, 10, 40]),
@@ -52,9 +52,9 @@ impl Faults {
     }
 }
 
-/// What a schedule aims at: one in four, at a situation that chance alone brings about too seldom.
+/// The rare situation that a schedule aims at, beside its random faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aim {
+pub(super) enum ScheduleAim {
     /// Whatever chance brings.
     Nothing,
     /// Hosts are cut off the moment they are granted the lock, so that the servers hear nothing more of their sessions. The
@@ -70,7 +70,7 @@ pub(super) enum Aim {
     MissedNews,
 }
 
-impl Aim {
+impl ScheduleAim {
     /// What the schedule of that seed aims at.
     pub(super) const fn of(seed: u64) -> Self {
         match seed % 16 {
@@ -91,7 +91,7 @@ impl Aim {
         }
     }
 
-    pub(super) fn change_settings(self, settings: &mut Settings) {
+    pub(super) fn change_settings(self, settings: &mut EnsembleSettings) {
         match self {
             // The longer a session, the further two clocks part in it.
             Self::SilentHolders => settings.timeout = settings.tick * 10,
@@ -104,7 +104,7 @@ impl Aim {
         }
     }
 
-    pub(super) fn change_faults(self, faults: &mut Faults, settings: Settings) {
+    pub(super) fn change_faults(self, faults: &mut FaultProfile, settings: EnsembleSettings) {
         match self {
             Self::Nothing => {}
             Self::WakingLeader => faults.pause = settings.timeout * 4,
@@ -115,7 +115,7 @@ impl Aim {
         }
     }
 
-    pub(super) fn change_habits(self, habits: &mut Habits) {
+    pub(super) fn change_habits(self, habits: &mut ContenderHabits) {
         match self {
             Self::Nothing => return,
             // The grant follows the session, and lasts until that has ended.

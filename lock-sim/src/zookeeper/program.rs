@@ -8,29 +8,29 @@ use lock_zk::{Config, ZooKeeper};
 use tokio::sync::watch;
 
 use super::{
-    report::{Ended, Kind, Report, Stage},
-    wire::{Call, call},
+    report::{AttemptEnd, ContenderReport, RequestMode, ScheduleStage},
+    wire::{WireCall, call},
 };
 use crate::{
     Chance, Time,
     world::{HostClock, HostExecutor, HostId},
 };
 
-/// What the programs of one host are like.
+/// What the programs of one simulated host do: their configuration, their contenders and their seed.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct HostPlan {
     pub(super) id: HostId,
     pub(super) config: Config,
     pub(super) seed: u64,
     /// The first contender of this host, and how many there are.
     pub(super) slots: std::ops::Range<usize>,
-    pub(super) habits: Habits,
-    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) habits: ContenderHabits,
+    pub(super) stage: watch::Receiver<ScheduleStage>,
 }
 
-/// How contenders behave.
+/// How the contenders of a schedule behave: how often they ask, for which mode, and how long they hold.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Habits {
+pub(super) struct ContenderHabits {
     pub(super) tick: Time,
     pub(super) timeout: Time,
     /// The longest pause between two attempts.
@@ -48,14 +48,14 @@ pub(super) struct Habits {
 /// The lock of a schedule.
 pub(super) const NAME: &str = "lock";
 
-/// A held lock.
-enum Held {
+/// The guard of a lock that a simulated contender holds, of any mode.
+enum HeldGuard {
     Guard(Guard),
     Writer(WriteGuard),
     Permit(Permit),
 }
 
-impl Held {
+impl HeldGuard {
     fn facts(&self) -> (Option<FencingToken>, Validity) {
         match self {
             Self::Guard(guard) => (Some(guard.token()), guard.validity().clone()),
@@ -73,19 +73,19 @@ impl Held {
     }
 }
 
-/// One contender.
+/// The program of one simulated contender, which acquires and releases the lock through the shipped backend.
 struct Contender {
     slot: usize,
     attempt: u32,
     locks: Locks,
     clock: Clock,
     chance: Chance,
-    habits: Habits,
-    stage: watch::Receiver<Stage>,
+    habits: ContenderHabits,
+    stage: watch::Receiver<ScheduleStage>,
 }
 
 /// The main program of a host: connects, starts its contenders, and closes the connection in the end.
-pub(super) async fn host(mut plan: Plan) {
+pub(super) async fn host(mut plan: HostPlan) {
     let clock = Clock::custom(HostClock::of(plan.id));
     let executor = Arc::new(HostExecutor::of(plan.id));
     let mut chance = Chance::new(plan.seed);
@@ -93,9 +93,9 @@ pub(super) async fn host(mut plan: Plan) {
         let context = Context::custom(clock, executor.clone(), chance.below(u64::MAX));
         match ZooKeeper::connect_in(plan.config.clone(), context).await {
             Ok(zk) => break Locks::new(zk),
-            Err(_) if *plan.stage.borrow() != Stage::Active => {
+            Err(_) if *plan.stage.borrow() != ScheduleStage::Active => {
                 // It does not matter any more.
-                plan.slots.for_each(|slot| report(Report::Closed { slot, failure: None }));
+                plan.slots.for_each(|slot| report(ContenderReport::Closed { slot, failure: None }));
                 return;
             }
             Err(_) => clock.sleep(Duration::from_nanos(chance.between(1, plan.habits.tick))).await,
@@ -113,15 +113,15 @@ pub(super) async fn host(mut plan: Plan) {
         };
         executor.spawn(Box::pin(contender.run()));
     }
-    if plan.stage.wait_for(|stage| *stage >= Stage::Closing).await.is_ok() {
+    if plan.stage.wait_for(|stage| *stage >= ScheduleStage::Closing).await.is_ok() {
         let closed = locks.close(Duration::from_nanos(plan.habits.timeout * 4)).await;
         let failure = closed.err().map(|error| error.to_string());
-        plan.slots.for_each(|slot| report(Report::Closed { slot, failure: failure.clone() }));
+        plan.slots.for_each(|slot| report(ContenderReport::Closed { slot, failure: failure.clone() }));
     }
 }
 
-fn report(report: Report) {
-    call(Call::Report(report));
+fn report(report: ContenderReport) {
+    call(WireCall::Report(report));
 }
 
 impl Contender {
@@ -129,23 +129,23 @@ impl Contender {
         loop {
             let pause = self.chance.mostly_short(self.habits.pause);
             self.sleep(pause).await;
-            if *self.stage.borrow() != Stage::Active {
+            if *self.stage.borrow() != ScheduleStage::Active {
                 return;
             }
             self.attempt += 1;
             let kind = self.draw();
             let (slot, attempt) = (self.slot, self.attempt);
-            report(Report::Asks { slot, attempt, kind });
+            report(ContenderReport::Asks { slot, attempt, kind });
             let why = match self.acquire(kind).await {
                 Ok(Some(held)) => {
                     let (token, validity) = held.facts();
-                    report(Report::Granted { slot, token, validity });
+                    report(ContenderReport::Granted { slot, token, validity });
                     self.hold(held).await
                 }
-                Ok(None) => Ended::GaveUp,
-                Err(error) => Ended::Failed(error),
+                Ok(None) => AttemptEnd::GaveUp,
+                Err(error) => AttemptEnd::Failed(error),
             };
-            report(Report::Ends { slot, why });
+            report(ContenderReport::Ends { slot, why });
         }
     }
 
@@ -153,22 +153,22 @@ impl Contender {
         self.clock.sleep(Duration::from_nanos(time)).await;
     }
 
-    fn draw(&mut self) -> Kind {
+    fn draw(&mut self) -> RequestMode {
         let (writers, readers, permits) = self.habits.mix;
         let drawn = self.chance.below(writers + readers + permits);
         if drawn < writers || self.habits.is_herd {
-            return Kind::Writer;
+            return RequestMode::Writer;
         }
         if drawn < writers + readers {
-            return Kind::Reader;
+            return RequestMode::Reader;
         }
         let (most, odd, other) = self.habits.permits;
         let of = if self.chance.one_in(odd) { other } else { most };
-        NonZeroU32::new(of).map_or(Kind::Writer, Kind::Permit)
+        NonZeroU32::new(of).map_or(RequestMode::Writer, RequestMode::Permit)
     }
 
     /// Asks for it: waits for as long as it takes, or up to a limit, or not at all, or goes away.
-    async fn acquire(&mut self, kind: Kind) -> Result<Option<Held>, Error> {
+    async fn acquire(&mut self, kind: RequestMode) -> Result<Option<HeldGuard>, Error> {
         let payload = format!("{}.{}", self.slot, self.attempt).into_bytes();
         let limit = Duration::from_nanos(self.chance.below(self.habits.timeout * 2));
         let way = self.chance.below(20);
@@ -177,33 +177,33 @@ impl Contender {
         let asked = async move {
             let within = if way < 2 { limit } else { Duration::from_secs(3600) };
             match kind {
-                Kind::Writer if is_lock => {
+                RequestMode::Writer if is_lock => {
                     let mutex = locks.mutex(NAME).payload(payload).timeout(within);
                     if way >= 18 {
-                        return Ok(mutex.try_lock().await?.map(Held::Guard));
+                        return Ok(mutex.try_lock().await?.map(HeldGuard::Guard));
                     }
-                    mutex.lock().await.map(Held::Guard).map(Some)
+                    mutex.lock().await.map(HeldGuard::Guard).map(Some)
                 }
-                Kind::Writer => {
+                RequestMode::Writer => {
                     let lock = locks.rwlock(NAME).payload(payload).timeout(within);
                     if way >= 18 {
-                        return Ok(lock.try_write().await?.map(Held::Writer));
+                        return Ok(lock.try_write().await?.map(HeldGuard::Writer));
                     }
-                    lock.write().await.map(Held::Writer).map(Some)
+                    lock.write().await.map(HeldGuard::Writer).map(Some)
                 }
-                Kind::Reader => {
+                RequestMode::Reader => {
                     let lock = locks.rwlock(NAME).payload(payload).timeout(within);
                     if way >= 18 {
-                        return Ok(lock.try_read().await?.map(Held::Guard));
+                        return Ok(lock.try_read().await?.map(HeldGuard::Guard));
                     }
-                    lock.read().await.map(Held::Guard).map(Some)
+                    lock.read().await.map(HeldGuard::Guard).map(Some)
                 }
-                Kind::Permit(of) => {
+                RequestMode::Permit(of) => {
                     let semaphore = locks.semaphore(NAME, of.get()).payload(payload).timeout(within);
                     if way >= 18 {
-                        return Ok(semaphore.try_acquire().await?.map(Held::Permit));
+                        return Ok(semaphore.try_acquire().await?.map(HeldGuard::Permit));
                     }
-                    semaphore.acquire().await.map(Held::Permit).map(Some)
+                    semaphore.acquire().await.map(HeldGuard::Permit).map(Some)
                 }
             }
         };
@@ -221,18 +221,18 @@ impl Contender {
     }
 
     /// Holds it, and lets go.
-    async fn hold(&mut self, mut held: Held) -> Ended {
+    async fn hold(&mut self, mut held: HeldGuard) -> AttemptEnd {
         self.keep().await;
         if self.chance.one_in(3)
-            && let Held::Writer(guard) = held
+            && let HeldGuard::Writer(guard) = held
         {
             if !guard.is_valid() {
-                return Self::let_go(Held::Writer(guard), false).await;
+                return Self::let_go(HeldGuard::Writer(guard), false).await;
             }
-            report(Report::Downgrades { slot: self.slot });
+            report(ContenderReport::Downgrades { slot: self.slot });
             held = match guard.downgrade().await {
-                Ok(guard) => Held::Guard(guard),
-                Err(failed) => return Ended::Failed(failed.error),
+                Ok(guard) => HeldGuard::Guard(guard),
+                Err(failed) => return AttemptEnd::Failed(failed.error),
             };
             self.keep().await;
         }
@@ -240,28 +240,28 @@ impl Contender {
         Self::let_go(held, drops).await
     }
 
-    async fn let_go(held: Held, drops: bool) -> Ended {
+    async fn let_go(held: HeldGuard, drops: bool) -> AttemptEnd {
         let (_, validity) = held.facts();
         if drops {
             let lost = validity.loss();
             drop(held);
-            return lost.map_or(Ended::Dropped, Ended::Lost);
+            return lost.map_or(AttemptEnd::Dropped, AttemptEnd::Lost);
         }
         match held.release().await {
-            Ok(()) => Ended::Released,
-            Err(Error::Lost { loss, .. }) => Ended::Lost(loss),
-            Err(error) => Ended::Failed(error),
+            Ok(()) => AttemptEnd::Released,
+            Err(Error::Lost { loss, .. }) => AttemptEnd::Lost(loss),
+            Err(error) => AttemptEnd::Failed(error),
         }
     }
 
     /// Holds for a while; and when all is to become quiet, until it is said that holders let go.
     async fn keep(&mut self) {
-        let Habits { long_holds, longest_hold, tick, .. } = self.habits;
+        let ContenderHabits { long_holds, longest_hold, tick, .. } = self.habits;
         let long = if self.chance.one_in(long_holds) { longest_hold } else { tick / 2 };
         let hold = self.chance.mostly_short(long);
         let mut stage = self.stage.clone();
-        let ending = stage.wait_for(|stage| *stage >= Stage::Ending);
+        let ending = stage.wait_for(|stage| *stage >= ScheduleStage::Ending);
         let _ = future::select(Box::pin(self.sleep(hold)), Box::pin(ending)).await;
-        let _ = self.stage.wait_for(|stage| *stage != Stage::Calm).await;
+        let _ = self.stage.wait_for(|stage| *stage != ScheduleStage::Calm).await;
     }
 }

@@ -4,17 +4,17 @@ use std::num::NonZeroU32;
 
 use lock_core::{Error, FencingToken, Loss, Validity};
 
-/// What is asked for, as a contender's name on the servers says it.
+/// The mode that a contender asks for, as its node's name on the servers says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RequestMode {
     Writer,
     Reader,
     Permit(NonZeroU32),
 }
 
-/// The part of the schedule, for the programs.
+/// The stage of a schedule, from active faults to the end, which its programs follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum ScheduleStage {
     Active,
     /// Nothing goes wrong any more, nobody comes, and nobody lets go.
     Calm,
@@ -25,13 +25,14 @@ pub(super) enum Stage {
     Over,
 }
 
-/// What a program tells of itself. `slot` is its number, and `attempt` counts what it has asked for.
+/// What a simulated contender reports to the checker of invariants. `slot` is its number, and `attempt` counts what it
+/// has asked for.
 #[derive(Debug)]
-pub(super) enum Report {
+pub(super) enum ContenderReport {
     Asks {
         slot: usize,
         attempt: u32,
-        kind: Kind,
+        kind: RequestMode,
     },
     Granted {
         slot: usize,
@@ -45,7 +46,7 @@ pub(super) enum Report {
     /// It was not granted, or does not hold any more.
     Ends {
         slot: usize,
-        why: Ended,
+        why: AttemptEnd,
     },
     /// Its connection is closed; and what was wrong with that.
     Closed {
@@ -54,8 +55,9 @@ pub(super) enum Report {
     },
 }
 
+/// Why a simulated contender's attempt ended: a release, a loss, an error, or because it gave up.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum AttemptEnd {
     Released,
     Dropped,
     GaveUp,

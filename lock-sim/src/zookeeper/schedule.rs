@@ -6,26 +6,26 @@ use lock_zk::{Config, Strategy, protocol::queue::NUMBERS_END, wire::WatchEvent};
 use tokio::sync::watch;
 
 use super::{
-    client::Client,
-    ensemble::{Entry, Leader},
-    fact::Seen,
-    invariant::{Contending, Invariants},
-    message::Event,
-    profile::{Aim, Faults, Settings},
-    program::{self, Habits, NAME, Plan},
-    report::{Kind, Report, Stage},
-    server::{Role, Server},
-    tree::{Change, Tree},
-    wire::{Call, SimEnsemble, clear_calls, next_call, server},
+    client::ClientSession,
+    ensemble::{Leader, LogEntry},
+    fact::FactKind,
+    invariant::{ContenderState, InvariantChecker},
+    message::EnsembleEvent,
+    profile::{EnsembleSettings, FaultProfile, ScheduleAim},
+    program::{self, ContenderHabits, HostPlan, NAME},
+    report::{ContenderReport, RequestMode, ScheduleStage},
+    server::{ServerRole, ServerState},
+    tree::{NodeTree, TreeChange},
+    wire::{SimEnsemble, WireCall, clear_calls, next_call, server},
 };
 use crate::{
     Chance, Counts, LocalClock, MS, Outcome, SECOND, Time, Trace,
     world::{Happening, HostClocks, HostId, Wires, World},
 };
 
-/// A machine on which programs run.
+/// A simulated machine on which programs run: its clock, and the faults that it suffers now.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct HostState {
     pub(super) id: HostId,
     /// Of the time since it was booted.
     pub(super) clock: LocalClock,
@@ -44,29 +44,32 @@ pub(super) struct Host {
     pub(super) is_dead: bool,
 }
 
+/// One schedule of the simulated ensemble: its servers, hosts and clients, and the checker of invariants.
 pub(super) struct Schedule<'a> {
-    pub(super) world: World<Event>,
+    pub(super) world: World<EnsembleEvent>,
     pub(super) trace: &'a mut Trace,
     pub(super) counts: Counts,
     pub(super) grants: u64,
-    pub(super) settings: Settings,
-    pub(super) faults: Faults,
-    pub(super) servers: Vec<Server>,
+    pub(super) settings: EnsembleSettings,
+    pub(super) faults: FaultProfile,
+    pub(super) servers: Vec<ServerState>,
     pub(super) leader: Option<Leader>,
     pub(super) epoch: u32,
-    pub(super) log: Vec<Rc<Entry>>,
+    pub(super) log: Vec<Rc<LogEntry>>,
     pub(super) committed: usize,
     pub(super) zxid: u64,
     /// The time-outs that sessions were opened with, by their numbers from 1 on.
     pub(super) timeouts: Vec<Time>,
     pub(super) links: u32,
-    pub(super) hosts: Vec<Host>,
-    pub(super) clients: Vec<Client>,
+    pub(super) hosts: Vec<HostState>,
+    pub(super) clients: Vec<ClientSession>,
     pub(super) conns: u32,
-    pub(super) contending: Vec<Contending>,
-    pub(super) invariants: Invariants,
+    /// How many requests have arrived at the servers, pings apart.
+    pub(super) requests: u64,
+    pub(super) contending: Vec<ContenderState>,
+    pub(super) invariants: InvariantChecker,
     pub(super) is_herd: bool,
-    stage: watch::Sender<Stage>,
+    stage: watch::Sender<ScheduleStage>,
     deadline: Time,
     /// How many changes there were at the last look, and for how many looks that has stayed so.
     quiet: (u64, u32),
@@ -99,19 +102,42 @@ impl<'a> Schedule<'a> {
         this
     }
 
-    fn draw(seed: u64, trace: &'a mut Trace, begin: fn(Chance, Wires) -> World<Event>) -> (Self, Habits) {
+    /// Servers that keep nothing yet and grant time-outs of up to `longest`, and hosts with no programs on them. Nothing goes
+    /// wrong by chance.
+    pub(super) fn undisturbed(seed: u64, trace: &'a mut Trace, hosts: usize, longest: Time) -> Self {
+        let (mut this, _) = Self::draw(seed, trace, World::new);
+        this.hosts.truncate(hosts);
+        while this.hosts.len() < hosts {
+            this.hosts.push(add_host(&mut this.world, ScheduleAim::Nothing));
+        }
+        this.settings = EnsembleSettings { tick: TICK, timeout: longest, sync_limit: TICK * 5 };
+        this.faults.lag = 0;
+        for server in &mut this.servers {
+            (server.tree, server.longest) = (NodeTree::new(), longest);
+        }
+        this.stage.send_replace(ScheduleStage::Calm);
+        this.elect(0, &[0, 1, 2]);
+        this.servers_look_after_themselves();
+        this
+    }
+
+    fn draw(
+        seed: u64,
+        trace: &'a mut Trace,
+        begin: fn(Chance, Wires) -> World<EnsembleEvent>,
+    ) -> (Self, ContenderHabits) {
         clear_calls();
-        let (mut chance, aim) = (Chance::new(seed), Aim::of(seed));
-        let mut settings = Settings {
+        let (mut chance, aim) = (Chance::new(seed), ScheduleAim::of(seed));
+        let mut settings = EnsembleSettings {
             tick: TICK,
             timeout: TICK * chance.one_of(&[4, 4, 6, 10]),
             sync_limit: TICK * chance.one_of(&[2, 5]),
         };
         aim.change_settings(&mut settings);
-        let mut faults = Faults::draw(&mut chance, TICK, aim);
+        let mut faults = FaultProfile::draw(&mut chance, TICK, aim);
         aim.change_faults(&mut faults, settings);
         let is_herd = chance.one_in(8);
-        let mut habits = Habits {
+        let mut habits = ContenderHabits {
             tick: TICK,
             timeout: settings.timeout,
             pause: TICK * 2,
@@ -130,11 +156,11 @@ impl<'a> Schedule<'a> {
         for _ in 0..3 {
             let since = 10 * SECOND + chance.below(SECOND);
             let clock = LocalClock::new(since, aim.drift(drift(&mut chance), true));
-            servers.push(Server::new(tree.clone(), clock, TICK * 20));
+            servers.push(ServerState::new(tree.clone(), clock, TICK * 20));
         }
         let hosts = usize::try_from(chance.between(2, 4)).unwrap_or(2);
         let mut world = begin(chance, Wires::default());
-        let hosts: Vec<Host> = (0..hosts).map(|_| add_host(&mut world, aim)).collect();
+        let hosts: Vec<HostState> = (0..hosts).map(|_| add_host(&mut world, aim)).collect();
         let this = Self {
             world,
             trace,
@@ -153,44 +179,49 @@ impl<'a> Schedule<'a> {
             hosts,
             clients: Vec::new(),
             conns: 0,
+            requests: 0,
             contending: Vec::new(),
-            invariants: Invariants::default(),
+            invariants: InvariantChecker::default(),
             is_herd,
-            stage: watch::Sender::new(Stage::Active),
+            stage: watch::Sender::new(ScheduleStage::Active),
             deadline: 0,
             quiet: (0, 0),
         };
         (this, habits)
     }
 
-    fn prepare(&mut self, habits: Habits) {
+    fn prepare(&mut self, habits: ContenderHabits) {
         self.elect(0, &[0, 1, 2]);
         self.counts = Counts::default();
         if habits.is_herd {
-            self.counts.add(Seen::Herd as usize);
+            self.counts.add(FactKind::Herd as usize);
         }
-        for server in 0..self.servers.len() {
-            self.world.after(self.settings.tick / 2, Event::Check { server });
-        }
+        self.servers_look_after_themselves();
         let (fewest, most) = self.faults.aim.contenders();
         for host in 0..self.hosts.len() {
             let first = self.contending.len();
             let slots = usize::try_from(self.world.chance().between(fewest, most)).unwrap_or(1);
-            self.contending.extend((0..slots).map(|_| Contending::new(host)));
+            self.contending.extend((0..slots).map(|_| ContenderState::new(host)));
             let plan = self.plan(host, first..first + slots, habits);
             self.world.spawn(self.hosts[host].id, program::host(plan));
         }
-        let soon = if self.faults.aim == Aim::WakingLeader { self.faults.pause } else { self.settings.tick };
-        self.world.after(soon, Event::Fault);
-        self.world.after(self.settings.tick * 3, Event::Strike);
-        self.world.after(self.settings.timeout, Event::Reap);
+        let soon = if self.faults.aim == ScheduleAim::WakingLeader { self.faults.pause } else { self.settings.tick };
+        self.world.after(soon, EnsembleEvent::Fault);
+        self.world.after(self.settings.tick * 3, EnsembleEvent::Strike);
+        self.world.after(self.settings.timeout, EnsembleEvent::Reap);
         let (least, more) = self.faults.aim.active(self.settings.timeout);
         let active = least + self.world.chance().below(more);
-        self.world.after(active, Event::Stage);
+        self.world.after(active, EnsembleEvent::Stage);
+    }
+
+    fn servers_look_after_themselves(&mut self) {
+        for server in 0..self.servers.len() {
+            self.world.after(self.settings.tick / 2, EnsembleEvent::Check { server });
+        }
     }
 
     /// Programs differ in their settings.
-    fn plan(&mut self, host: usize, slots: std::ops::Range<usize>, habits: Habits) -> Plan {
+    fn plan(&mut self, host: usize, slots: std::ops::Range<usize>, habits: ContenderHabits) -> HostPlan {
         let (tick, longest) = (self.settings.tick, self.settings.timeout);
         let chance = self.world.chance();
         let timeout = if chance.one_in(3) { chance.between(tick * 4, longest) } else { longest };
@@ -203,7 +234,7 @@ impl<'a> Schedule<'a> {
             .with_strategy(if habits.is_herd { Strategy::Herd } else { Strategy::Queue })
             .with_ensemble(Arc::new(SimEnsemble { host }));
         let seed = chance.below(u64::MAX);
-        Plan { id: self.hosts[host].id, config, seed, slots, habits, stage: self.stage.subscribe() }
+        HostPlan { id: self.hosts[host].id, config, seed, slots, habits, stage: self.stage.subscribe() }
     }
 
     pub(super) const fn now(&self) -> Time {
@@ -214,92 +245,97 @@ impl<'a> Schedule<'a> {
         self.trace.note(self.world.now(), who, what);
     }
 
-    pub(super) fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> ScheduleStage {
         *self.stage.borrow()
     }
 
     pub(super) fn is_calm(&self) -> bool {
-        self.stage() != Stage::Active
+        self.stage() != ScheduleStage::Active
     }
 
     pub(super) fn play(mut self) -> Outcome {
-        while self.stage() != Stage::Over && self.invariants.violation.is_none() {
-            match self.world.next() {
-                None => break,
-                Some(Happening::Own(event)) => {
-                    if let Some((until, event)) = self.postponed(event) {
-                        self.world.at(until, event);
-                    }
-                }
-                Some(Happening::Called) => self.answer_calls(),
-                Some(_) => {}
-            }
+        while self.stage() != ScheduleStage::Over && self.invariants.violation.is_none() {
+            let Some(happening) = self.world.next() else { break };
+            self.see_to(happening);
         }
         let steps = self.world.steps();
-        if self.stage() != Stage::Over && self.invariants.violation.is_none() {
+        if self.stage() != ScheduleStage::Over && self.invariants.violation.is_none() {
             self.violate("P", "nothing happens any more".to_owned());
         }
         self.trace.note(self.world.now(), "-", format_args!("fingerprint {:016x}", self.world.fingerprint()));
         Outcome { violation: self.invariants.violation.take(), grants: self.grants, steps, counts: self.counts }
     }
 
+    pub(super) fn see_to(&mut self, happening: Happening<EnsembleEvent>) {
+        match happening {
+            Happening::Own(event) => {
+                if let Some((until, event)) = self.postponed(event) {
+                    self.world.at(until, event);
+                }
+            }
+            Happening::Called => self.answer_calls(),
+            _ => {}
+        }
+    }
+
     fn answer_calls(&mut self) {
         while let Some(call) = next_call() {
             match call {
-                Call::Open { host, servers, timeout, answer } => self.open(host, servers, timeout, answer),
-                Call::Connections { host, answer } => {
+                WireCall::Open { host, servers, timeout, answer } => self.open(host, servers, timeout, answer),
+                WireCall::Connections { host, answer } => {
                     let _ = answer.send(self.connections(host));
                 }
-                Call::Ask { client, op, waiter } => self.ask(client, op, waiter),
-                Call::Unwatch { client, watch } => self.unwatch(client, watch),
-                Call::Drop { client } => self.drop_client(client),
-                Call::Report(report) => self.hear_of(report),
+                WireCall::Ask { client, op, waiter } => self.ask(client, op, waiter),
+                WireCall::Unwatch { client, watch } => self.unwatch(client, watch),
+                WireCall::Drop { client } => self.drop_client(client),
+                WireCall::Report(report) => self.hear_of(report),
             }
         }
     }
 
-    fn hear_of(&mut self, report: Report) {
+    fn hear_of(&mut self, report: ContenderReport) {
         match report {
-            Report::Asks { slot, attempt, kind } => self.asks(slot, attempt, kind),
-            Report::Granted { slot, token, validity } => {
+            ContenderReport::Asks { slot, attempt, kind } => self.asks(slot, attempt, kind),
+            ContenderReport::Granted { slot, token, validity } => {
                 self.granted(slot, token, validity);
                 self.strike_at_grant(self.host_of(slot));
             }
-            Report::Downgrades { slot } => {
-                self.contending[slot].kind = Kind::Reader;
+            ContenderReport::Downgrades { slot } => {
+                self.contending[slot].kind = RequestMode::Reader;
             }
-            Report::Ends { slot, why } => self.ends(slot, &why),
-            Report::Closed { slot, failure } => self.closed(slot, failure),
+            ContenderReport::Ends { slot, why } => self.ends(slot, &why),
+            ContenderReport::Closed { slot, failure } => self.closed(slot, failure),
         }
     }
 
     /// Plays an event; or gives it back, with the time at which whom it concerns goes on.
-    fn postponed(&mut self, event: Event) -> Option<(Time, Event)> {
+    fn postponed(&mut self, event: EnsembleEvent) -> Option<(Time, EnsembleEvent)> {
         let now = self.now();
         let leader = self.leader.as_ref().map(|leader| leader.server);
         let host_of = |client: usize| self.clients.get(client).map_or(0, |client| self.hosts[client.host].paused_until);
         let until = match &event {
-            Event::Arrive { server, .. } | Event::ToFollower { server, .. } | Event::Apply { server, .. } => {
-                self.servers[*server].deaf_until
-            }
-            Event::ToLeader { .. } => leader.map_or(0, |leader| self.servers[leader].deaf_until),
-            Event::Check { server } => self.servers[*server].paused_until,
-            Event::Commit { .. } | Event::Expire { .. } | Event::LeaderTick { .. } | Event::Reap => {
-                leader.map_or(0, |leader| self.servers[leader].paused_until)
-            }
-            Event::Deliver { client, .. }
-            | Event::HungUp { client, .. }
-            | Event::Look { client }
-            | Event::Connect { client, .. } => host_of(*client),
-            Event::Fault
-            | Event::Strike
-            | Event::CrashLeader
-            | Event::CutClients { .. }
-            | Event::Cut { .. }
-            | Event::Heal { .. }
-            | Event::HealHost { .. }
-            | Event::ResumeHost { .. }
-            | Event::Stage => 0,
+            EnsembleEvent::Arrive { server, .. }
+            | EnsembleEvent::ToFollower { server, .. }
+            | EnsembleEvent::Apply { server, .. } => self.servers[*server].deaf_until,
+            EnsembleEvent::ToLeader { .. } => leader.map_or(0, |leader| self.servers[leader].deaf_until),
+            EnsembleEvent::Check { server } => self.servers[*server].paused_until,
+            EnsembleEvent::Commit { .. }
+            | EnsembleEvent::Expire { .. }
+            | EnsembleEvent::LeaderTick { .. }
+            | EnsembleEvent::Reap => leader.map_or(0, |leader| self.servers[leader].paused_until),
+            EnsembleEvent::Deliver { client, .. }
+            | EnsembleEvent::HungUp { client, .. }
+            | EnsembleEvent::Look { client }
+            | EnsembleEvent::Connect { client, .. } => host_of(*client),
+            EnsembleEvent::Fault
+            | EnsembleEvent::Strike
+            | EnsembleEvent::CrashLeader
+            | EnsembleEvent::CutClients { .. }
+            | EnsembleEvent::Cut { .. }
+            | EnsembleEvent::Heal { .. }
+            | EnsembleEvent::HealHost { .. }
+            | EnsembleEvent::ResumeHost { .. }
+            | EnsembleEvent::Stage => 0,
         };
         if until > now {
             return Some((until, event));
@@ -308,46 +344,46 @@ impl<'a> Schedule<'a> {
         None
     }
 
-    pub(super) fn happen(&mut self, event: Event) {
+    pub(super) fn happen(&mut self, event: EnsembleEvent) {
         match event {
-            Event::Arrive { server, conn, message } => self.arrive(server, conn, &message),
-            Event::Deliver { client, conn, message } => self.deliver(client, conn, &message),
-            Event::HungUp { client, conn } => self.hung_up(client, conn),
-            Event::ToLeader { from, link, message } if self.is_linked(from, link) && self.follows(from) => {
+            EnsembleEvent::Arrive { server, conn, message } => self.arrive(server, conn, &message),
+            EnsembleEvent::Deliver { client, conn, message } => self.deliver(client, conn, &message),
+            EnsembleEvent::HungUp { client, conn } => self.hung_up(client, conn),
+            EnsembleEvent::ToLeader { from, link, message } if self.is_linked(from, link) && self.follows(from) => {
                 self.leader_hears(from, message);
             }
-            Event::ToFollower { server, link, message } if self.is_linked(server, link) => {
+            EnsembleEvent::ToFollower { server, link, message } if self.is_linked(server, link) => {
                 self.follower_hears(server, message);
             }
-            Event::Apply { server, link, upto } if self.is_linked(server, link) => self.apply(server, upto),
-            Event::Commit { epoch, upto } if epoch == self.epoch => self.commit(upto),
-            Event::Expire { epoch, session } if epoch == self.epoch => self.expire(session),
-            Event::LeaderTick { epoch } if epoch == self.epoch => self.leader_tick(),
-            Event::Check { server } => self.check(server),
-            Event::Reap => self.reap(),
-            Event::Look { client } => self.look(client),
-            Event::Connect { client, attempt } => self.connect(client, attempt),
-            Event::Fault => self.go_wrong(),
-            Event::Strike => self.strike(),
-            Event::CrashLeader => self.crash_leader(),
-            Event::CutClients { server } => self.cut_clients_off(server),
-            Event::Cut { server } => self.mute_server(server),
-            Event::Heal { server } => self.heal(server),
-            Event::HealHost { host } => self.heal_host(host),
-            Event::ResumeHost { host } => self.resume_host(host),
-            Event::Stage => self.next_stage(),
+            EnsembleEvent::Apply { server, link, upto } if self.is_linked(server, link) => self.apply(server, upto),
+            EnsembleEvent::Commit { epoch, upto } if epoch == self.epoch => self.commit(upto),
+            EnsembleEvent::Expire { epoch, session } if epoch == self.epoch => self.expire(session),
+            EnsembleEvent::LeaderTick { epoch } if epoch == self.epoch => self.leader_tick(),
+            EnsembleEvent::Check { server } => self.check(server),
+            EnsembleEvent::Reap => self.reap(),
+            EnsembleEvent::Look { client } => self.look(client),
+            EnsembleEvent::Connect { client, attempt } => self.connect(client, attempt),
+            EnsembleEvent::Fault => self.go_wrong(),
+            EnsembleEvent::Strike => self.strike(),
+            EnsembleEvent::CrashLeader => self.crash_leader(),
+            EnsembleEvent::CutClients { server } => self.cut_clients_off(server),
+            EnsembleEvent::Cut { server } => self.mute_server(server),
+            EnsembleEvent::Heal { server } => self.heal(server),
+            EnsembleEvent::HealHost { host } => self.heal_host(host),
+            EnsembleEvent::ResumeHost { host } => self.resume_host(host),
+            EnsembleEvent::Stage => self.next_stage(),
             // Of a connection or an epoch that is over.
             _ => {}
         }
     }
 
     fn is_linked(&self, server: usize, link: u32) -> bool {
-        self.servers[server].role == Role::Following && self.servers[server].link.number == link
+        self.servers[server].role == ServerRole::Following && self.servers[server].link.number == link
     }
 
     fn next_stage(&mut self) {
         match self.stage() {
-            Stage::Active => {
+            ScheduleStage::Active => {
                 self.note("-", format_args!("nothing goes wrong any more, nobody comes, and nobody lets go"));
                 for server in 0..self.servers.len() {
                     self.heal(server);
@@ -355,18 +391,18 @@ impl<'a> Schedule<'a> {
                 for host in 0..self.hosts.len() {
                     self.heal_host(host);
                 }
-                self.enter(Stage::Calm);
+                self.enter(ScheduleStage::Calm);
             }
-            Stage::Over => {}
+            ScheduleStage::Over => {}
             _ => self.look_for_rest(),
         }
     }
 
-    fn enter(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: ScheduleStage) {
         self.stage.send_replace(stage);
         self.quiet = (self.invariants.changes, 0);
         self.deadline = self.now() + self.settings.timeout * 8 + self.settings.sync_limit * 2 + 6 * SECOND;
-        self.world.after(self.settings.tick, Event::Stage);
+        self.world.after(self.settings.tick, EnsembleEvent::Stage);
     }
 
     /// Looks whether all is quiet, and as it should be then.
@@ -376,35 +412,35 @@ impl<'a> Schedule<'a> {
         let unrest = self.unrest();
         let quiet = looks >= 2 && unrest.is_none();
         match self.stage() {
-            Stage::Calm if quiet => {
+            ScheduleStage::Calm if quiet => {
                 if self.somebody_waits() {
-                    self.counts.add(Seen::SleptInPeace as usize);
+                    self.counts.add(FactKind::SleptInPeace as usize);
                 }
                 self.note("-", format_args!("those who hold let go"));
-                self.enter(Stage::Ending);
+                self.enter(ScheduleStage::Ending);
             }
-            Stage::Ending if quiet && self.nobody_is_there() => {
+            ScheduleStage::Ending if quiet && self.nobody_is_there() => {
                 self.note("-", format_args!("the connections are closed"));
-                self.enter(Stage::Closing);
+                self.enter(ScheduleStage::Closing);
             }
-            Stage::Closing if quiet && self.all_is_closed() => {
-                self.stage.send_replace(Stage::Over);
+            ScheduleStage::Closing if quiet && self.all_is_closed() => {
+                self.stage.send_replace(ScheduleStage::Over);
             }
             _ if self.now() > self.deadline => {
                 let (invariant, text) = unrest.unwrap_or_else(|| ("P", "it never becomes quiet".to_owned()));
                 self.violate(invariant, text);
             }
-            _ => self.world.after(self.settings.tick, Event::Stage),
+            _ => self.world.after(self.settings.tick, EnsembleEvent::Stage),
         }
     }
 }
 
-fn add_host(world: &mut World<Event>, aim: Aim) -> Host {
+fn add_host(world: &mut World<EnsembleEvent>, aim: ScheduleAim) -> HostState {
     let drift = aim.drift(drift(world.chance()), false);
     let clocks = HostClocks::new(10 * SECOND + world.chance().below(SECOND), drift, 0);
     let clock = clocks.boot;
     let id = world.add_host(clocks);
-    Host {
+    HostState {
         id,
         clock,
         paused_until: 0,
@@ -418,13 +454,13 @@ fn add_host(world: &mut World<Event>, aim: Aim) -> Host {
 }
 
 /// What the servers keep in the beginning: nothing, or a directory whose counter is near its end.
-fn first_tree(chance: &mut Chance, is_herd: bool) -> Tree {
-    let mut tree = Tree::new();
+fn first_tree(chance: &mut Chance, is_herd: bool) -> NodeTree {
+    let mut tree = NodeTree::new();
     let counter = if chance.one_in(2) { NUMBERS_END - 3 } else { 0 };
     if chance.one_in(4) || is_herd {
         return tree;
     }
-    let create = |path: &str, is_container: bool| Change::Create {
+    let create = |path: &str, is_container: bool| TreeChange::Create {
         path: Rc::from(path),
         data: Rc::from([]),
         owner: 0,

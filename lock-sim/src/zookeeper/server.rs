@@ -3,16 +3,16 @@
 use std::{collections::VecDeque, rc::Rc};
 
 use super::{
-    fact::Seen,
-    message::{Answer, Down, Event, Follow, Forward, Op, Refusal, Reply, Stat, Up},
+    fact::FactKind,
+    message::{Answer, ClientMessage, Down, EnsembleEvent, FollowerMessage, LeaderMessage, Op, Refusal, Reply, Stat},
     schedule::Schedule,
-    tree::{Change, News, Node, SessionId, Tree},
+    tree::{News, NodeTree, SessionId, TreeChange, TreeNode},
 };
 use crate::{LocalClock, Pipe, Time};
 
-/// What a server is at the moment.
+/// The role of a simulated server: leading, following, looking for a leader, or down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ServerRole {
     /// Of that epoch, which may be over without its knowing.
     Leading(u32),
     Following,
@@ -21,9 +21,10 @@ pub(super) enum Role {
     Down,
 }
 
+/// One simulated server of the ensemble: its role, its tree, and its connections.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) role: Role,
+pub(super) struct ServerState {
+    pub(super) role: ServerRole,
     /// It does nothing until then.
     pub(super) paused_until: Time,
     /// It hears nothing until then: who wakes from a pause may judge before it listens.
@@ -32,14 +33,14 @@ pub(super) struct Server {
     pub(super) mute: bool,
     /// It does not hear the other servers.
     pub(super) deaf: bool,
-    pub(super) link: Link,
+    pub(super) link: LeaderLink,
     /// When its leader was last heard; for a leader, when it last had a follower.
     pub(super) heard: Time,
-    pub(super) tree: Tree,
+    pub(super) tree: NodeTree,
     /// How much of the log is in that.
     pub(super) applied: usize,
     pub(super) zxid: u64,
-    pub(super) conns: Vec<Conn>,
+    pub(super) conns: Vec<ServerConnection>,
     /// Which sessions were active since the leader was last told, and their time-outs here.
     pub(super) active: Vec<(SessionId, Time)>,
     pub(super) clock: LocalClock,
@@ -47,9 +48,9 @@ pub(super) struct Server {
     pub(super) longest: Time,
 }
 
-/// A follower's connection to its leader.
+/// A follower's connection to its leader in the simulated ensemble.
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct LeaderLink {
     pub(super) number: u32,
     /// Of the leader at the other end.
     pub(super) epoch: u32,
@@ -64,9 +65,9 @@ pub(super) struct Link {
     pub(super) answered: Time,
 }
 
-/// A client's connection, as the server has it.
+/// A client's connection, as its simulated server has it.
 #[derive(Debug)]
-pub(super) struct Conn {
+pub(super) struct ServerConnection {
     pub(super) id: u32,
     pub(super) client: usize,
     pub(super) session: SessionId,
@@ -74,16 +75,16 @@ pub(super) struct Conn {
     pub(super) open: bool,
     pub(super) broken: bool,
     pub(super) down: Pipe,
-    pub(super) pending: VecDeque<Pending>,
+    pub(super) pending: VecDeque<PendingRequest>,
     /// The nodes that are watched, or waited for.
     pub(super) nodes: Vec<String>,
     /// The nodes whose children are watched.
     pub(super) children: Vec<String>,
 }
 
-/// A request that is not answered yet.
+/// A client's request that its simulated server has not answered yet.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingRequest {
     pub(super) number: u32,
     pub(super) op: Op,
     pub(super) reply: Option<Reply>,
@@ -91,15 +92,15 @@ pub(super) struct Pending {
     pub(super) upto: Option<usize>,
 }
 
-impl Server {
-    pub(super) fn new(tree: Tree, clock: LocalClock, longest: Time) -> Self {
+impl ServerState {
+    pub(super) fn new(tree: NodeTree, clock: LocalClock, longest: Time) -> Self {
         Self {
-            role: Role::Looking,
+            role: ServerRole::Looking,
             paused_until: 0,
             deaf_until: 0,
             mute: false,
             deaf: false,
-            link: Link::default(),
+            link: LeaderLink::default(),
             heard: 0,
             tree,
             applied: 0,
@@ -118,30 +119,30 @@ impl Server {
     }
 }
 
-impl Node {
+impl TreeNode {
     pub(super) const fn stat(&self) -> Stat {
         Stat { session: self.owner, czxid: self.czxid, version: self.version }
     }
 }
 
 impl Schedule<'_> {
-    pub(super) fn conn(&mut self, server: usize, conn: u32) -> Option<&mut Conn> {
+    pub(super) fn conn(&mut self, server: usize, conn: u32) -> Option<&mut ServerConnection> {
         self.servers[server].conns.iter_mut().find(|other| other.id == conn)
     }
 
     /// A client's message has arrived.
-    pub(super) fn arrive(&mut self, server: usize, conn: u32, message: &Up) {
-        if !matches!(self.servers[server].role, Role::Leading(_) | Role::Following) {
-            if let Up::Connect { client, .. } = message {
+    pub(super) fn arrive(&mut self, server: usize, conn: u32, message: &ClientMessage) {
+        if !matches!(self.servers[server].role, ServerRole::Leading(_) | ServerRole::Following) {
+            if let ClientMessage::Connect { client, .. } = message {
                 self.hang_up(*client, conn);
             }
             return;
         }
         match message {
-            Up::Connect { client, session, seen, timeout } => {
+            ClientMessage::Connect { client, session, seen, timeout } => {
                 self.welcome(server, conn, *client, *session, *seen, *timeout);
             }
-            Up::Request { number, op } => self.request(server, conn, *number, op),
+            ClientMessage::Request { number, op } => self.request(server, conn, *number, op),
         }
     }
 
@@ -153,7 +154,7 @@ impl Schedule<'_> {
         let timeout = asked.clamp(self.settings.tick * 2, self.servers[server].longest);
         // One connection for a session: what the old one still brings is not heard.
         self.servers[server].conns.retain(|conn| session == 0 || conn.session != session);
-        let conn = Conn {
+        let conn = ServerConnection {
             id,
             client,
             session,
@@ -167,28 +168,29 @@ impl Schedule<'_> {
         };
         self.servers[server].conns.push(conn);
         let message = if session == 0 {
-            Forward::Open { conn: id, timeout }
+            FollowerMessage::Open { conn: id, timeout }
         } else {
-            Forward::Revalidate { conn: id, session, timeout }
+            FollowerMessage::Revalidate { conn: id, session, timeout }
         };
         self.forward(server, message);
     }
 
     fn request(&mut self, server: usize, id: u32, number: u32, op: &Op) {
-        let leads = matches!(self.servers[server].role, Role::Leading(_));
+        let leads = matches!(self.servers[server].role, ServerRole::Leading(_));
         let Some(conn) = self.conn(server, id).filter(|conn| conn.open) else { return };
         let (session, timeout) = (conn.session, conn.timeout);
         // A leader that is asked for a sync takes its own word for the newest.
         let upto = (leads && matches!(op, Op::Sync)).then_some(0);
-        conn.pending.push_back(Pending { number, op: op.clone(), reply: None, upto });
+        conn.pending.push_back(PendingRequest { number, op: op.clone(), reply: None, upto });
+        self.requests += u64::from(!matches!(op, Op::Ping));
         self.servers[server].is_active(session, timeout);
         if leads && self.is_leader(server) {
             self.touch(session, timeout);
         }
         match op {
-            Op::Sync if !leads => self.forward(server, Forward::Sync { conn: id, number }),
+            Op::Sync if !leads => self.forward(server, FollowerMessage::Sync { conn: id, number }),
             op if op.is_write() => {
-                self.forward(server, Forward::Write { conn: id, number, session, op: op.clone() });
+                self.forward(server, FollowerMessage::Write { conn: id, number, session, op: op.clone() });
             }
             _ => {}
         }
@@ -196,23 +198,23 @@ impl Schedule<'_> {
     }
 
     /// Sends something to the leader, which may be the server itself.
-    pub(super) fn forward(&mut self, server: usize, message: Forward) {
+    pub(super) fn forward(&mut self, server: usize, message: FollowerMessage) {
         match self.servers[server].role {
-            Role::Leading(epoch) if self.is_leader(server) && epoch == self.epoch => {
+            ServerRole::Leading(epoch) if self.is_leader(server) && epoch == self.epoch => {
                 self.leader_hears(server, message);
             }
             // A deposed leader believes what it has. What it would write is never committed.
-            Role::Leading(_) => {
-                if let Forward::Revalidate { conn, session, .. } = message {
+            ServerRole::Leading(_) => {
+                if let FollowerMessage::Revalidate { conn, session, .. } = message {
                     self.revalidated(server, conn, session, true);
                 }
             }
-            Role::Following => self.send_up(server, message),
-            Role::Looking | Role::Down => {}
+            ServerRole::Following => self.send_up(server, message),
+            ServerRole::Looking | ServerRole::Down => {}
         }
     }
 
-    fn send_up(&mut self, server: usize, message: Forward) {
+    fn send_up(&mut self, server: usize, message: FollowerMessage) {
         let Some(leader) = self.leader.as_ref().map(|leader| leader.server) else { return };
         if !self.follows(server) || !self.is_heard(server, leader) {
             self.servers[server].link.up_broken = true;
@@ -223,30 +225,30 @@ impl Schedule<'_> {
         let (now, delay) = (self.now(), self.peer_delay());
         let link = &mut self.servers[server].link;
         let (at, link) = (link.up.arrival(now, delay), link.number);
-        self.world.at(at, Event::ToLeader { from: server, link, message });
+        self.world.at(at, EnsembleEvent::ToLeader { from: server, link, message });
     }
 
     /// The leader's word has arrived.
-    pub(super) fn follower_hears(&mut self, server: usize, message: Follow) {
+    pub(super) fn follower_hears(&mut self, server: usize, message: LeaderMessage) {
         match message {
-            Follow::Commit { upto } => {
+            LeaderMessage::Commit { upto } => {
                 let lags = self.world.chance().percent(self.faults.lag);
                 let lag = if lags { self.world.chance().mostly_short(self.settings.tick) } else { 0 };
                 let now = self.now();
                 let link = &mut self.servers[server].link;
                 let (at, link) = (link.work.arrival(now, lag), link.number);
                 if at > now {
-                    self.world.at(at, Event::Apply { server, link, upto });
+                    self.world.at(at, EnsembleEvent::Apply { server, link, upto });
                 } else {
                     self.apply(server, upto);
                 }
             }
-            Follow::Ping => {
+            LeaderMessage::Ping => {
                 self.servers[server].heard = self.now();
                 let active = std::mem::take(&mut self.servers[server].active);
-                self.forward(server, Forward::Active(active));
+                self.forward(server, FollowerMessage::Active(active));
             }
-            Follow::Synced { conn, number, upto } => {
+            LeaderMessage::Synced { conn, number, upto } => {
                 if let Some(conn) = self.conn(server, conn)
                     && let Some(pending) = conn.pending.iter_mut().find(|pending| pending.number == number)
                 {
@@ -254,7 +256,7 @@ impl Schedule<'_> {
                 }
                 self.pump(server, conn);
             }
-            Follow::Revalidated { conn, session, alive } => self.revalidated(server, conn, session, alive),
+            LeaderMessage::Revalidated { conn, session, alive } => self.revalidated(server, conn, session, alive),
         }
     }
 
@@ -289,7 +291,7 @@ impl Schedule<'_> {
                     pending.reply = Some(entry.reply.clone());
                 }
             }
-            if let [Change::Close(session)] = entry.changes.as_slice() {
+            if let [TreeChange::Close(session)] = entry.changes.as_slice() {
                 self.session_is_closed(server, *session);
             }
         }
@@ -348,7 +350,7 @@ impl Schedule<'_> {
             if !ready {
                 return;
             }
-            let Some(Pending { number, op, reply, .. }) = conn.pending.pop_front() else { return };
+            let Some(PendingRequest { number, op, reply, .. }) = conn.pending.pop_front() else { return };
             let reply = match (reply, op) {
                 (Some(reply), _) => reply,
                 (None, Op::SetWatches { nodes, missing, children, since }) => {
@@ -395,7 +397,13 @@ impl Schedule<'_> {
         }
     }
 
-    fn watches(&mut self, server: usize, id: u32, which: impl Fn(&mut Conn) -> &mut Vec<String>, path: String) {
+    fn watches(
+        &mut self,
+        server: usize,
+        id: u32,
+        which: impl Fn(&mut ServerConnection) -> &mut Vec<String>,
+        path: String,
+    ) {
         if let Some(conn) = self.conn(server, id) {
             let watched = which(conn);
             if !watched.contains(&path) {
@@ -436,6 +444,7 @@ impl Schedule<'_> {
         for path in children {
             let missed = match self.servers[server].tree.get(path) {
                 None => Some(News::Deleted(path.clone())),
+                // Safeguard: who sets a watch anew is told what it has missed, and nothing else (simulator)
                 Some(node) if node.pzxid > since => Some(News::Children(path.clone())),
                 Some(_) => None,
             };
@@ -459,18 +468,18 @@ impl Schedule<'_> {
             }
         }
         if conn.broken {
-            self.counts.add(Seen::LostAnswer as usize);
+            self.counts.add(FactKind::LostAnswer as usize);
             return;
         }
         let at = conn.down.arrival(from, delay);
-        self.world.at(at, Event::Deliver { client: conn.client, conn: id, message: Rc::new(message) });
+        self.world.at(at, EnsembleEvent::Deliver { client: conn.client, conn: id, message: Rc::new(message) });
     }
 
     /// Closes a client's connection, which it learns a little later.
     pub(super) fn hang_up(&mut self, client: usize, conn: u32) {
         if !self.clients.get(client).is_some_and(|client| self.hosts[client.host].deaf) {
             let delay = self.client_delay();
-            self.world.after(delay, Event::HungUp { client, conn });
+            self.world.after(delay, EnsembleEvent::HungUp { client, conn });
         }
     }
 

@@ -11,9 +11,9 @@ const STUCK: i32 = NUMBERS_END + 2;
 /// A session; 0 is none.
 pub type SessionId = u32;
 
-/// A node.
+/// A node of the simulated ensemble's tree, with its data and its statistics.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct TreeNode {
     pub(super) data: Rc<[u8]>,
     /// The session that it ends with; 0 for a node that ends with none.
     pub(super) owner: SessionId,
@@ -37,15 +37,15 @@ pub(super) struct Node {
     pub(super) arrival: u64,
 }
 
-/// The nodes as one server has them, by their paths.
+/// The tree of nodes as one simulated server has it, by their paths.
 #[derive(Debug, Clone)]
-pub(super) struct Tree {
-    pub(super) nodes: BTreeMap<Rc<str>, Node>,
+pub(super) struct NodeTree {
+    pub(super) nodes: BTreeMap<Rc<str>, TreeNode>,
 }
 
-/// One change of a transaction.
+/// One change that a transaction makes to the tree.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum TreeChange {
     Create { path: Rc<str>, data: Rc<[u8]>, owner: SessionId, is_container: bool },
     Write { path: Rc<str>, data: Rc<[u8]> },
     Delete { path: Rc<str> },
@@ -74,14 +74,14 @@ pub(super) fn split(path: &str) -> (&str, &str) {
     }
 }
 
-impl Tree {
+impl NodeTree {
     /// Only the root.
     pub(super) fn new() -> Self {
-        let root = Node::new(0, Rc::from([]), 0, false);
+        let root = TreeNode::new(0, Rc::from([]), 0, false);
         Self { nodes: BTreeMap::from([(Rc::from("/"), root)]) }
     }
 
-    pub(super) fn get(&self, path: &str) -> Option<&Node> {
+    pub(super) fn get(&self, path: &str) -> Option<&TreeNode> {
         self.nodes.get(path)
     }
 
@@ -92,11 +92,11 @@ impl Tree {
 
     /// The paths of the containers that have had children and have none.
     pub(super) fn empty_containers(&self) -> Vec<Rc<str>> {
-        let is_empty = |node: &Node| node.is_container && node.had_children && node.children.is_empty();
+        let is_empty = |node: &TreeNode| node.is_container && node.had_children && node.children.is_empty();
         self.nodes.iter().filter(|(_, node)| is_empty(node)).map(|(path, _)| Rc::clone(path)).collect()
     }
 
-    fn create(&mut self, zxid: u64, path: &Rc<str>, node: Node) {
+    fn create(&mut self, zxid: u64, path: &Rc<str>, node: TreeNode) {
         let (above, name) = split(path);
         if let Some(parent) = self.nodes.get_mut(above) {
             parent.counter = parent.counter.saturating_add(1).min(STUCK);
@@ -107,7 +107,7 @@ impl Tree {
         self.nodes.insert(Rc::clone(path), node);
     }
 
-    fn remove(&mut self, zxid: u64, path: &str) -> Option<Node> {
+    fn remove(&mut self, zxid: u64, path: &str) -> Option<TreeNode> {
         let node = self.nodes.remove(path)?;
         let (above, name) = split(path);
         if let Some(parent) = self.nodes.get_mut(above) {
@@ -118,24 +118,24 @@ impl Tree {
     }
 
     /// Does what the transaction `zxid` does, and hands what may be heard of it to `tell`, in its order.
-    pub(super) fn apply(&mut self, zxid: u64, changes: &[Change], mut tell: impl FnMut(News)) {
+    pub(super) fn apply(&mut self, zxid: u64, changes: &[TreeChange], mut tell: impl FnMut(News)) {
         let mut created: Option<&Rc<str>> = None;
         for change in changes {
             match change {
-                Change::Create { path, data, owner, is_container } => {
-                    self.create(zxid, path, Node::new(zxid, Rc::clone(data), *owner, *is_container));
+                TreeChange::Create { path, data, owner, is_container } => {
+                    self.create(zxid, path, TreeNode::new(zxid, Rc::clone(data), *owner, *is_container));
                     created = Some(path);
                     tell(News::Created(path.to_string()));
                     tell(News::Children(split(path).0.to_owned()));
                 }
-                Change::Write { path, data } => {
+                TreeChange::Write { path, data } => {
                     let Some(node) = self.nodes.get_mut(path) else { continue };
                     node.version += 1;
                     node.mzxid = zxid;
                     node.data = Rc::clone(data);
                     tell(News::Changed(path.to_string()));
                 }
-                Change::Delete { path } => {
+                TreeChange::Delete { path } => {
                     if let Some(node) = self.delete(zxid, path, &mut tell)
                         && let Some(replacement) = created.and_then(|path| self.nodes.get_mut(path))
                     {
@@ -143,7 +143,7 @@ impl Tree {
                         replacement.arrival = node.arrival;
                     }
                 }
-                Change::Close(session) => {
+                TreeChange::Close(session) => {
                     let owned = self.nodes.iter().filter(|(_, node)| node.owner == *session);
                     let owned: Vec<Rc<str>> = owned.map(|(path, _)| Rc::clone(path)).collect();
                     for path in owned {
@@ -154,7 +154,7 @@ impl Tree {
         }
     }
 
-    fn delete(&mut self, zxid: u64, path: &str, tell: &mut impl FnMut(News)) -> Option<Node> {
+    fn delete(&mut self, zxid: u64, path: &str, tell: &mut impl FnMut(News)) -> Option<TreeNode> {
         let node = self.remove(zxid, path)?;
         tell(News::Deleted(path.to_owned()));
         tell(News::Children(split(path).0.to_owned()));
@@ -162,7 +162,7 @@ impl Tree {
     }
 }
 
-impl Node {
+impl TreeNode {
     fn new(zxid: u64, data: Rc<[u8]>, owner: SessionId, is_container: bool) -> Self {
         Self {
             data,

@@ -26,19 +26,19 @@ use tokio::sync::watch;
 
 use super::{
     message::{Answer, Made, Op, Refusal, Reply, Stat as Seen},
-    report::Report,
+    report::ContenderReport,
     tree::SessionId,
 };
 use crate::{Time, world::call_machine};
 
-/// What a task asks for.
-pub(super) enum Call {
+/// What a task asks of the simulated ensemble through the wire trait of the backend.
+pub(super) enum WireCall {
     /// A session, with one of these servers.
     Open {
         host: usize,
         servers: Vec<usize>,
         timeout: Time,
-        answer: oneshot::Sender<Result<Opened, Refusal>>,
+        answer: oneshot::Sender<Result<OpenedSession, Refusal>>,
     },
     /// To which servers the host is connected.
     Connections {
@@ -48,7 +48,7 @@ pub(super) enum Call {
     Ask {
         client: usize,
         op: Op,
-        waiter: Waiter,
+        waiter: AnswerWaiter,
     },
     /// Nobody waits for the event any more.
     Unwatch {
@@ -60,25 +60,25 @@ pub(super) enum Call {
         client: usize,
     },
     /// What a program tells of itself.
-    Report(Report),
+    Report(ContenderReport),
 }
 
-/// A session that was opened.
-pub(super) struct Opened {
+/// A session that the simulated ensemble has opened for a client.
+pub(super) struct OpenedSession {
     pub(super) client: usize,
     pub(super) session: SessionId,
     pub(super) timeout: Time,
     pub(super) states: watch::Receiver<SessionState>,
 }
 
-/// Who waits for an answer.
-pub(super) enum Waiter {
+/// Where the answer to a client's request goes, if anybody waits for it.
+pub(super) enum AnswerWaiter {
     Nobody,
     Plain(oneshot::Sender<Reply>),
-    Watch(WatchKind, oneshot::Sender<Result<(Answer, SetWatch), Refusal>>),
+    Watch(WatchKind, oneshot::Sender<Result<(Answer, WatchHandle), Refusal>>),
 }
 
-/// What a watch is told of.
+/// What a simulated watch is set on: an existing node, a missing node, or the children of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchKind {
     /// Of a node that was there.
@@ -88,25 +88,25 @@ pub(super) enum WatchKind {
     Children,
 }
 
-/// A watch that is set.
-pub(super) struct SetWatch {
+/// A watch that a client has set, with the future of its event.
+pub(super) struct WatchHandle {
     pub(super) client: usize,
     pub(super) number: u64,
     pub(super) event: oneshot::Receiver<WatchEvent>,
 }
 
 thread_local! {
-    static CALLS: RefCell<VecDeque<Call>> = const { RefCell::new(VecDeque::new()) };
+    static CALLS: RefCell<VecDeque<WireCall>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Leaves something for the schedule.
-pub(super) fn call(call: Call) {
+pub(super) fn call(call: WireCall) {
     CALLS.with_borrow_mut(|calls| calls.push_back(call));
     call_machine();
 }
 
 /// The next that was left.
-pub(super) fn next_call() -> Option<Call> {
+pub(super) fn next_call() -> Option<WireCall> {
     CALLS.with_borrow_mut(VecDeque::pop_front)
 }
 
@@ -116,7 +116,7 @@ pub(super) fn clear_calls() {
     drop(left);
 }
 
-/// The ensemble, as one host sees it.
+/// The simulated ensemble as one host sees it: the [`Ensemble`] under the shipped backend.
 #[derive(Debug)]
 pub(super) struct SimEnsemble {
     pub(super) host: usize,
@@ -132,7 +132,7 @@ impl Ensemble for SimEnsemble {
         let known = servers.iter().filter_map(|(name, _)| name.rsplit_once('-')?.1.parse().ok()).collect();
         let timeout = u64::try_from(session_timeout.as_nanos()).unwrap_or(u64::MAX);
         let (answer, answered) = oneshot::channel();
-        call(Call::Open { host: self.host, servers: known, timeout, answer });
+        call(WireCall::Open { host: self.host, servers: known, timeout, answer });
         Box::pin(async move {
             let opened = received(answered).await.map_err(error)?;
             let client: Arc<dyn Client> = Arc::new(SimClient {
@@ -147,7 +147,7 @@ impl Ensemble for SimEnsemble {
 
     fn connections<'a>(&'a self, _: &'a [Server]) -> BoxFuture<'a, Connections> {
         let (answer, answered) = oneshot::channel();
-        call(Call::Connections { host: self.host, answer });
+        call(WireCall::Connections { host: self.host, answer });
         Box::pin(async move {
             let servers = received(answered).await.into_iter().map(server).collect();
             Connections { servers, is_certain: true }
@@ -163,7 +163,7 @@ async fn received<T>(answer: oneshot::Receiver<T>) -> T {
     }
 }
 
-/// A session of the client library, as its user has it.
+/// A session with the simulated ensemble: the [`Client`] under the shipped backend.
 #[derive(Debug)]
 struct SimClient {
     client: usize,
@@ -178,7 +178,7 @@ impl SimClient {
         T: Send + 'a,
     {
         let (answer, answered) = oneshot::channel();
-        call(Call::Ask { client: self.client, op, waiter: Waiter::Plain(answer) });
+        call(WireCall::Ask { client: self.client, op, waiter: AnswerWaiter::Plain(answer) });
         Box::pin(async move {
             let answer = received(answered).await.map_err(error)?;
             read(answer).ok_or_else(|| error(Refusal::Unknown))
@@ -195,7 +195,7 @@ impl SimClient {
         T: Send + 'a,
     {
         let (answer, answered) = oneshot::channel();
-        call(Call::Ask { client: self.client, op, waiter: Waiter::Watch(kind, answer) });
+        call(WireCall::Ask { client: self.client, op, waiter: AnswerWaiter::Watch(kind, answer) });
         Box::pin(async move {
             let (answer, set) = received(answered).await.map_err(error)?;
             let watch = SimWatch(Some(set)).boxed();
@@ -293,7 +293,7 @@ impl Client for SimClient {
 
 impl Drop for SimClient {
     fn drop(&mut self) {
-        call(Call::Drop { client: self.client });
+        call(WireCall::Drop { client: self.client });
     }
 }
 
@@ -319,17 +319,17 @@ fn error(refusal: Refusal) -> RequestError {
         Refusal::NoNode => RequestError::NoNode,
         Refusal::NodeExists => RequestError::NodeExists,
         Refusal::NoChildren => RequestError::NoChildrenForEphemerals,
-        Refusal::NotEmpty => RequestError::Refused(Arc::new(Said(refusal))),
-        Refusal::Unknown => RequestError::Unknown(Arc::new(Said(refusal))),
-        Refusal::SessionEnded => RequestError::SessionEnded(Arc::new(Said(refusal))),
+        Refusal::NotEmpty => RequestError::Refused(Arc::new(RefusalError(refusal))),
+        Refusal::Unknown => RequestError::Unknown(Arc::new(RefusalError(refusal))),
+        Refusal::SessionEnded => RequestError::SessionEnded(Arc::new(RefusalError(refusal))),
     }
 }
 
-/// A refusal, for people.
+/// A [`Refusal`] of the simulated ensemble, as the source of an error.
 #[derive(Debug)]
-struct Said(Refusal);
+struct RefusalError(Refusal);
 
-impl fmt::Display for Said {
+impl fmt::Display for RefusalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Refusal::Unknown => "the connection was lost",
@@ -340,10 +340,10 @@ impl fmt::Display for Said {
     }
 }
 
-impl std::error::Error for Said {}
+impl std::error::Error for RefusalError {}
 
-/// The future of a watch's event.
-struct SimWatch(Option<SetWatch>);
+/// The future of the event of a watch on the simulated ensemble.
+struct SimWatch(Option<WatchHandle>);
 
 impl Future for SimWatch {
     type Output = WatchEvent;
@@ -362,8 +362,8 @@ impl Future for SimWatch {
 
 impl Drop for SimWatch {
     fn drop(&mut self) {
-        if let Some(SetWatch { client, number, .. }) = self.0.take() {
-            call(Call::Unwatch { client, watch: number });
+        if let Some(WatchHandle { client, number, .. }) = self.0.take() {
+            call(WireCall::Unwatch { client, watch: number });
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     withdraw::{Leftover, announce},
 };
 
-/// What a wait ended with.
+/// Why a wait for the contender ahead in the queue ended, and thus what the attempt does next.
 enum NextStep {
     /// The one ahead held the lock and handed it on.
     HandedOn,
@@ -136,6 +136,7 @@ impl Attempt<'_> {
         }
         let (stat, watched) = match watched {
             Ok(watched) => watched,
+            // Safeguard: catalogue: a watch on a node that has gone is no wait (ZooKeeper)
             Err(gone) => return Ok(NextStep::without_watch(&gone)),
         };
         let now = (ahead.to_owned(), stat.version);
@@ -152,6 +153,7 @@ impl Attempt<'_> {
         // predecessor handed on, that is known by now.
         tokio::select! {
             biased;
+            // Safeguard: catalogue: a waiter watches its own node (ZooKeeper)
             event = watch => {
                 *own = None;
                 match event {
@@ -195,6 +197,8 @@ impl Attempt<'_> {
     }
 
     async fn withdraw(&self, failure: AttemptError, entered: &ContenderNode) -> AttemptError {
+        // Safeguard: catalogue: a try that was refused withdraws (ZooKeeper)
+        // Safeguard: catalogue: a waiter that gives up withdraws (ZooKeeper)
         self.give_up(failure, Some(Leftover::Node(self.path.of(&entered.name)))).await
     }
 }

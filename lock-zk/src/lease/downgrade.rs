@@ -11,8 +11,8 @@ use crate::{
     withdraw::{ONE_TRY, withdraw_by_id},
 };
 
-/// What the exchange of the nodes ended with.
-type Exchanged = Result<(HeldNode, NodeWatch), Error>;
+/// The result of exchanging a writer's node for a reader's: the new node and the watch on it.
+type ExchangeResult = Result<(HeldNode, NodeWatch), Error>;
 
 impl ZkLease {
     /// Exchanges the writer's node for a reader's in the same place, in one transaction. Number and validity stay.
@@ -65,7 +65,7 @@ impl ZkLease {
     }
 
     /// Starts the exchange. It runs to its end in any case: what its caller does not receive is removed.
-    fn exchange(&self, reader: HeldNode) -> oneshot::Receiver<Exchanged> {
+    fn exchange(&self, reader: HeldNode) -> oneshot::Receiver<ExchangeResult> {
         let (answer, answered) = oneshot::channel();
         let (writer, name, payload) = (self.held.node.clone(), self.name.clone(), self.payload.clone());
         let (validity, lapsed) = (self.validity.clone(), self.lapsed.clone());
@@ -89,6 +89,7 @@ impl ZkLease {
             let held = reader.clone();
             if let Err(Ok((_, watch))) = answer.send(exchanged.map(|watch| (held, watch))) {
                 watch.ended.cancel();
+                // Safeguard: a downgrade that nobody waits for is undone (ZooKeeper)
                 reader.withdraw();
             }
         });

@@ -16,9 +16,9 @@ use crate::{
 /// uncontended acquisition, for a hold that is over before anybody could act on the news.
 const WATCH_AFTER: Duration = Duration::from_millis(20);
 
-/// What a watch says of the node.
+/// What the watch on a holder's node says about the node: not answered yet, present, or no longer certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Watched {
+enum WatchStatus {
     /// No watch was answered yet.
     NotYet,
     /// The node is there, and the holder's own: a watch is set, and has not fired.
@@ -27,12 +27,12 @@ enum Watched {
     NoMore,
 }
 
-/// The watch on one node.
+/// Handle to the task that watches the node of a holder for its deletion.
 #[derive(Debug)]
 pub(super) struct NodeWatch {
     /// Ends the watch, when cancelled: from then on nobody is told.
     pub(super) ended: CancellationToken,
-    watched: watch::Receiver<Watched>,
+    watched: watch::Receiver<WatchStatus>,
 }
 
 impl NodeWatch {
@@ -42,15 +42,15 @@ impl NodeWatch {
     }
 }
 
-/// Whether a node is there and the holder's own.
-pub(super) struct NodePresence(watch::Receiver<Watched>);
+/// Tells a release whether the watch still proves that the holder's node exists.
+pub(super) struct NodePresence(watch::Receiver<WatchStatus>);
 
 impl NodePresence {
     /// Whether the node is certainly there, by all that is known. Waits for the answer to a watch that is under way: that
     /// comes before the answer to a look that would be sent now, and saves the look.
     pub(super) async fn certainty(mut self) -> bool {
-        let known = self.0.wait_for(|watched| *watched != Watched::NotYet).await;
-        known.is_ok_and(|watched| *watched == Watched::Present)
+        let known = self.0.wait_for(|watched| *watched != WatchStatus::NotYet).await;
+        known.is_ok_and(|watched| *watched == WatchStatus::Present)
     }
 }
 
@@ -61,10 +61,10 @@ pub(super) fn watch_node(
     lapsed: &CancellationToken,
     watch: Option<Watch>,
 ) -> NodeWatch {
-    let (watched, receiver) = watch::channel(if watch.is_some() { Watched::Present } else { Watched::NotYet });
+    let (watched, receiver) = watch::channel(if watch.is_some() { WatchStatus::Present } else { WatchStatus::NotYet });
     let node_watch = NodeWatch { ended: CancellationToken::new(), watched: receiver };
     let (held, lapsed) = (held.clone(), lapsed.clone());
-    let watching = Watching {
+    let watching = NodeWatchTask {
         held: held.clone(),
         validity: validity.clone(),
         ended: node_watch.ended.clone(),
@@ -78,7 +78,7 @@ pub(super) fn watch_node(
             // Lost is final, so this node stands for nobody any more; but its session keeps it, and with it
             // everybody else from the lock, for as long as the program does not let go of its guard.
             () = lapsed.cancelled() => {
-                watched.send_replace(Watched::NoMore);
+                watched.send_replace(WatchStatus::NoMore);
                 if safeguard("lapsed-withdraws") {
                     held.withdraw();
                 }
@@ -88,14 +88,15 @@ pub(super) fn watch_node(
     node_watch
 }
 
-struct Watching {
+/// The task that watches a holder's node, and ends the validity when somebody else deletes it.
+struct NodeWatchTask {
     held: HeldNode,
     validity: Validity,
     ended: CancellationToken,
-    watched: watch::Sender<Watched>,
+    watched: watch::Sender<WatchStatus>,
 }
 
-impl Watching {
+impl NodeWatchTask {
     /// Ends the validity when somebody else deletes the holder's node.
     async fn run(self, mut watch: Option<Watch>) {
         let session = &self.held.session;
@@ -112,7 +113,7 @@ impl Watching {
                 // Not ended at the release: the release itself fires the watch, and dropping it earlier costs a request.
                 Some(watch) => {
                     let event = watch.await;
-                    self.watched.send_replace(Watched::NoMore);
+                    self.watched.send_replace(WatchStatus::NoMore);
                     event
                 }
                 None => match session.watch(&self.held.node).await {
@@ -120,7 +121,7 @@ impl Watching {
                         WatchEvent::Deleted
                     }
                     Ok((_, set)) => {
-                        self.watched.send_replace(Watched::Present);
+                        self.watched.send_replace(WatchStatus::Present);
                         watch = Some(set);
                         continue;
                     }
@@ -138,6 +139,7 @@ impl Watching {
             };
             // A change is the own release, or a third party's write, after which to look again. And once the watch
             // has ended, a deletion is the own doing: the lease may go on by another node.
+            // Safeguard: the end of the writer's node in a downgrade is no loss (ZooKeeper)
             if event == WatchEvent::Deleted && !self.ended.is_cancelled() {
                 self.validity.end(Loss::Revoked);
             }

@@ -17,9 +17,9 @@ use std::{collections::VecDeque, time::Duration};
 
 use lock_core::{BootInstant, safeguard, validity};
 
-/// What an answered request proves.
+/// What an answered request proves about the session: a committed write, a `sync`, or any other request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum RequestProof {
     /// A write that the ensemble committed: its leader had the session alive at that moment.
     Write,
     /// A `sync`: it was answered by the leader, which was running.
@@ -35,19 +35,20 @@ pub(crate) fn counted_tick(timeout: Duration, tick: Duration) -> Duration {
     tick.max(timeout / 6)
 }
 
-/// Answered requests, oldest first, thinned out to one per grain.
+/// The times of a session's answered requests, oldest first, thinned out to one per grain of time.
 #[derive(Debug, Default)]
-struct Record(VecDeque<Answered>);
+struct RequestLog(VecDeque<AnsweredRequest>);
 
+/// When one request was sent, and when its answer was received.
 #[derive(Debug, Clone, Copy)]
-struct Answered {
+struct AnsweredRequest {
     sent: BootInstant,
     received: BootInstant,
 }
 
-impl Record {
+impl RequestLog {
     /// Keeps it unless one of the same grain is there already: the older one stays, which is the careful choice.
-    fn note(&mut self, answered: Answered, timeout: Duration) {
+    fn note(&mut self, answered: AnsweredRequest, timeout: Duration) {
         let grain = timeout / 64;
         if self.0.back().is_some_and(|newest| answered.sent < newest.sent.saturating_add(grain)) {
             return;
@@ -64,15 +65,15 @@ impl Record {
     }
 }
 
-/// The record of one session's answered requests, and the deadline that follows.
+/// The record of one session's answered requests, and the deadline until which they prove the session alive.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     timeout: Duration,
     tick: Duration,
     /// All that were answered.
-    answered: Record,
+    answered: RequestLog,
     /// Those that passed through the leader.
-    led: Record,
+    led: RequestLog,
     deadline: BootInstant,
 }
 
@@ -85,8 +86,8 @@ impl Heartbeat {
     pub(crate) fn new(timeout: Duration, tick: Duration, sent: BootInstant) -> Self {
         let deadline = validity::deadline(sent, timeout);
         let tick = counted_tick(timeout, tick);
-        let answered = Record(VecDeque::from([Answered { sent, received: sent }]));
-        Self { timeout, tick, answered, led: Record::default(), deadline }
+        let answered = RequestLog(VecDeque::from([AnsweredRequest { sent, received: sent }]));
+        Self { timeout, tick, answered, led: RequestLog::default(), deadline }
     }
 
     /// Until when the session is certainly alive on the servers.
@@ -106,22 +107,24 @@ impl Heartbeat {
     ///
     /// `sent` may be earlier than the real moment (a request that waited in the client), never later, and `received` later
     /// than that, never earlier: both only make the deadline earlier.
-    pub(crate) fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) -> bool {
+    pub(crate) fn answered(&mut self, request: RequestProof, sent: BootInstant, received: BootInstant) -> bool {
         let received = if safeguard("answered-before") { received } else { sent };
-        let answered = Answered { sent, received };
+        let answered = AnsweredRequest { sent, received };
         self.answered.note(answered, self.timeout);
-        if request != Request::Touch {
+        if request != RequestProof::Touch {
             self.led.note(answered, self.timeout);
         }
-        request == Request::Write && self.proves(sent)
+        request == RequestProof::Write && self.proves(sent)
     }
 
     /// What the acknowledged write that was sent at `sent` proves.
     fn proves(&mut self, sent: BootInstant) -> bool {
         // The leader ran after it, and its follower had that answer before the write. A leader that has just woken may be
         // faster with an answer than with the ping that is due: the quarter of a tick is for that ping to overtake.
+        // Safeguard: the leader was seen running before the write was sent (ZooKeeper)
         let Some(ran) = self.led.newest_by(sent.saturating_sub(self.tick / 4)) else { return false };
         // The follower knew of it a tick before that, so a ping has asked for it since.
+        // Safeguard: a write proves only what was answered a tick before the leader was seen running (ZooKeeper)
         let heard = ran.saturating_sub(self.tick);
         let proven = self.answered.newest_by(heard);
         let Some(proven) = (if safeguard("tick-before") { proven } else { Some(sent) }) else { return false };
@@ -158,21 +161,21 @@ mod tests {
     fn a_write_counts_from_what_was_answered_a_tick_before_an_earlier_request_to_the_leader() {
         let mut heartbeat = fresh();
         for sent in [100, 250, 298, 390] {
-            assert!(!heartbeat.answered(Request::Touch, at(sent), at(sent + 5)));
+            assert!(!heartbeat.answered(RequestProof::Touch, at(sent), at(sent + 5)));
         }
-        assert!(!heartbeat.answered(Request::Sync, at(500), at(501)));
-        assert!(heartbeat.answered(Request::Write, at(560), at(561)));
+        assert!(!heartbeat.answered(RequestProof::Sync, at(500), at(501)));
+        assert!(heartbeat.answered(RequestProof::Write, at(560), at(561)));
         assert_eq!(heartbeat.deadline(), at(250 + 988), "what was sent at 298 was not answered a tick before 500");
     }
 
     #[test]
     fn the_request_that_shows_the_leader_running_was_answered_before_the_write_was_sent() {
         let mut heartbeat = fresh();
-        heartbeat.answered(Request::Touch, at(100), at(101));
-        heartbeat.answered(Request::Sync, at(400), at(700));
-        assert!(!heartbeat.answered(Request::Write, at(690), at(701)), "they waited for the leader together");
-        assert!(!heartbeat.answered(Request::Write, at(749), at(750)), "the ping may be late by that much");
-        assert!(heartbeat.answered(Request::Write, at(751), at(752)));
+        heartbeat.answered(RequestProof::Touch, at(100), at(101));
+        heartbeat.answered(RequestProof::Sync, at(400), at(700));
+        assert!(!heartbeat.answered(RequestProof::Write, at(690), at(701)), "they waited for the leader together");
+        assert!(!heartbeat.answered(RequestProof::Write, at(749), at(750)), "the ping may be late by that much");
+        assert!(heartbeat.answered(RequestProof::Write, at(751), at(752)));
         assert_eq!(heartbeat.deadline(), at(100 + 988));
     }
 
@@ -180,7 +183,7 @@ mod tests {
     fn reads_alone_prove_nothing() {
         let mut heartbeat = fresh();
         for sent in (0..5000).step_by(50) {
-            assert!(!heartbeat.answered(Request::Touch, at(sent), at(sent + 1)));
+            assert!(!heartbeat.answered(RequestProof::Touch, at(sent), at(sent + 1)));
         }
         assert_eq!(heartbeat.deadline(), at(988));
     }
@@ -189,9 +192,9 @@ mod tests {
     fn a_follower_that_answers_reads_shows_no_leader_running() {
         let mut heartbeat = fresh();
         for sent in (0..900).step_by(50) {
-            heartbeat.answered(Request::Touch, at(sent), at(sent + 1));
+            heartbeat.answered(RequestProof::Touch, at(sent), at(sent + 1));
         }
-        assert!(!heartbeat.answered(Request::Write, at(900), at(901)));
+        assert!(!heartbeat.answered(RequestProof::Write, at(900), at(901)));
     }
 
     #[test]
@@ -209,7 +212,7 @@ mod tests {
                 } else {
                     1000
                 });
-                heartbeat.answered(Request::Write, at(sent), at(sent + 2));
+                heartbeat.answered(RequestProof::Write, at(sent), at(sent + 2));
             }
             assert!(least >= 480, "{least} ms left of {TIMEOUT:?} just before a heartbeat");
         }
@@ -219,7 +222,7 @@ mod tests {
     fn the_record_stays_small() {
         let mut heartbeat = fresh();
         for sent in 0..20_000 {
-            heartbeat.answered(Request::Write, at(sent), at(sent));
+            heartbeat.answered(RequestProof::Write, at(sent), at(sent));
         }
         assert!(heartbeat.answered.0.len() < 80, "{}", heartbeat.answered.0.len());
         assert!(heartbeat.led.0.len() < 80, "{}", heartbeat.led.0.len());
@@ -229,7 +232,7 @@ mod tests {
     /// from it, in the very moment in which it wakes as well as in any other. The leader hears of a request when the
     /// follower answers its next ping, counts the time-out from then, and ends the session when that has passed.
     #[derive(Debug)]
-    struct Ensemble {
+    struct EnsembleModel {
         period: u64,
         phase: u64,
         pause: (u64, u64),
@@ -238,7 +241,7 @@ mod tests {
         heard: Vec<u64>,
     }
 
-    impl Ensemble {
+    impl EnsembleModel {
         /// When something that would happen at `moment` happens on the leader.
         fn awake(&self, moment: u64) -> u64 {
             if (self.pause.0..self.pause.1).contains(&moment) { self.pause.1 } else { moment }
@@ -269,9 +272,17 @@ mod tests {
         }
     }
 
-    fn a_request() -> impl Strategy<Value = (u64, Request)> {
+    fn a_request() -> impl Strategy<Value = (u64, RequestProof)> {
         let gap = prop_oneof![1..=20_u64, 1..=166_u64, 1..=400_u64];
-        (gap, prop_oneof![Just(Request::Write), Just(Request::Write), Just(Request::Sync), Just(Request::Touch)])
+        (
+            gap,
+            prop_oneof![
+                Just(RequestProof::Write),
+                Just(RequestProof::Write),
+                Just(RequestProof::Sync),
+                Just(RequestProof::Touch)
+            ],
+        )
     }
 
     proptest! {
@@ -287,12 +298,12 @@ mod tests {
             let period = tick * shares.0 / 100;
             let pause = (pause.0, pause.0 + pause.1);
             let cut = cut.map_or(u64::MAX, |cut| cut.unwrap_or(pause.1));
-            let mut ensemble = Ensemble { period, phase: period * shares.1 / 100, pause, cut, heard: vec![0] };
+            let mut ensemble = EnsembleModel { period, phase: period * shares.1 / 100, pause, cut, heard: vec![0] };
             let mut heartbeat = Heartbeat::new(TIMEOUT, Duration::from_millis(tick), at(0));
             let (mut now, mut answered) = (0, 0);
             for (gap, request) in requests {
                 now += gap;
-                if request != Request::Touch {
+                if request != RequestProof::Touch {
                     let handled = ensemble.awake(now);
                     if now >= cut || handled >= ensemble.end() {
                         break;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many bytes of paths the watches of one session may have: what the library sends in one request, less what is counted
 /// a moment too late (a watch that is set while the one before it goes).
+// Safeguard: a session has no more watches than it can set anew (ZooKeeper)
 pub(crate) const CAPACITY: usize = 112 * 1024;
 
 /// No contender's node has a longer name: a unique id, a session, a kind, a number, and what is between them.
@@ -27,7 +28,7 @@ pub(crate) const fn waiter_watches(directory: &str) -> usize {
     2 * one_watch(directory)
 }
 
-/// The bytes that are taken in a session.
+/// The bytes that the watches of one session take of the longest message that a client can send.
 #[derive(Debug, Default)]
 pub(crate) struct WatchBudget(AtomicUsize);
 

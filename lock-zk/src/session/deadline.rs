@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use lock_core::{BootInstant, Clock, Loss, Validity, safeguard};
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::heartbeat::{Heartbeat, Request};
+use crate::protocol::heartbeat::{Heartbeat, RequestProof};
 
-/// A guard, as its session sees it.
+/// One guard in [`GuardDeadlines`]: its validity, and the signal that its grant was lost before its session.
 #[derive(Debug)]
 struct GuardEntry {
     validity: Validity,
@@ -15,7 +15,7 @@ struct GuardEntry {
     lapsed: CancellationToken,
 }
 
-/// A grant that has begun.
+/// A new grant that was entered in [`GuardDeadlines`], with its validity.
 #[derive(Debug)]
 pub(crate) struct Admission {
     /// What [`GuardDeadlines::dismiss`] takes.
@@ -26,7 +26,7 @@ pub(crate) struct Admission {
     pub(crate) lapsed: CancellationToken,
 }
 
-/// Until when the guards of a session are valid.
+/// The deadline until which the guards of one session are valid, advanced by the session's [`Heartbeat`].
 #[derive(Debug)]
 pub(super) struct GuardDeadlines {
     timeout: Duration,
@@ -62,7 +62,7 @@ impl GuardDeadlines {
     }
 
     /// Notes an answered request, and tells the guards when their deadline moved by enough to be worth it.
-    pub(super) fn answered(&mut self, request: Request, sent: BootInstant, received: BootInstant) {
+    pub(super) fn answered(&mut self, request: RequestProof, sent: BootInstant, received: BootInstant) {
         if self.heartbeat.answered(request, sent, received) {
             self.publish();
         }
@@ -125,6 +125,7 @@ impl GuardDeadlines {
     /// shortens the session for good, and a connection that was lost before that was known leaves a doubt which a look at the
     /// next server does not end.
     pub(super) fn reconnected(&mut self) -> u64 {
+        // Safeguard: a connection that was lost before its time-out was verified leaves a doubt (ZooKeeper)
         self.in_doubt |= !self.is_verified() && safeguard("doubted-timeout");
         self.reconnects += 1;
         self.reconnects

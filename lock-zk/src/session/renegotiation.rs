@@ -15,9 +15,9 @@ use lock_core::Clock;
 
 use crate::wire::{Connections, Ensemble, Server};
 
-/// What is known of the time-out after a reconnect.
+/// What the servers make of a session's time-out after a reconnect: unchanged, changed, or unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Renegotiated {
+pub(super) enum TimeoutAfterReconnect {
     /// It is what it was.
     Same,
     /// A server that the session may be connected to makes this of it.
@@ -37,19 +37,19 @@ pub(super) async fn ask(
     timeout: Duration,
     limit: Duration,
     clock: Clock,
-) -> Renegotiated {
+) -> TimeoutAfterReconnect {
     let Connections { servers, is_certain } = connections;
     let asked = servers.iter().map(|server| clock.timeout(limit, negotiate(ensemble, server, timeout)));
     let mut answers: FuturesUnordered<_> = asked.collect();
     let (mut same, mut silent) = (false, false);
     while let Some(answer) = answers.next().await {
         match answer.flatten() {
-            Some(negotiated) if negotiated != timeout => return Renegotiated::Changed(negotiated),
+            Some(negotiated) if negotiated != timeout => return TimeoutAfterReconnect::Changed(negotiated),
             Some(_) => same = true,
             None => silent = true,
         }
     }
-    if same && !(silent && is_certain) { Renegotiated::Same } else { Renegotiated::Unknown }
+    if same && !(silent && is_certain) { TimeoutAfterReconnect::Same } else { TimeoutAfterReconnect::Unknown }
 }
 
 /// What one server makes of `timeout`; `None` when it opens no session.

@@ -9,7 +9,7 @@ use lock_core::{BootInstant, safeguard};
 use super::Session;
 use crate::{
     node_path::NodePath,
-    protocol::heartbeat::Request,
+    protocol::heartbeat::RequestProof,
     wire::{Client, CreateMode, Created, Outcome, RequestError, Stat, Watch},
 };
 
@@ -17,7 +17,7 @@ use crate::{
 /// sign that the node's owner held the lock and gave it up, and did not die or withdraw while it waited.
 const MARK: &[u8] = b"released";
 
-/// A contender's node on the server.
+/// A contender's node as the server created it: its name, the owner session, and the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContenderNode {
     /// The node's name, without its directory.
@@ -37,7 +37,7 @@ impl ContenderNode {
 impl Session {
     async fn timed<T>(
         &self,
-        request: Request,
+        request: RequestProof,
         sent: BootInstant,
         answer: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<T, RequestError> {
@@ -45,7 +45,7 @@ impl Session {
         match &answer {
             Ok(_) => self.answered(request, sent),
             // Refused, but heard. What was refused is not counted as a committed write.
-            Err(error) if error.outcome() == Outcome::Refused => self.answered(Request::Touch, sent),
+            Err(error) if error.outcome() == Outcome::Refused => self.answered(RequestProof::Touch, sent),
             Err(_) => {}
         }
         answer
@@ -65,10 +65,11 @@ impl Session {
         };
         let own = path.of(&path.prefix);
         let sent = self.clock().now();
+        // Safeguard: a list is asked for without waiting for the create (ZooKeeper)
         let created = client.create(&own, &payload, CreateMode::EphemeralSequential);
         let listed = client.list_children(&path.directory);
         let (created, listed) =
-            tokio::join!(self.timed(Request::Write, sent, created), self.timed(Request::Touch, sent, listed));
+            tokio::join!(self.timed(RequestProof::Write, sent, created), self.timed(RequestProof::Touch, sent, listed));
         let entered =
             created.map(|Created { stat, sequence }| ContenderNode::new(format!("{}{sequence}", path.prefix), &stat));
         (entered, listed)
@@ -92,7 +93,7 @@ impl Session {
 
     async fn make(&self, client: &dyn Client, path: &str, mode: CreateMode) -> Result<(), RequestError> {
         let sent = self.clock().now();
-        match self.timed(Request::Write, sent, client.create(path, b"", mode)).await {
+        match self.timed(RequestProof::Write, sent, client.create(path, b"", mode)).await {
             Ok(_) | Err(RequestError::NodeExists) => Ok(()),
             Err(error) => Err(error),
         }
@@ -102,7 +103,7 @@ impl Session {
     pub(crate) async fn list(&self, directory: &str) -> Result<Vec<String>, RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Touch, sent, client.list_children(directory)).await
+        self.timed(RequestProof::Touch, sent, client.list_children(directory)).await
     }
 
     /// The directory's children, not older than now: first the server catches up with its leader.
@@ -111,7 +112,7 @@ impl Session {
         let sent = self.clock().now();
         let (synced, listed) = (client.sync(directory), client.list_children(directory));
         let (synced, listed) =
-            tokio::join!(self.timed(Request::Sync, sent, synced), self.timed(Request::Touch, sent, listed));
+            tokio::join!(self.timed(RequestProof::Sync, sent, synced), self.timed(RequestProof::Touch, sent, listed));
         synced.and(listed)
     }
 
@@ -124,7 +125,8 @@ impl Session {
         let client = self.client()?;
         let (own, sent) = (self.own_node(), self.clock().now());
         let (written, listed) = (client.set_data(&own, b""), client.list_children(directory));
-        let (settled, listed) = tokio::join!(self.settled(sent, written), self.timed(Request::Touch, sent, listed));
+        let (settled, listed) =
+            tokio::join!(self.settled(sent, written), self.timed(RequestProof::Touch, sent, listed));
         settled.and(listed)
     }
 
@@ -141,7 +143,7 @@ impl Session {
         sent: BootInstant,
         written: impl Future<Output = Result<Stat, RequestError>>,
     ) -> Result<(), RequestError> {
-        match self.timed(Request::Write, sent, written).await {
+        match self.timed(RequestProof::Write, sent, written).await {
             // A refusal, as that the node is not there yet, takes its place in the same order.
             Err(error) if error.outcome() != Outcome::Refused => Err(error),
             _ => Ok(()),
@@ -152,7 +154,7 @@ impl Session {
     pub(crate) async fn read(&self, path: &str) -> Result<(Vec<u8>, Stat), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Touch, sent, client.get_data(path)).await
+        self.timed(RequestProof::Touch, sent, client.get_data(path)).await
     }
 
     /// What a node holds and who owns it, not older than now: first the server catches up with its leader.
@@ -161,7 +163,7 @@ impl Session {
         let sent = self.clock().now();
         let (synced, read) = (client.sync(path), client.get_data(path));
         let (synced, read) =
-            tokio::join!(self.timed(Request::Sync, sent, synced), self.timed(Request::Touch, sent, read));
+            tokio::join!(self.timed(RequestProof::Sync, sent, synced), self.timed(RequestProof::Touch, sent, read));
         synced.and(read)
     }
 
@@ -173,7 +175,7 @@ impl Session {
         let client = self.client()?;
         let (own, sent) = (self.own_node(), self.clock().now());
         let (written, read) = (client.set_data(&own, b""), client.get_data(path));
-        let (settled, read) = tokio::join!(self.settled(sent, written), self.timed(Request::Touch, sent, read));
+        let (settled, read) = tokio::join!(self.settled(sent, written), self.timed(RequestProof::Touch, sent, read));
         settled.and(read)
     }
 
@@ -181,14 +183,14 @@ impl Session {
     pub(crate) async fn watch(&self, path: &str) -> Result<(Stat, Watch), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Touch, sent, client.watch_data(path)).await
+        self.timed(RequestProof::Touch, sent, client.watch_data(path)).await
     }
 
     /// Watches for a node that comes, goes or changes, once; with it, whether it is there.
     pub(crate) async fn watch_for(&self, path: &str) -> Result<(Option<Stat>, Watch), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Touch, sent, client.watch_existence(path)).await
+        self.timed(RequestProof::Touch, sent, client.watch_existence(path)).await
     }
 
     /// The directory's children, and a watch that was set in the same moment: it fires on the first change of what is
@@ -196,7 +198,7 @@ impl Session {
     pub(crate) async fn list_and_watch(&self, directory: &str) -> Result<(Vec<String>, Watch), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Touch, sent, client.watch_children(directory)).await
+        self.timed(RequestProof::Touch, sent, client.watch_children(directory)).await
     }
 
     /// Watches the node ahead, and the own one where `own` names it, in one round trip.
@@ -227,14 +229,14 @@ impl Session {
     pub(crate) async fn delete_present(&self, path: &str) -> Result<(), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Write, sent, client.delete(path)).await
+        self.timed(RequestProof::Write, sent, client.delete(path)).await
     }
 
     /// Writes a node's data anew, for those who watch it; that it is gone is as good, since they heard of that.
     pub(crate) async fn write(&self, path: &str, payload: &[u8]) -> Result<(), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        match self.timed(Request::Write, sent, client.set_data(path, payload)).await {
+        match self.timed(RequestProof::Write, sent, client.set_data(path, payload)).await {
             Ok(_) | Err(RequestError::NoNode) => Ok(()),
             Err(error) => Err(error),
         }
@@ -248,17 +250,17 @@ impl Session {
             self.delete_present(writer).await?;
             let sent = self.clock().now();
             let created = client.create(reader, payload, CreateMode::Ephemeral);
-            return self.timed(Request::Write, sent, created).await.map(drop);
+            return self.timed(RequestProof::Write, sent, created).await.map(drop);
         }
         let sent = self.clock().now();
-        self.timed(Request::Write, sent, client.create_and_delete(reader, payload, writer)).await
+        self.timed(RequestProof::Write, sent, client.create_and_delete(reader, payload, writer)).await
     }
 
     /// Creates the one node that all contenders of a name want to create.
     pub(crate) async fn create_sole(&self, path: &str, data: &[u8]) -> Result<Stat, RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Write, sent, client.create(path, data, CreateMode::Ephemeral))
+        self.timed(RequestProof::Write, sent, client.create(path, data, CreateMode::Ephemeral))
             .await
             .map(|created| created.stat)
     }
@@ -277,14 +279,14 @@ impl Session {
     pub(crate) async fn delete_marked(&self, path: &str) -> Result<(), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Write, sent, client.set_and_delete(path, MARK)).await
+        self.timed(RequestProof::Write, sent, client.set_and_delete(path, MARK)).await
     }
 
     /// A write to the session's own node: a heartbeat that advances validity.
     pub(crate) async fn write_beat(&self, path: &str) -> Result<(), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        match self.timed(Request::Write, sent, client.set_data(path, b"")).await {
+        match self.timed(RequestProof::Write, sent, client.set_data(path, b"")).await {
             Err(RequestError::NoNode) => {}
             other => return other.map(drop),
         }
@@ -301,6 +303,6 @@ impl Session {
     pub(crate) async fn touch(&self) -> Result<(), RequestError> {
         let client = self.client()?;
         let sent = self.clock().now();
-        self.timed(Request::Sync, sent, client.sync("/")).await
+        self.timed(RequestProof::Sync, sent, client.sync("/")).await
     }
 }

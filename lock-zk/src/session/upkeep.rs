@@ -10,7 +10,7 @@ use lock_core::{Backoff, Loss, safeguard};
 
 use super::{
     LinkState, Session,
-    renegotiation::{self, Renegotiated},
+    renegotiation::{self, TimeoutAfterReconnect},
 };
 use crate::{
     protocol::heartbeat::counted_tick,
@@ -36,6 +36,7 @@ impl Session {
             }
             state = states.next().await;
             if state == Some(SessionState::Connected) {
+                // Safeguard: a time-out that the servers changed at a reconnect ends the session (ZooKeeper)
                 self.reconnected();
             }
         }
@@ -79,17 +80,17 @@ impl Session {
                 continue;
             }
             match renegotiation::ask(ensemble.as_ref(), connections, self.timeout, limit, clock).await {
-                Renegotiated::Same => return self.deadlines().verify(connection),
-                Renegotiated::Changed(timeout) => {
+                TimeoutAfterReconnect::Same => return self.deadlines().verify(connection),
+                TimeoutAfterReconnect::Changed(timeout) => {
                     tracing::warn!(session = self.id, was = ?self.timeout, now = ?timeout, "the servers changed the time-out");
                     return self.close_for(Loss::SessionEnded);
                 }
                 // No deadline has moved for a whole time-out, so nothing is lost that is held, and another session has no
                 // past to be in doubt about: a server that does not answer may be down for days.
-                Renegotiated::Unknown if in_doubt && clock.now().saturating_since(begun) > self.timeout => {
+                TimeoutAfterReconnect::Unknown if in_doubt && clock.now().saturating_since(begun) > self.timeout => {
                     return self.close_for(Loss::SessionEnded);
                 }
-                Renegotiated::Unknown => clock.sleep(backoff.pause()).await,
+                TimeoutAfterReconnect::Unknown => clock.sleep(backoff.pause()).await,
             }
         }
     }

@@ -19,7 +19,7 @@ const CONTAINER: CreateOptions<'static> = Mode::Container.with_acls(Acls::anyone
 const EPHEMERAL: CreateOptions<'static> = Mode::Ephemeral.with_acls(Acls::anyone_all());
 const SEQUENTIAL: CreateOptions<'static> = Mode::EphemeralSequential.with_acls(Acls::anyone_all());
 
-/// Real servers.
+/// The [`Ensemble`] of real ZooKeeper servers, reached through the client library.
 #[derive(Debug)]
 pub(crate) struct ZooKeeperServers;
 
@@ -59,6 +59,7 @@ pub(crate) fn connect_string(servers: &[Server]) -> String {
     servers.iter().map(server).collect::<Vec<_>>().join(",")
 }
 
+/// A session of the client library `zookeeper-client`, as the backend's [`Client`].
 #[derive(Debug)]
 struct NativeClient(zookeeper_client::Client);
 
@@ -226,6 +227,7 @@ impl From<Error> for RequestError {
             | Error::QuotaExceeded
             | Error::MarshallingError
             | Error::BadArguments(_) => Self::Refused(Arc::new(error)),
+            // Safeguard: a throttled request is one that was not done (ZooKeeper)
             Error::Throttled => Self::Throttled,
             Error::SessionExpired | Error::AuthFailed | Error::ClientClosed => Self::SessionEnded(Arc::new(error)),
             _ => Self::Unknown(Arc::new(error)),

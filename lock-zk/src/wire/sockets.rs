@@ -80,6 +80,7 @@ fn connections(servers: &[SocketAddr]) -> io::Result<Vec<(OwnedFd, SocketAddr)>>
         let Ok(Some(peer)) = getpeername(&socket) else { continue };
         let Ok(peer) = SocketAddr::try_from(peer) else { continue };
         let plain = |address: &SocketAddr| (address.ip().to_canonical(), address.port());
+        // Safeguard: an option is set on sockets to the servers' own addresses only (ZooKeeper)
         if let Some(server) = servers.iter().find(|server| plain(server) == plain(&peer)) {
             found.push((socket, *server));
         }

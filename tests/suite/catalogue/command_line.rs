@@ -1,9 +1,10 @@
-//! The part of the catalogue that concerns the program `lock`. The package of the program builds it, beside its own tests.
+//! The part of the catalogue that concerns the program `lock`. The package of the program builds it, with its own tests.
 
-#[path = "../../../lock-cli/tests/common/mod.rs"]
-mod common;
-
-use crate::common::{Running, output, services::Service, within};
+use crate::common::{
+    Running, output,
+    services::{Service, on_each_service},
+    within,
+};
 
 on_each_service! {
     a_lock_that_is_lost_in_silence_ends_the_command_and_all_that_it_started,

@@ -143,7 +143,7 @@ async fn contenders_are_granted_in_the_order_of_their_arrival_whatever_their_nod
     assert_eq!(*order.lock().await, (0..8).collect::<Vec<_>>());
 }
 
-/// The servers' counter has 32 bits, and near its end several nodes are given one number. `lock-zk/tests/numbers.rs` takes a
+/// The servers' counter has 32 bits, and near its end several nodes are given one number. `lock-zk/tests/suite/numbers.rs` takes a
 /// real server there; here the nodes have made-up names.
 #[test]
 fn nobody_stands_in_the_queue_by_a_number_near_the_end_of_the_counter() {

@@ -23,6 +23,7 @@ const SHORT_TTL: Duration = Duration::from_secs(3);
 /// How long a transaction of the fixture waits for one of the backend.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The conformance [`Fixture`] of this backend: a new database file, and a way to read its table directly.
 #[derive(Debug)]
 pub(crate) struct SqliteFixture {
     directory: TempDir,

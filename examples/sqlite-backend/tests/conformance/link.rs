@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use lock_core::conformance::Link;
 use lock_sqlite_example::Failpoint;
 
+/// The state of a connection's link to the database: whole, held up, cut or slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
+enum LinkState {
     #[default]
     Whole,
     Held,
@@ -20,13 +21,14 @@ enum State {
     Slow(Duration),
 }
 
-/// One link. Clones are the same.
+/// The [`Link`] of one connection to the database, which conformance cases can hold up or cut. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SqliteLink(Arc<Shared>);
+pub(crate) struct SqliteLink(Arc<LinkShared>);
 
+/// The state that the clones of a [`SqliteLink`] share.
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct LinkShared {
+    state: Mutex<LinkState>,
     changed: Condvar,
 }
 
@@ -38,23 +40,23 @@ impl SqliteLink {
     }
 
     fn pass(&self) -> io::Result<()> {
-        let held = self.0.changed.wait_while(self.state(), |state| *state == State::Held);
+        let held = self.0.changed.wait_while(self.state(), |state| *state == LinkState::Held);
         let mut state = held.unwrap_or_else(PoisonError::into_inner);
-        if let State::Slow(delay) = *state {
-            let slow = self.0.changed.wait_timeout_while(state, delay, |state| *state == State::Slow(delay));
+        if let LinkState::Slow(delay) = *state {
+            let slow = self.0.changed.wait_timeout_while(state, delay, |state| *state == LinkState::Slow(delay));
             state = slow.unwrap_or_else(PoisonError::into_inner).0;
         }
         match *state {
-            State::Cut => Err(io::Error::other("the link was cut")),
-            State::Whole | State::Held | State::Slow(_) => Ok(()),
+            LinkState::Cut => Err(io::Error::other("the link was cut")),
+            LinkState::Whole | LinkState::Held | LinkState::Slow(_) => Ok(()),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LinkState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: LinkState) {
         *self.state() = state;
         self.0.changed.notify_all();
     }
@@ -63,18 +65,18 @@ impl SqliteLink {
 #[async_trait]
 impl Link for SqliteLink {
     async fn hold(&self) {
-        self.set(State::Held);
+        self.set(LinkState::Held);
     }
 
     async fn cut(&self) {
-        self.set(State::Cut);
+        self.set(LinkState::Cut);
     }
 
     async fn slow_down(&self, delay: Duration) {
-        self.set(State::Slow(delay));
+        self.set(LinkState::Slow(delay));
     }
 
     async fn heal(&self) {
-        self.set(State::Whole);
+        self.set(LinkState::Whole);
     }
 }

@@ -18,12 +18,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 const NAME: &str = "orders/4711";
 
-struct Place {
+/// A database file in a temporary directory of its own.
+struct TestDatabase {
     _directory: TempDir,
     file: PathBuf,
 }
 
-impl Place {
+impl TestDatabase {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("locks.db");
@@ -59,7 +60,7 @@ fn change(file: &Path, statement: &str) {
 
 #[tokio::test]
 async fn the_lock_of_a_process_that_was_killed_is_free_after_its_ttl() {
-    let place = Place::new();
+    let place = TestDatabase::new();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_hold"))
         .arg(&place.file)
         .args([NAME, "2"])
@@ -78,7 +79,7 @@ async fn the_lock_of_a_process_that_was_killed_is_free_after_its_ttl() {
 
 #[tokio::test]
 async fn a_lease_of_an_earlier_boot_is_over_and_tokens_rise_on() {
-    let place = Place::new();
+    let place = TestDatabase::new();
     let (first, second) = (place.connect("ttl=1h").await, place.connect("ttl=1h").await);
     let before = lock(&first).await;
     // As the machine would find it when it was started again: the deadline is of another boot's clock.
@@ -91,7 +92,7 @@ async fn a_lease_of_an_earlier_boot_is_over_and_tokens_rise_on() {
 
 #[tokio::test]
 async fn tokens_rise_after_every_row_was_deleted_and_every_program_has_ended() {
-    let place = Place::new();
+    let place = TestDatabase::new();
     let mut highest = None;
     for _ in 0..3 {
         let locks = place.connect("").await;
@@ -106,7 +107,7 @@ async fn tokens_rise_after_every_row_was_deleted_and_every_program_has_ended() {
 
 #[tokio::test]
 async fn what_killed_programs_left_is_removed_by_the_next_that_connects() {
-    let place = Place::new();
+    let place = TestDatabase::new();
     place.connect("").await.close(LIMIT).await.unwrap();
     let row = "INSERT INTO lock_contender (id, name, payload, held, since, boot, until)
                VALUES ('a', 'nobody asks for it', x'', 1, 0, 'an earlier one', 1)";
@@ -119,7 +120,7 @@ async fn what_killed_programs_left_is_removed_by_the_next_that_connects() {
 
 #[tokio::test]
 async fn a_database_that_was_deleted_is_not_made_again_by_those_who_used_it() {
-    let place = Place::new();
+    let place = TestDatabase::new();
     let locks = place.connect("ttl=1s&connect_timeout=100ms").await;
     let guard = lock(&locks).await;
     std::fs::remove_file(&place.file).unwrap();
@@ -131,7 +132,7 @@ async fn a_database_that_was_deleted_is_not_made_again_by_those_who_used_it() {
 
 #[tokio::test]
 async fn a_holder_whose_database_was_replaced_has_lost_its_lock() {
-    let place = Place::new();
+    let place = TestDatabase::new();
     let locks = place.connect("ttl=2s").await;
     let guard = lock(&locks).await;
     std::fs::rename(&place.file, place.file.with_extension("old")).unwrap();

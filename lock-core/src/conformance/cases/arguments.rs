@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use super::super::{
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Error, LockName, Request};
 
-pub(super) async fn a_name_that_is_not_allowed_is_refused(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_name_that_is_not_allowed_is_refused(run: Arc<CaseRun>) -> CaseResult {
     let client = run.connect().await?;
     let locks = client.locks();
     let too_long = "n".repeat(LockName::MAX_BYTES + 1);
@@ -26,7 +26,7 @@ pub(super) async fn a_name_that_is_not_allowed_is_refused(run: Arc<Run>) -> Outc
     Ok(())
 }
 
-pub(super) async fn a_payload_that_is_too_long_is_refused(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_payload_that_is_too_long_is_refused(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect().await?;
     let mutex = client.mutex(&name);
@@ -38,7 +38,7 @@ pub(super) async fn a_payload_that_is_too_long_is_refused(run: Arc<Run>) -> Outc
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_ttl_that_is_not_allowed_is_refused(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_ttl_that_is_not_allowed_is_refused(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect().await?;
     let refused = within("an acquisition", client.mutex(&name).ttl(Duration::ZERO).lock()).await?;

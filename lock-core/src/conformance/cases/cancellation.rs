@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{DropWhen, PollAtMost, within},
-    run::Run,
+    run::CaseRun,
 };
-use super::ways::{Locking, OnlyPermit, Reading, Way, Writing};
+use super::lock_kinds::{LockKind, MutexKind, ReaderKind, SinglePermitKind, WriterKind};
 use crate::LockName;
 
 /// More polls than any operation takes; one that takes more wakes itself in a loop.
@@ -20,63 +20,69 @@ const MOST_POLLS: usize = 500;
 /// comes, the promise is the same, and with it the waiter gets to its later polls.
 const LEFT_ALONE: Duration = Duration::from_millis(25);
 
-pub(super) async fn an_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(run: Arc<Run>) -> Outcome {
-    uncontended::<Locking, Locking>(&run).await
+pub(super) async fn an_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    uncontended::<MutexKind, MutexKind>(&run).await
 }
 
 pub(super) async fn an_attempt_without_waiting_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(
-    run: Arc<Run>,
-) -> Outcome {
-    without_waiting::<Locking, Locking>(&run, false).await?;
-    without_waiting::<Locking, Locking>(&run, true).await
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    without_waiting::<MutexKind, MutexKind>(&run, false).await?;
+    without_waiting::<MutexKind, MutexKind>(&run, true).await
 }
 
 pub(super) async fn a_waiting_acquisition_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(
-    run: Arc<Run>,
-) -> Outcome {
-    behind::<Locking, Locking>(&run).await
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    behind::<MutexKind, MutexKind>(&run).await
 }
 
-pub(super) async fn a_release_dropped_after_any_poll_releases_all_the_same(run: Arc<Run>) -> Outcome {
-    released::<Locking, Locking>(&run).await
+pub(super) async fn a_release_dropped_after_any_poll_releases_all_the_same(run: Arc<CaseRun>) -> CaseResult {
+    released::<MutexKind, MutexKind>(&run).await
 }
 
 pub(super) async fn an_acquisition_for_reading_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(
-    run: Arc<Run>,
-) -> Outcome {
-    uncontended::<Reading, Writing>(&run).await?;
-    without_waiting::<Reading, Writing>(&run, false).await?;
-    without_waiting::<Reading, Writing>(&run, true).await?;
-    behind::<Reading, Writing>(&run).await
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    uncontended::<ReaderKind, WriterKind>(&run).await?;
+    without_waiting::<ReaderKind, WriterKind>(&run, false).await?;
+    without_waiting::<ReaderKind, WriterKind>(&run, true).await?;
+    behind::<ReaderKind, WriterKind>(&run).await
 }
 
 pub(super) async fn an_acquisition_for_writing_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(
-    run: Arc<Run>,
-) -> Outcome {
-    uncontended::<Writing, Reading>(&run).await?;
-    without_waiting::<Writing, Reading>(&run, true).await?;
-    behind::<Writing, Reading>(&run).await
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    uncontended::<WriterKind, ReaderKind>(&run).await?;
+    without_waiting::<WriterKind, ReaderKind>(&run, true).await?;
+    behind::<WriterKind, ReaderKind>(&run).await
 }
 
 pub(super) async fn the_acquisition_of_a_permit_dropped_after_any_poll_leaves_nothing_and_blocks_nobody(
-    run: Arc<Run>,
-) -> Outcome {
-    uncontended::<OnlyPermit, OnlyPermit>(&run).await?;
-    without_waiting::<OnlyPermit, OnlyPermit>(&run, false).await?;
-    without_waiting::<OnlyPermit, OnlyPermit>(&run, true).await?;
-    behind::<OnlyPermit, OnlyPermit>(&run).await
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    uncontended::<SinglePermitKind, SinglePermitKind>(&run).await?;
+    without_waiting::<SinglePermitKind, SinglePermitKind>(&run, false).await?;
+    without_waiting::<SinglePermitKind, SinglePermitKind>(&run, true).await?;
+    behind::<SinglePermitKind, SinglePermitKind>(&run).await
 }
 
-pub(super) async fn a_release_by_a_reader_dropped_after_any_poll_releases_all_the_same(run: Arc<Run>) -> Outcome {
-    released::<Reading, Writing>(&run).await
+pub(super) async fn a_release_by_a_reader_dropped_after_any_poll_releases_all_the_same(
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    released::<ReaderKind, WriterKind>(&run).await
 }
 
-pub(super) async fn a_release_of_a_permit_dropped_after_any_poll_releases_all_the_same(run: Arc<Run>) -> Outcome {
-    released::<OnlyPermit, OnlyPermit>(&run).await
+pub(super) async fn a_release_of_a_permit_dropped_after_any_poll_releases_all_the_same(
+    run: Arc<CaseRun>,
+) -> CaseResult {
+    released::<SinglePermitKind, SinglePermitKind>(&run).await
 }
 
 /// Drops an acquisition of something that is free; then somebody gets in who could not beside it.
-async fn uncontended<W: Way, Probe: Way>(run: &Run) -> Outcome {
+async fn uncontended<W: LockKind, Probe: LockKind>(run: &CaseRun) -> CaseResult {
     let name = run.name();
     let [dropping, probing] = [run.connect().await?, run.connect().await?];
     for drop_when in [DropWhen::Polled, DropWhen::Woken] {
@@ -98,7 +104,7 @@ async fn uncontended<W: Way, Probe: Way>(run: &Run) -> Outcome {
 }
 
 /// Drops an attempt without waiting, on something that is free or held.
-async fn without_waiting<W: Way, Holder: Way>(run: &Run, held: bool) -> Outcome {
+async fn without_waiting<W: LockKind, Holder: LockKind>(run: &CaseRun, held: bool) -> CaseResult {
     let name = run.name();
     let [dropping, probing] = [run.connect().await?, run.connect().await?];
     for drop_when in [DropWhen::Polled, DropWhen::Woken] {
@@ -126,7 +132,7 @@ async fn without_waiting<W: Way, Holder: Way>(run: &Run, held: bool) -> Outcome 
 }
 
 /// Drops an acquisition that waits behind a holder, who goes meanwhile.
-async fn behind<W: Way, Holder: Way>(run: &Run) -> Outcome {
+async fn behind<W: LockKind, Holder: LockKind>(run: &CaseRun) -> CaseResult {
     let name = run.name();
     let [holding, dropping, probing] = [run.connect().await?, run.connect().await?, run.connect().await?];
     for drop_when in [DropWhen::Polled, DropWhen::Woken] {
@@ -156,7 +162,7 @@ async fn behind<W: Way, Holder: Way>(run: &Run) -> Outcome {
 }
 
 /// Drops a release.
-async fn released<W: Way, Probe: Way>(run: &Run) -> Outcome {
+async fn released<W: LockKind, Probe: LockKind>(run: &CaseRun) -> CaseResult {
     let name = run.name();
     let [dropping, probing] = [run.connect().await?, run.connect().await?];
     for drop_when in [DropWhen::Polled, DropWhen::Woken] {
@@ -179,20 +185,20 @@ async fn released<W: Way, Probe: Way>(run: &Run) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_downgrade_dropped_after_any_poll_releases_the_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_downgrade_dropped_after_any_poll_releases_the_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [dropping, probing] = [run.connect().await?, run.connect().await?];
     for drop_when in [DropWhen::Polled, DropWhen::Woken] {
         for polls in 0.. {
             ensure!(polls < MOST_POLLS, "a downgrade was polled {polls} times and did not complete");
-            let writer = hold::<Writing>(&dropping, &name).await?;
+            let writer = hold::<WriterKind>(&dropping, &name).await?;
             let downgrade = PollAtMost::new(polls, drop_when, writer.downgrade());
             let completed = within("a dropped downgrade", tokio::spawn(downgrade)).await??;
             let done = completed.is_some();
             if let Some(reader) = completed {
                 reader?.release().await?;
             }
-            blocks_nobody::<Writing>(&run, &probing, &name).await?;
+            blocks_nobody::<WriterKind>(&run, &probing, &name).await?;
             if done {
                 break;
             }
@@ -201,12 +207,12 @@ pub(super) async fn a_downgrade_dropped_after_any_poll_releases_the_lock(run: Ar
     Ok(())
 }
 
-async fn hold<W: Way>(client: &Client, name: &LockName) -> Outcome<Checked<W::Guard>> {
+async fn hold<W: LockKind>(client: &CheckedClient, name: &LockName) -> CaseResult<CheckedGuard<W::Guard>> {
     Ok(within("an acquisition", W::wait(client, name)).await??)
 }
 
 /// Somebody else gets in, and then nothing is left.
-async fn blocks_nobody<Probe: Way>(run: &Run, probing: &Client, name: &LockName) -> Outcome {
+async fn blocks_nobody<Probe: LockKind>(run: &CaseRun, probing: &CheckedClient, name: &LockName) -> CaseResult {
     let next = hold::<Probe>(probing, name).await;
     next.map_err(|error| Failure::new(format!("the next one was blocked: {error}")))?.release().await?;
     run.nothing_left(name).await

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::super::{
     Failure,
-    failure::{Outcome, ensure},
-    held::{Checked, Held},
+    failure::{CaseResult, ensure},
+    guards::{AnyGuard, CheckedGuard},
     limits::{LIMIT, within},
-    run::Run,
+    run::CaseRun,
 };
 use super::waiting::in_line;
 use crate::{Error, Feature, Loss};
 
-pub(super) async fn close_releases_what_is_held_and_what_was_dropped(run: Arc<Run>) -> Outcome {
+pub(super) async fn close_releases_what_is_held_and_what_was_dropped(run: Arc<CaseRun>) -> CaseResult {
     let [held, dropped] = [run.name(), run.name()];
     let [first, second] = [run.connect().await?, run.connect().await?];
     let guard = first.lock(&held).await?;
@@ -30,7 +30,7 @@ pub(super) async fn close_releases_what_is_held_and_what_was_dropped(run: Arc<Ru
     Ok(())
 }
 
-pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: Arc<Run>) -> Outcome {
+pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -52,7 +52,7 @@ pub(super) async fn close_ends_a_waiting_acquisition_and_refuses_new_ones(run: A
     run.nothing_left(&name).await
 }
 
-pub(super) async fn close_releases_what_readers_hold(run: Arc<Run>) -> Outcome {
+pub(super) async fn close_releases_what_readers_hold(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let [closing, staying] = [first.read(&name).await?, second.read(&name).await?];
@@ -67,7 +67,7 @@ pub(super) async fn close_releases_what_readers_hold(run: Arc<Run>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn close_gives_permits_back(run: Arc<Run>) -> Outcome {
+pub(super) async fn close_gives_permits_back(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let [closing, staying] = [first.permit(&name, 2).await?, second.permit(&name, 2).await?];
@@ -82,7 +82,7 @@ pub(super) async fn close_gives_permits_back(run: Arc<Run>) -> Outcome {
     Ok(())
 }
 
-async fn ended_by_closing<G: Held>(guard: &Checked<G>) -> Outcome {
+async fn ended_by_closing<G: AnyGuard>(guard: &CheckedGuard<G>) -> CaseResult {
     ensure!(!guard.is_valid(), "{guard:?} is valid after its connection was closed");
     let loss = within("the news of the end", guard.lost()).await?;
     ensure!(loss == Loss::Closed, "a guard of a closed connection ended because {loss}");

@@ -2,6 +2,7 @@
 //! operations that count only under a lock.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -10,13 +11,15 @@ use tokio::task::JoinSet;
 
 use super::super::{
     Failure,
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Cause, Error, FencingToken, Guard, LockName, Operation, Owner};
 
-pub(super) async fn an_owner_takes_its_lock_again_and_the_last_of_its_guards_releases_it(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_owner_takes_its_lock_again_and_the_last_of_its_guards_releases_it(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     first.uses(&name);
@@ -37,7 +40,7 @@ pub(super) async fn an_owner_takes_its_lock_again_and_the_last_of_its_guards_rel
     Ok(())
 }
 
-pub(super) async fn several_locks_are_taken_all_or_none(run: Arc<Run>) -> Outcome {
+pub(super) async fn several_locks_are_taken_all_or_none(run: Arc<CaseRun>) -> CaseResult {
     let mut names = [run.name(), run.name(), run.name()];
     names.sort();
     let [first, second] = [run.connect().await?, run.connect().await?];
@@ -76,7 +79,9 @@ pub(super) async fn several_locks_are_taken_all_or_none(run: Arc<Run>) -> Outcom
     Ok(())
 }
 
-pub(super) async fn contenders_for_the_same_locks_in_any_order_do_not_wait_for_each_other(run: Arc<Run>) -> Outcome {
+pub(super) async fn contenders_for_the_same_locks_in_any_order_do_not_wait_for_each_other(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     const ROUNDS: usize = 10;
     let names = [run.name(), run.name(), run.name()];
     let clients = run.connect_several(2).await?;
@@ -91,7 +96,7 @@ pub(super) async fn contenders_for_the_same_locks_in_any_order_do_not_wait_for_e
             for _ in 0..ROUNDS {
                 within("two locks", two.lock()).await??.release().await?;
             }
-            Outcome::Ok(())
+            CaseResult::Ok(())
         });
     }
     while let Some(contender) = contenders.join_next().await {
@@ -100,31 +105,33 @@ pub(super) async fn contenders_for_the_same_locks_in_any_order_do_not_wait_for_e
     Ok(())
 }
 
-pub(super) async fn an_operation_counts_under_a_lock_and_is_undone_when_the_lock_is_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_operation_counts_under_a_lock_and_is_undone_when_the_lock_is_lost(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let client = run.connect_watchful().await?;
     let state = Arc::new(Mutex::new(String::from("before")));
     let seen = |state: &Mutex<String>| state.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let guard = client.lock(&name).await?;
-    let work = Work { state: Arc::clone(&state), becomes: "after", endless: false };
+    let work = TextUpdate { state: Arc::clone(&state), becomes: "after", endless: false };
     let committed = within("an operation", guard.transact(work)).await?;
     ensure!(committed.as_ref().is_ok_and(|done| done.late.is_none()), "an operation came to {committed:?}");
     ensure!(seen(&state) == "after", "an operation that counts left {:?}", seen(&state));
     // It is cut off in the middle, and its traces are gone.
-    let work = Work { state: Arc::clone(&state), becomes: "in vain", endless: true };
+    let work = TextUpdate { state: Arc::clone(&state), becomes: "in vain", endless: true };
     let (abandoned, deleted) = tokio::join!(within("an operation", guard.transact(work)), run.delete(&name));
     deleted?;
     is_lost(&abandoned?)?;
     ensure!(seen(&state) == "after", "an operation that was undone left {:?}", seen(&state));
     // And none is begun any more.
-    let work = Work { state: Arc::clone(&state), becomes: "too late", endless: false };
+    let work = TextUpdate { state: Arc::clone(&state), becomes: "too late", endless: false };
     is_lost(&within("an operation", guard.transact(work)).await?)?;
     ensure!(seen(&state) == "after", "an operation that was not begun left {:?}", seen(&state));
     drop(guard);
     run.nothing_left(&name).await
 }
 
-fn is_lost<T: std::fmt::Debug>(done: &Result<T, crate::Abandoned<NoError>>) -> Outcome {
+fn is_lost<T: std::fmt::Debug>(done: &Result<T, crate::Abandoned<Infallible>>) -> CaseResult {
     match done {
         Err(abandoned) if matches!(abandoned.cause, Cause::Lock(Error::Lost { .. })) && abandoned.is_as_before() => {
             Ok(())
@@ -133,33 +140,29 @@ fn is_lost<T: std::fmt::Debug>(done: &Result<T, crate::Abandoned<NoError>>) -> O
     }
 }
 
-/// What none of the steps comes to.
-#[derive(Debug)]
-pub(super) enum NoError {}
-
-/// Changes a text in the process, at once, and then commits that or goes on for ever.
-struct Work {
+/// A guarded [`Operation`] that changes a text in the process, and then commits the change or never ends.
+struct TextUpdate {
     state: Arc<Mutex<String>>,
     becomes: &'static str,
     endless: bool,
 }
 
-impl Work {
+impl TextUpdate {
     fn state(&self) -> std::sync::MutexGuard<'_, String> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Operation for Work {
+impl Operation for TextUpdate {
     type Snapshot = String;
     type Output = ();
-    type Error = NoError;
+    type Error = Infallible;
 
-    async fn snapshot(&mut self) -> Result<String, NoError> {
+    async fn snapshot(&mut self) -> Result<String, Infallible> {
         Ok(self.state().clone())
     }
 
-    async fn apply(&mut self, _token: FencingToken) -> Result<(), NoError> {
+    async fn apply(&mut self, _token: FencingToken) -> Result<(), Infallible> {
         self.becomes.clone_into(&mut self.state());
         if self.endless {
             std::future::pending::<()>().await;
@@ -167,11 +170,11 @@ impl Operation for Work {
         Ok(())
     }
 
-    async fn commit(&mut self, _token: FencingToken) -> Result<(), NoError> {
+    async fn commit(&mut self, _token: FencingToken) -> Result<(), Infallible> {
         Ok(())
     }
 
-    async fn restore(&mut self, snapshot: String, _token: FencingToken) -> Result<(), NoError> {
+    async fn restore(&mut self, snapshot: String, _token: FencingToken) -> Result<(), Infallible> {
         *self.state() = snapshot;
         Ok(())
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::super::{
     Failure,
-    failure::{Outcome, ensure},
-    held::Checked,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use super::{
     rwlock::{spawn_reader, spawn_writer, writer_waits},
@@ -16,7 +16,7 @@ use super::{
 use crate::{Error, Feature, Guard, WriteGuard};
 
 /// Goes on as a reader, which is neither refused nor slow.
-async fn downgraded(writer: Checked<WriteGuard>) -> Outcome<Checked<Guard>> {
+async fn downgraded(writer: CheckedGuard<WriteGuard>) -> CaseResult<CheckedGuard<Guard>> {
     let (token, until) = (writer.token(), writer.valid_until());
     let reader = within("a downgrade", writer.downgrade()).await??;
     ensure!(reader.token() == token, "the writer's token was {token}, the reader's is {}", reader.token());
@@ -24,7 +24,9 @@ async fn downgraded(writer: Checked<WriteGuard>) -> Outcome<Checked<Guard>> {
     Ok(reader)
 }
 
-pub(super) async fn a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_downgraded_writer_reads_on_with_its_token_and_other_readers_come_in(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for _ in 0..5 {
@@ -52,7 +54,7 @@ pub(super) async fn a_downgraded_writer_reads_on_with_its_token_and_other_reader
     Ok(())
 }
 
-pub(super) async fn no_writer_comes_in_at_a_downgrade_also_none_that_waited_before(run: Arc<Run>) -> Outcome {
+pub(super) async fn no_writer_comes_in_at_a_downgrade_also_none_that_waited_before(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     for _ in 0..5 {
@@ -75,7 +77,7 @@ pub(super) async fn no_writer_comes_in_at_a_downgrade_also_none_that_waited_befo
     Ok(())
 }
 
-pub(super) async fn a_downgraded_writer_is_renewed_on(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_downgraded_writer_is_renewed_on(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let reader = downgraded(first.write(&name).await?).await?;
@@ -91,7 +93,7 @@ pub(super) async fn a_downgraded_writer_is_renewed_on(run: Arc<Run>) -> Outcome 
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_downgrade_of_a_lost_lock_is_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_downgrade_of_a_lost_lock_is_lost(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect_watchful().await?;
     let writer = client.write(&name).await?;
@@ -106,14 +108,14 @@ pub(super) async fn a_downgrade_of_a_lost_lock_is_lost(run: Arc<Run>) -> Outcome
     run.nothing_left(&name).await
 }
 
-fn is_lost(downgraded: Result<Checked, Error>) -> Outcome {
+fn is_lost(downgraded: Result<CheckedGuard, Error>) -> CaseResult {
     match downgraded {
         Err(Error::Lost { .. }) => Ok(()),
         other => Err(Failure::new(format!("the downgrade of a lost lock came back as {other:?}"))),
     }
 }
 
-pub(super) async fn a_downgrade_that_does_not_reach_the_server_is_made_good(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_downgrade_that_does_not_reach_the_server_is_made_good(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let writer = first.write(&name).await?;

@@ -6,24 +6,24 @@ use futures_util::StreamExt;
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
 use super::waiting::in_line;
 use crate::{Clock, Error, Feature, Leader, Leaders, LockName, Term};
 
 /// The next leader that an observer sees; errors on the way fail.
-async fn next_leader(leaders: &mut Leaders) -> Outcome<Leader> {
+async fn next_leader(leaders: &mut Leaders) -> CaseResult<Leader> {
     match within("the next leader", leaders.next()).await? {
         Some(leader) => Ok(leader?),
         None => Err(Failure::new("the observation ended although the connection is open")),
     }
 }
 
-fn is_led_by(leader: &Leader, term: &Checked<Term>, payload: &[u8]) -> Outcome {
+fn is_led_by(leader: &Leader, term: &CheckedGuard<Term>, payload: &[u8]) -> CaseResult {
     ensure!(
         leader.token == term.token() && leader.payload == payload && !leader.id.is_empty(),
         "{leader:?} was seen, and {term:?} leads with the payload {:?}",
@@ -33,8 +33,8 @@ fn is_led_by(leader: &Leader, term: &Checked<Term>, payload: &[u8]) -> Outcome {
 }
 
 pub(super) async fn an_observer_sees_the_present_leader_and_then_each_next_one_in_the_order_of_their_tokens(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     let mut term = within("a campaign", clients[0].election(&name).campaign(b"candidate 0")).await??;
@@ -71,7 +71,7 @@ pub(super) async fn an_observer_sees_the_present_leader_and_then_each_next_one_i
 }
 
 /// Reads on up to the leader with that payload: each comes once, and in the order of the tokens.
-async fn follow_in_order(mut leaders: Leaders, last: &str) -> Outcome {
+async fn follow_in_order(mut leaders: Leaders, last: &str) -> CaseResult {
     let mut newest = None;
     while let Some(leader) = leaders.next().await {
         let leader = leader?;
@@ -84,12 +84,16 @@ async fn follow_in_order(mut leaders: Leaders, last: &str) -> Outcome {
     Err(Failure::new("the observation ended although the connection is open"))
 }
 
-fn campaign(client: &Client, name: &LockName, payload: String) -> tokio::task::JoinHandle<Outcome<Checked<Term>>> {
+fn campaign(
+    client: &CheckedClient,
+    name: &LockName,
+    payload: String,
+) -> tokio::task::JoinHandle<CaseResult<CheckedGuard<Term>>> {
     let election = client.election(name);
     tokio::spawn(async move { Ok(within("a campaign", election.campaign(payload.as_bytes())).await??) })
 }
 
-pub(super) async fn a_leader_that_resigns_hands_over_to_a_candidate(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_leader_that_resigns_hands_over_to_a_candidate(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for turn in 0..10 {
@@ -111,7 +115,7 @@ pub(super) async fn a_leader_that_resigns_hands_over_to_a_candidate(run: Arc<Run
     run.nothing_left(&name).await
 }
 
-pub(super) async fn an_attempt_to_lead_beside_a_leader_is_refused_and_leaves_nothing(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_attempt_to_lead_beside_a_leader_is_refused_and_leaves_nothing(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let Some(term) = within("an attempt to lead", first.election(&name).try_campaign(b"first")).await?? else {
@@ -126,7 +130,7 @@ pub(super) async fn an_attempt_to_lead_beside_a_leader_is_refused_and_leaves_not
     run.nothing_left(&name).await
 }
 
-pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     // Never looked at; looked at while nobody leads; while somebody leads.
@@ -146,7 +150,7 @@ pub(super) async fn an_observer_that_stopped_leaves_nothing(run: Arc<Run>) -> Ou
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_leader_that_died_is_succeeded_and_its_term_ends(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_leader_that_died_is_succeeded_and_its_term_ends(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [dying, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
     let dead = within("a campaign", dying.election(&name).campaign(b"first")).await??;
@@ -164,7 +168,7 @@ pub(super) async fn a_leader_that_died_is_succeeded_and_its_term_ends(run: Arc<R
     run.nothing_left(&name).await
 }
 
-pub(super) async fn candidates_lead_in_the_order_in_which_they_came(run: Arc<Run>) -> Outcome {
+pub(super) async fn candidates_lead_in_the_order_in_which_they_came(run: Arc<CaseRun>) -> CaseResult {
     const CANDIDATES: usize = 5;
     let name = run.name();
     let clients = run.connect_several(2).await?;
@@ -186,7 +190,9 @@ pub(super) async fn candidates_lead_in_the_order_in_which_they_came(run: Arc<Run
     run.nothing_left(&name).await
 }
 
-pub(super) async fn an_observer_that_was_out_of_reach_sees_errors_and_then_the_next_leader(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_observer_that_was_out_of_reach_sees_errors_and_then_the_next_leader(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [observing, second] = [run.connect_severable().await?, run.connect().await?];
     let first = within("a campaign", second.election(&name).campaign(b"first")).await??;

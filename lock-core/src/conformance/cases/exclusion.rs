@@ -11,11 +11,11 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::super::{
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use super::waiting::in_line;
 use crate::{BootInstant, Feature, LockName};
@@ -23,7 +23,7 @@ use crate::{BootInstant, Feature, LockName};
 /// How many wait in line for their turn.
 const WAITERS: usize = 12;
 
-pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<CaseRun>) -> CaseResult {
     const CONTENDERS: usize = 100;
     const ROUNDS: u32 = 3;
     let name = run.name();
@@ -64,7 +64,7 @@ async fn increment(counter: &AtomicU32) {
     counter.store(before + 1, Ordering::Relaxed);
 }
 
-fn none_overlap(mut times_held: Vec<(BootInstant, BootInstant)>) -> Outcome {
+fn none_overlap(mut times_held: Vec<(BootInstant, BootInstant)>) -> CaseResult {
     times_held.sort();
     for pair in times_held.windows(2) {
         ensure!(pair[0].1 <= pair[1].0, "held from {:?} to {:?}, and from {:?}", pair[0].0, pair[0].1, pair[1].0);
@@ -72,7 +72,7 @@ fn none_overlap(mut times_held: Vec<(BootInstant, BootInstant)>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn two_acquisitions_of_one_connection_exclude_each_other(run: Arc<Run>) -> Outcome {
+pub(super) async fn two_acquisitions_of_one_connection_exclude_each_other(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect().await?;
     let guard = client.lock(&name).await?;
@@ -87,14 +87,14 @@ pub(super) async fn two_acquisitions_of_one_connection_exclude_each_other(run: A
     Ok(())
 }
 
-pub(super) async fn every_waiter_is_granted_in_the_end(run: Arc<Run>) -> Outcome {
+pub(super) async fn every_waiter_is_granted_in_the_end(run: Arc<CaseRun>) -> CaseResult {
     let mut granted = granted_in_turn(&run, false).await?;
     granted.sort_unstable();
     ensure!(granted.iter().copied().eq(0..WAITERS), "granted were {granted:?}");
     Ok(())
 }
 
-pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival(run: Arc<Run>) -> Outcome {
+pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival(run: Arc<CaseRun>) -> CaseResult {
     let granted = granted_in_turn(&run, true).await?;
     ensure!(granted.iter().copied().eq(0..WAITERS), "the order of grants was {granted:?}");
     Ok(())
@@ -102,7 +102,7 @@ pub(super) async fn waiters_are_granted_in_the_order_of_their_arrival(run: Arc<R
 
 /// Lets waiters hold the lock one after the other, and gives the order in which they did. `one_by_one`: each comes only when
 /// the one before it stands in line.
-async fn granted_in_turn(run: &Run, one_by_one: bool) -> Outcome<Vec<usize>> {
+async fn granted_in_turn(run: &CaseRun, one_by_one: bool) -> CaseResult<Vec<usize>> {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     let holder = clients[0].lock(&name).await?;
@@ -123,13 +123,18 @@ async fn granted_in_turn(run: &Run, one_by_one: bool) -> Outcome<Vec<usize>> {
     Ok(granted)
 }
 
-async fn hold_in_turn(client: Client, name: LockName, waiter: usize, granted: Arc<Mutex<Vec<usize>>>) -> Outcome {
+async fn hold_in_turn(
+    client: CheckedClient,
+    name: LockName,
+    waiter: usize,
+    granted: Arc<Mutex<Vec<usize>>>,
+) -> CaseResult {
     let guard = client.lock(&name).await?;
     granted.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
     Ok(guard.release().await?)
 }
 
-pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcome {
+pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<CaseRun>) -> CaseResult {
     const LOCKS: usize = 1_000;
     const AT_ONCE: usize = 50;
     let prefix = run.name();
@@ -137,7 +142,7 @@ pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcom
     // Short enough for renewals to be seen, where it can be chosen.
     let ttl = client.capabilities().ttl.map(|allowed| Duration::from_secs(10).min(*allowed.end()));
     let names: Vec<_> = (0..LOCKS).map(|n| LockName::new(format!("{prefix}/{n}"))).collect::<Result<_, _>>()?;
-    let mut guards: Vec<Checked> = Vec::with_capacity(LOCKS);
+    let mut guards: Vec<CheckedGuard> = Vec::with_capacity(LOCKS);
     for names in names.chunks(AT_ONCE) {
         let mut acquisitions = JoinSet::new();
         for name in names {
@@ -166,7 +171,7 @@ pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<Run>) -> Outcom
     Ok(())
 }
 
-async fn all_are_renewed(guards: &[Checked]) -> Outcome {
+async fn all_are_renewed(guards: &[CheckedGuard]) -> CaseResult {
     let firsts: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
     for (guard, first) in guards.iter().zip(firsts) {
         ensure!(first.is_some(), "{guard:?} was lost among many");

@@ -4,57 +4,57 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure,
-    failure::{Outcome, ensure},
-    held::{Checked, Held},
+    failure::{CaseResult, ensure},
+    guards::{AnyGuard, CheckedGuard},
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
-use super::ways::{Locking, OnlyPermit, Way, Writing};
+use super::lock_kinds::{LockKind, MutexKind, SinglePermitKind, WriterKind};
 use crate::{BootInstant, Error, Guard, Loss};
 
 /// Longer than a lease's end and its margin differ by far, shorter than a ttl.
 const DELAY: Duration = Duration::from_secs(1);
 
-pub(super) async fn a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let mutex = first.mutex(&name).with(|mutex| mutex.lock_delay(DELAY));
     let guard = within("an acquisition", mutex.lock()).await??;
     first.hold().await?;
-    opens_after_its_delay(&run, guard, Locking::wait(&second, &name)).await?;
+    opens_after_its_delay(&run, guard, MutexKind::wait(&second, &name)).await?;
     first.heal().await;
     run.nothing_left(&name).await
 }
 
-pub(super) async fn the_delay_of_a_reader_that_was_lost_keeps_writers_out(run: Arc<Run>) -> Outcome {
+pub(super) async fn the_delay_of_a_reader_that_was_lost_keeps_writers_out(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let lock = first.rwlock(&name).with(|lock| lock.lock_delay(DELAY));
     let reader = within("an acquisition", lock.read()).await??;
     first.hold().await?;
-    opens_after_its_delay(&run, reader, Writing::wait(&second, &name)).await?;
+    opens_after_its_delay(&run, reader, WriterKind::wait(&second, &name)).await?;
     first.heal().await;
     run.nothing_left(&name).await
 }
 
-pub(super) async fn the_delay_of_a_lost_permit_keeps_its_place_taken(run: Arc<Run>) -> Outcome {
+pub(super) async fn the_delay_of_a_lost_permit_keeps_its_place_taken(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let semaphore = first.semaphore(&name, 1).with(|(semaphore, of)| (semaphore.lock_delay(DELAY), of));
     let permit = within("an acquisition", semaphore.acquire()).await??;
     first.hold().await?;
-    opens_after_its_delay(&run, permit, OnlyPermit::wait(&second, &name)).await?;
+    opens_after_its_delay(&run, permit, SinglePermitKind::wait(&second, &name)).await?;
     first.heal().await;
     run.nothing_left(&name).await
 }
 
 /// Follows a holder that is out of reach to its end, and the next one to its grant: which does not come before the delay
 /// is over.
-async fn opens_after_its_delay<G, H, F>(run: &Run, lost: Checked<G>, next: F) -> Outcome
+async fn opens_after_its_delay<G, H, F>(run: &CaseRun, lost: CheckedGuard<G>, next: F) -> CaseResult
 where
-    G: Held,
-    H: Held,
-    F: Future<Output = Result<Checked<H>, Error>> + Send + 'static,
+    G: AnyGuard,
+    H: AnyGuard,
+    F: Future<Output = Result<CheckedGuard<H>, Error>> + Send + 'static,
 {
     let clock = run.clock();
     let waiter = tokio::spawn(async move { (next.await, clock.now()) });
@@ -75,7 +75,7 @@ where
     Ok(next.release().await?)
 }
 
-pub(super) async fn a_release_in_order_ends_a_lock_delay_at_once(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_release_in_order_ends_a_lock_delay_at_once(run: Arc<CaseRun>) -> CaseResult {
     /// Longer than anything is waited for here.
     const LONG_DELAY: Duration = Duration::from_secs(600);
     let name = run.name();
@@ -102,8 +102,8 @@ pub(super) async fn a_release_in_order_ends_a_lock_delay_at_once(run: Arc<Run>) 
 const AT_MOST: Duration = Duration::from_millis(300);
 
 pub(super) async fn a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for_the_next_one(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mutex = first.mutex(&name).with(|mutex| mutex.max_hold(AT_MOST));
@@ -116,7 +116,7 @@ pub(super) async fn a_guard_ends_after_its_maximum_time_and_the_lock_is_free_for
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_reader_ends_after_its_maximum_time(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_reader_ends_after_its_maximum_time(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let lock = first.rwlock(&name).with(|lock| lock.max_hold(AT_MOST));
@@ -128,7 +128,7 @@ pub(super) async fn a_reader_ends_after_its_maximum_time(run: Arc<Run>) -> Outco
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_permit_ends_after_its_maximum_time(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_permit_ends_after_its_maximum_time(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let semaphore = first.semaphore(&name, 1).with(|(semaphore, of)| (semaphore.max_hold(AT_MOST), of));
@@ -141,7 +141,7 @@ pub(super) async fn a_permit_ends_after_its_maximum_time(run: Arc<Run>) -> Outco
 }
 
 /// It ends when its maximum time is over, and not before.
-async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> Outcome {
+async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> CaseResult {
     let clock = guard.validity().clock();
     let latest = clock.now().saturating_add(AT_MOST);
     ensure!(
@@ -156,14 +156,14 @@ async fn ends_by_its_clock(guard: &Guard, asked: BootInstant) -> Outcome {
     Ok(())
 }
 
-async fn was_held_too_long<G: Held>(guard: Checked<G>) -> Outcome {
+async fn was_held_too_long<G: AnyGuard>(guard: CheckedGuard<G>) -> CaseResult {
     match within("a release", guard.release()).await? {
         Err(Error::Lost { loss: Loss::MaxHoldExceeded, .. }) => Ok(()),
         other => Err(Failure::new(format!("a release after the maximum time came back as {other:?}"))),
     }
 }
 
-pub(super) async fn a_release_before_the_maximum_time_is_an_ordinary_one(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_release_before_the_maximum_time_is_an_ordinary_one(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mutex = first.mutex(&name).with(|mutex| mutex.max_hold(Duration::from_secs(600)));

@@ -9,9 +9,9 @@ use futures_util::StreamExt;
 
 use super::super::{
     Failure,
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::{LIMIT, within},
-    run::Run,
+    run::CaseRun,
 };
 use super::waiting::in_line;
 use crate::{Contender, Feature, LockName, Mode, Snapshot, clock::wall_micros};
@@ -20,21 +20,21 @@ use crate::{Contender, Feature, LockName, Mode, Snapshot, clock::wall_micros};
 const GRANULARITY: Duration = Duration::from_secs(1);
 
 /// Mode and arrival are as they must be, where they are shown.
-fn plausible(contender: &Contender, mode: Mode) -> Outcome {
+fn plausible(contender: &Contender, mode: Mode) -> CaseResult {
     ensure!(contender.mode.is_none_or(|shown| shown == mode), "a contender for {mode} shows as {contender:?}");
     let now = UNIX_EPOCH + Duration::from_micros(wall_micros());
     ensure!(contender.since.is_none_or(|since| since <= now + GRANULARITY), "at {now:?} there is {contender:?}");
     Ok(())
 }
 
-fn only(seen: Snapshot) -> Outcome<Contender> {
+fn only(seen: Snapshot) -> CaseResult<Contender> {
     ensure!(seen.holders.len() == 1, "what one holds shows as {seen:?}");
     seen.holders.into_iter().next().ok_or_else(|| Failure::new("nobody is shown"))
 }
 
 pub(super) async fn a_look_shows_how_and_since_when_a_lock_is_held_as_far_as_the_servers_tell(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -44,7 +44,7 @@ pub(super) async fn a_look_shows_how_and_since_when_a_lock_is_held_as_far_as_the
     Ok(())
 }
 
-pub(super) async fn a_look_shows_all_readers_and_that_they_read(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_look_shows_all_readers_and_that_they_read(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let readers = [first.read(&name).await?, second.read(&name).await?];
@@ -62,7 +62,7 @@ pub(super) async fn a_look_shows_all_readers_and_that_they_read(run: Arc<Run>) -
     Ok(())
 }
 
-pub(super) async fn a_look_shows_all_who_hold_a_permit(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_look_shows_all_who_hold_a_permit(run: Arc<CaseRun>) -> CaseResult {
     const OF: u32 = 3;
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
@@ -80,7 +80,7 @@ pub(super) async fn a_look_shows_all_who_hold_a_permit(run: Arc<Run>) -> Outcome
     Ok(())
 }
 
-pub(super) async fn a_look_shows_those_who_wait_in_the_order_of_their_arrival(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_look_shows_those_who_wait_in_the_order_of_their_arrival(run: Arc<CaseRun>) -> CaseResult {
     const WAITERS: usize = 4;
     let name = run.name();
     let clients = run.connect_several(2).await?;
@@ -113,7 +113,7 @@ pub(super) async fn a_look_shows_those_who_wait_in_the_order_of_their_arrival(ru
     run.nothing_left(&name).await
 }
 
-pub(super) async fn who_follows_a_lock_sees_its_holders_come_and_go(run: Arc<Run>) -> Outcome {
+pub(super) async fn who_follows_a_lock_sees_its_holders_come_and_go(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mut changes = first.locks().watch(name.as_str())?;
@@ -134,7 +134,7 @@ pub(super) async fn who_follows_a_lock_sees_its_holders_come_and_go(run: Arc<Run
     run.nothing_left(&name).await
 }
 
-pub(super) async fn who_follows_a_lock_is_told_the_end_when_the_connection_is_closed(run: Arc<Run>) -> Outcome {
+pub(super) async fn who_follows_a_lock_is_told_the_end_when_the_connection_is_closed(run: Arc<CaseRun>) -> CaseResult {
     let name: LockName = run.name();
     let client = run.connect().await?;
     let mut changes = client.locks().watch(name.as_str())?;
@@ -148,7 +148,7 @@ pub(super) async fn who_follows_a_lock_is_told_the_end_when_the_connection_is_cl
 }
 
 /// Reads on until there is something to see.
-async fn follow<S>(changes: &mut S, what: &str, seen: impl Fn(&Snapshot) -> bool + Sync) -> Outcome
+async fn follow<S>(changes: &mut S, what: &str, seen: impl Fn(&Snapshot) -> bool + Sync) -> CaseResult
 where
     S: futures_core::Stream<Item = Result<Snapshot, crate::Error>> + Unpin + Send,
 {

@@ -4,17 +4,17 @@ use std::{future::pending, sync::Arc};
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use crate::{BootInstant, Error, LockName, Loss};
 
 pub(super) async fn a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_before_the_next_grant(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -23,8 +23,8 @@ pub(super) async fn a_lease_whose_traffic_is_held_up_ends_and_its_guard_knows_be
 }
 
 pub(super) async fn a_lease_whose_connection_is_cut_ends_and_its_guard_knows_before_the_next_grant(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -32,7 +32,12 @@ pub(super) async fn a_lease_whose_connection_is_cut_ends_and_its_guard_knows_bef
     ends_before_the_next_grant(&run, guard, &second, &name).await
 }
 
-async fn ends_before_the_next_grant(run: &Run, guard: Checked, second: &Client, name: &LockName) -> Outcome {
+async fn ends_before_the_next_grant(
+    run: &CaseRun,
+    guard: CheckedGuard,
+    second: &CheckedClient,
+    name: &LockName,
+) -> CaseResult {
     let waiter = tokio::spawn({
         let (client, name, clock) = (second.clone(), name.clone(), run.clock());
         async move { (client.lock(&name).await, clock.now()) }
@@ -51,7 +56,7 @@ async fn ends_before_the_next_grant(run: &Run, guard: Checked, second: &Client, 
 
 /// Follows a guard until it is lost, or at the latest until the next is granted, and gives the last deadline that it
 /// showed.
-async fn last_deadline(guard: &Checked, succeeded: impl Fn() -> bool + Send + Sync) -> Outcome<BootInstant> {
+async fn last_deadline(guard: &CheckedGuard, succeeded: impl Fn() -> bool + Send + Sync) -> CaseResult<BootInstant> {
     let mut last = guard.valid_until();
     eventually("a lock that is not renewed is lost", || {
         let ended = succeeded();
@@ -64,7 +69,7 @@ async fn last_deadline(guard: &Checked, succeeded: impl Fn() -> bool + Send + Sy
     last.ok_or_else(|| Failure::new("the lock was lost at once"))
 }
 
-fn unrenewed(loss: Loss) -> Outcome {
+fn unrenewed(loss: Loss) -> CaseResult {
     ensure!(
         matches!(loss, Loss::Expired | Loss::Unreachable | Loss::SessionEnded),
         "a lock that could not be renewed was lost because {loss}"
@@ -72,7 +77,7 @@ fn unrenewed(loss: Loss) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_deleted_lock_is_noticed_as_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_deleted_lock_is_noticed_as_lost(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect_watchful().await?;
     let guard = client.lock(&name).await?;
@@ -89,7 +94,7 @@ pub(super) async fn a_deleted_lock_is_noticed_as_lost(run: Arc<Run>) -> Outcome 
     Ok(())
 }
 
-pub(super) async fn lost_is_final(run: Arc<Run>) -> Outcome {
+pub(super) async fn lost_is_final(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let old = first.lock(&name).await?;
@@ -114,7 +119,7 @@ pub(super) async fn lost_is_final(run: Arc<Run>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn an_operation_under_a_guard_is_cut_off_when_the_lock_is_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_operation_under_a_guard_is_cut_off_when_the_lock_is_lost(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect_watchful().await?;
     let guard = client.lock(&name).await?;
@@ -129,7 +134,7 @@ pub(super) async fn an_operation_under_a_guard_is_cut_off_when_the_lock_is_lost(
     Ok(())
 }
 
-pub(super) async fn a_lock_is_renewed_for_as_long_as_it_is_held(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_lock_is_renewed_for_as_long_as_it_is_held(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -146,7 +151,7 @@ pub(super) async fn a_lock_is_renewed_for_as_long_as_it_is_held(run: Arc<Run>) -
     Ok(())
 }
 
-pub(super) async fn a_broken_connection_that_is_mended_at_once_costs_no_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_broken_connection_that_is_mended_at_once_costs_no_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let first = run.connect_severable().await?;
     let guard = first.lock(&name).await?;

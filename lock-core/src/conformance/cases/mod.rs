@@ -8,6 +8,7 @@ mod downgrade;
 mod election;
 mod exclusion;
 mod holding;
+mod lock_kinds;
 mod looking;
 mod loss;
 mod names;
@@ -20,7 +21,6 @@ mod rwlock;
 mod semaphore;
 mod tokens;
 mod waiting;
-mod ways;
 
 use super::Case;
 use crate::Feature;

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::super::{
-    failure::{Outcome, ensure},
-    held::Checked,
-    run::Run,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
+    run::CaseRun,
 };
 use crate::LockName;
 
@@ -99,7 +99,7 @@ const ALIKE: &[(&str, &str)] = &[
     ("x\\", "x\\\\"),
 ];
 
-pub(super) async fn any_name_can_be_locked_and_excludes_only_itself(run: Arc<Run>) -> Outcome {
+pub(super) async fn any_name_can_be_locked_and_excludes_only_itself(run: Arc<CaseRun>) -> CaseResult {
     let mut names: BTreeSet<_> = ODD.iter().map(|name| (*name).to_owned()).collect();
     names.insert("n".repeat(LockName::MAX_BYTES));
     names.insert("/".repeat(LockName::MAX_BYTES));
@@ -107,7 +107,7 @@ pub(super) async fn any_name_can_be_locked_and_excludes_only_itself(run: Arc<Run
     all_apart(&run, names).await
 }
 
-pub(super) async fn names_that_escape_alike_do_not_collide(run: Arc<Run>) -> Outcome {
+pub(super) async fn names_that_escape_alike_do_not_collide(run: Arc<CaseRun>) -> CaseResult {
     let mut names: BTreeSet<_> = ALIKE.iter().flat_map(|(a, b)| [(*a).to_owned(), (*b).to_owned()]).collect();
     for last in ["x", "y", "%", "/"] {
         names.insert("l".repeat(LockName::MAX_BYTES - 1) + last);
@@ -116,10 +116,10 @@ pub(super) async fn names_that_escape_alike_do_not_collide(run: Arc<Run>) -> Out
 }
 
 /// Each can be held while all the others are, by another connection and by the same, and not twice.
-async fn all_apart(run: &Run, names: BTreeSet<String>) -> Outcome {
+async fn all_apart(run: &CaseRun, names: BTreeSet<String>) -> CaseResult {
     let [first, second] = [run.connect().await?, run.connect().await?];
     let names: Vec<_> = names.into_iter().map(LockName::new).collect::<Result<_, _>>()?;
-    let mut guards: Vec<Checked> = Vec::with_capacity(names.len());
+    let mut guards: Vec<CheckedGuard> = Vec::with_capacity(names.len());
     for (turn, name) in names.iter().enumerate() {
         let client = if turn % 2 == 0 { &first } else { &second };
         let guard = client.try_lock(name).await?;

@@ -4,24 +4,26 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Down, Failure,
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
 use super::waiting::in_line;
 use crate::{Error, Feature};
 
 pub(super) async fn a_backend_that_refuses_connections_is_unavailable_within_the_connect_limit(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     unavailable_when(&run, Down::Refusing).await
 }
 
-pub(super) async fn a_backend_that_never_answers_is_unavailable_within_the_connect_limit(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_backend_that_never_answers_is_unavailable_within_the_connect_limit(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     unavailable_when(&run, Down::Silent).await
 }
 
-async fn unavailable_when(run: &Run, down: Down) -> Outcome {
+async fn unavailable_when(run: &CaseRun, down: Down) -> CaseResult {
     let name = run.name();
     let error = match run.connect_to_down(down).await? {
         Err(error) => error,
@@ -42,7 +44,9 @@ async fn unavailable_when(run: &Run, down: Down) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_unavailable(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_unavailable(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect_severable().await?];
     let guard = first.lock(&name).await?;
@@ -65,7 +69,7 @@ pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect_severable().await?];
     let guard = first.lock(&name).await?;
@@ -81,7 +85,7 @@ pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: A
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second, third] = [run.connect().await?, run.connect_severable().await?, run.connect().await?];
     let shown = first.supports(Feature::Queue);
@@ -111,7 +115,7 @@ pub(super) async fn a_waiter_that_died_does_not_hold_up_those_behind_it(run: Arc
     run.nothing_left(&name).await
 }
 
-pub(super) async fn close_ends_within_its_limit_while_the_backend_cannot_be_reached(run: Arc<Run>) -> Outcome {
+pub(super) async fn close_ends_within_its_limit_while_the_backend_cannot_be_reached(run: Arc<CaseRun>) -> CaseResult {
     let [held, dropped] = [run.name(), run.name()];
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&held).await?;

@@ -6,14 +6,14 @@ use tokio::task::JoinSet;
 
 use super::super::{
     Failure, Kept,
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::{LIMIT, eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use super::{semaphore::spawn_contender, waiting::in_line};
 use crate::{Error, Feature, Loss};
 
-pub(super) async fn as_many_waiters_are_granted_as_permits_are_given_back(run: Arc<Run>) -> Outcome {
+pub(super) async fn as_many_waiters_are_granted_as_permits_are_given_back(run: Arc<CaseRun>) -> CaseResult {
     const OF: u32 = 3;
     let name = run.name();
     let clients = run.connect_several(3).await?;
@@ -38,7 +38,9 @@ pub(super) async fn as_many_waiters_are_granted_as_permits_are_given_back(run: A
     Ok(())
 }
 
-pub(super) async fn a_permit_that_is_freed_while_the_first_waiter_gives_up_goes_to_the_next(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_permit_that_is_freed_while_the_first_waiter_gives_up_goes_to_the_next(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     const OF: u32 = 2;
     let name = run.name();
     let clients = run.connect_several(3).await?;
@@ -73,7 +75,7 @@ pub(super) async fn a_permit_that_is_freed_while_the_first_waiter_gives_up_goes_
     run.nothing_left(&name).await
 }
 
-pub(super) async fn permits_go_to_waiters_in_the_order_of_their_arrival(run: Arc<Run>) -> Outcome {
+pub(super) async fn permits_go_to_waiters_in_the_order_of_their_arrival(run: Arc<CaseRun>) -> CaseResult {
     const OF: u32 = 2;
     const WAITERS: usize = 6;
     let name = run.name();
@@ -89,7 +91,7 @@ pub(super) async fn permits_go_to_waiters_in_the_order_of_their_arrival(run: Arc
             async move {
                 let permit = client.permit(&name, OF).await?;
                 granted.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
-                Outcome::Ok(permit.release().await?)
+                CaseResult::Ok(permit.release().await?)
             }
         });
         in_line(&clients[0], &name, waiter + 1).await?;
@@ -107,8 +109,8 @@ pub(super) async fn permits_go_to_waiters_in_the_order_of_their_arrival(run: Arc
 }
 
 pub(super) async fn the_semaphore_and_the_lock_of_one_name_have_nothing_to_do_with_each_other(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let permit = first.permit(&name, 1).await?;
@@ -133,7 +135,7 @@ pub(super) async fn the_semaphore_and_the_lock_of_one_name_have_nothing_to_do_wi
     run.nothing_left(&name).await
 }
 
-pub(super) async fn the_permit_of_a_dead_holder_comes_back_and_only_that(run: Arc<Run>) -> Outcome {
+pub(super) async fn the_permit_of_a_dead_holder_comes_back_and_only_that(run: Arc<CaseRun>) -> CaseResult {
     const OF: u32 = 2;
     let name = run.name();
     let [dying, living, third] = [run.connect_severable().await?, run.connect_severable().await?, run.connect().await?];
@@ -166,8 +168,8 @@ pub(super) async fn the_permit_of_a_dead_holder_comes_back_and_only_that(run: Ar
 }
 
 pub(super) async fn a_contender_that_died_does_not_hold_up_those_who_wait_for_a_permit_behind_it(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, dying, third] = [run.connect().await?, run.connect_severable().await?, run.connect().await?];
     let shown = first.supports(Feature::Queue);
@@ -190,7 +192,7 @@ pub(super) async fn a_contender_that_died_does_not_hold_up_those_who_wait_for_a_
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_deleted_permit_is_noticed_as_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_deleted_permit_is_noticed_as_lost(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect_watchful().await?;
     let permits = [client.permit(&name, 2).await?, client.permit(&name, 2).await?];

@@ -12,14 +12,14 @@ use tokio::task::JoinSet;
 
 use super::super::{
     Failure, Kept,
-    failure::{Outcome, ensure},
+    failure::{CaseResult, ensure},
     limits::{LIMIT, eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use super::rwlock::{spawn_reader, spawn_writer, writer_waits};
 use crate::{Error, Loss};
 
-pub(super) async fn a_writer_that_gives_up_lets_the_readers_behind_it_in(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_writer_that_gives_up_lets_the_readers_behind_it_in(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     let first = clients[0].read(&name).await?;
@@ -50,7 +50,7 @@ pub(super) async fn a_writer_that_gives_up_lets_the_readers_behind_it_in(run: Ar
     run.nothing_left(&name).await
 }
 
-pub(super) async fn writers_are_granted_although_readers_never_stop_coming(run: Arc<Run>) -> Outcome {
+pub(super) async fn writers_are_granted_although_readers_never_stop_coming(run: Arc<CaseRun>) -> CaseResult {
     const READERS: usize = 4;
     let name = run.name();
     let clients = run.connect_several(2).await?;
@@ -67,7 +67,7 @@ pub(super) async fn writers_are_granted_although_readers_never_stop_coming(run: 
                 held.release().await?;
                 held = next.await??;
             }
-            Outcome::Ok(held.release().await?)
+            CaseResult::Ok(held.release().await?)
         });
     }
     for turn in 0..4 {
@@ -80,7 +80,7 @@ pub(super) async fn writers_are_granted_although_readers_never_stop_coming(run: 
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_reader_that_died_holds_up_a_writer_no_longer_than_its_lease(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_reader_that_died_holds_up_a_writer_no_longer_than_its_lease(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [dying, second] = [run.connect_severable().await?, run.connect().await?];
     let dead = dying.read(&name).await?;
@@ -106,7 +106,7 @@ pub(super) async fn a_reader_that_died_holds_up_a_writer_no_longer_than_its_leas
     run.nothing_left(&name).await
 }
 
-pub(super) async fn each_readers_lease_is_its_own(run: Arc<Run>) -> Outcome {
+pub(super) async fn each_readers_lease_is_its_own(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [dying, living, third] = [run.connect_severable().await?, run.connect_severable().await?, run.connect().await?];
     let dead = dying.read(&name).await?;
@@ -136,7 +136,7 @@ pub(super) async fn each_readers_lease_is_its_own(run: Arc<Run>) -> Outcome {
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_writer_that_died_while_it_waited_does_not_keep_readers_out(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_writer_that_died_while_it_waited_does_not_keep_readers_out(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, dying, third] = [run.connect().await?, run.connect_severable().await?, run.connect().await?];
     let reader = first.read(&name).await?;
@@ -158,7 +158,7 @@ pub(super) async fn a_writer_that_died_while_it_waited_does_not_keep_readers_out
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_deleted_reader_is_noticed_as_lost(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_deleted_reader_is_noticed_as_lost(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_watchful().await?, run.connect_watchful().await?];
     let readers = [first.read(&name).await?, second.read(&name).await?, second.read(&name).await?];

@@ -4,17 +4,17 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Error, Feature, LockName, Locks};
 
-/// What an operation came to that should have been refused, and what it is called.
-type Refusal = (&'static str, Option<Error>);
+/// The name of a call that needs a feature which the backend lacks, and the error that the call returned.
+type RefusedCall = (&'static str, Option<Error>);
 
-pub(super) async fn what_a_backend_lacks_is_refused_by_its_name(run: Arc<Run>) -> Outcome {
+pub(super) async fn what_a_backend_lacks_is_refused_by_its_name(run: Arc<CaseRun>) -> CaseResult {
     for feature in run.missing(Feature::ALL).await? {
         Box::pin(is_refused(&run, feature)).await?;
     }
@@ -23,7 +23,7 @@ pub(super) async fn what_a_backend_lacks_is_refused_by_its_name(run: Arc<Run>) -
 
 /// Every operation that needs `feature` is refused with the names of the feature and of the backend, leaves nothing on the
 /// servers, and the connection is as good as before.
-async fn is_refused(run: &Run, feature: Feature) -> Outcome {
+async fn is_refused(run: &CaseRun, feature: Feature) -> CaseResult {
     let name = run.name();
     let client = run.connect().await?;
     client.uses(&name);
@@ -38,7 +38,7 @@ async fn is_refused(run: &Run, feature: Feature) -> Outcome {
     run.nothing_left(&name).await
 }
 
-fn by_name(operation: &str, refusal: Option<Error>, feature: Feature, backend: &str) -> Outcome {
+fn by_name(operation: &str, refusal: Option<Error>, feature: Feature, backend: &str) -> CaseResult {
     let Some(refusal) = refusal else {
         return Err(Failure::new(format!(
             "{operation} was not refused, although {backend} does not promise {feature}"
@@ -53,7 +53,7 @@ fn by_name(operation: &str, refusal: Option<Error>, feature: Feature, backend: &
 }
 
 /// The operations that need `feature`.
-async fn operations(client: &Client, name: &LockName, feature: Feature) -> Outcome<Vec<Refusal>> {
+async fn operations(client: &CheckedClient, name: &LockName, feature: Feature) -> CaseResult<Vec<RefusedCall>> {
     let (locks, text) = (client.locks(), name.as_str());
     Ok(match feature {
         Feature::Ttl => with_ttl(locks, text).await,
@@ -73,7 +73,7 @@ async fn operations(client: &Client, name: &LockName, feature: Feature) -> Outco
     })
 }
 
-async fn with_ttl(locks: &Locks, name: &str) -> Vec<Refusal> {
+async fn with_ttl(locks: &Locks, name: &str) -> Vec<RefusedCall> {
     let ttl = Duration::from_secs(5);
     vec![
         ("Mutex::lock with a ttl", locks.mutex(name).ttl(ttl).lock().await.err()),
@@ -82,7 +82,7 @@ async fn with_ttl(locks: &Locks, name: &str) -> Vec<Refusal> {
     ]
 }
 
-async fn with_lock_delay(locks: &Locks, name: &str) -> Vec<Refusal> {
+async fn with_lock_delay(locks: &Locks, name: &str) -> Vec<RefusedCall> {
     let delay = Duration::from_secs(1);
     vec![
         ("Mutex::lock with a delay", locks.mutex(name).lock_delay(delay).lock().await.err()),
@@ -91,7 +91,7 @@ async fn with_lock_delay(locks: &Locks, name: &str) -> Vec<Refusal> {
     ]
 }
 
-async fn reading_and_writing(locks: &Locks, name: &str) -> Vec<Refusal> {
+async fn reading_and_writing(locks: &Locks, name: &str) -> Vec<RefusedCall> {
     vec![
         ("RwLock::read", locks.rwlock(name).read().await.err()),
         ("RwLock::try_read", locks.rwlock(name).try_read().await.err()),
@@ -101,7 +101,7 @@ async fn reading_and_writing(locks: &Locks, name: &str) -> Vec<Refusal> {
 }
 
 /// The guard comes back with the refusal, and still holds the lock.
-async fn downgrading(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> {
+async fn downgrading(client: &CheckedClient, name: &LockName) -> CaseResult<Vec<RefusedCall>> {
     if !client.supports(Feature::ReadWrite) {
         return Ok(Vec::new());
     }
@@ -117,7 +117,7 @@ async fn downgrading(client: &Client, name: &LockName) -> Outcome<Vec<Refusal>> 
 }
 
 /// A look at a lock that others wait for shows only its holder.
-async fn shows_nobody(client: &Client, name: &LockName) -> Outcome {
+async fn shows_nobody(client: &CheckedClient, name: &LockName) -> CaseResult {
     let guard = client.lock(name).await?;
     let waiter = tokio::spawn({
         let mutex = client.mutex(name);

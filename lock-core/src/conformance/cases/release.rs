@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{LIMIT, within},
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Error, LockName};
 
-pub(super) async fn a_released_lock_goes_to_a_waiter(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_released_lock_goes_to_a_waiter(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for _ in 0..20 {
@@ -24,7 +24,7 @@ pub(super) async fn a_released_lock_goes_to_a_waiter(run: Arc<Run>) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_dropped_guard_releases_the_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_dropped_guard_releases_the_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for _ in 0..20 {
@@ -40,12 +40,12 @@ pub(super) async fn a_dropped_guard_releases_the_lock(run: Arc<Run>) -> Outcome 
     Ok(())
 }
 
-fn spawn_waiter(client: &Client, name: &LockName) -> tokio::task::JoinHandle<Outcome<Checked>> {
+fn spawn_waiter(client: &CheckedClient, name: &LockName) -> tokio::task::JoinHandle<CaseResult<CheckedGuard>> {
     let (client, name) = (client.clone(), name.clone());
     tokio::spawn(async move { client.lock(&name).await })
 }
 
-pub(super) async fn a_release_after_the_lease_ended_never_removes_the_successors_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_release_after_the_lease_ended_never_removes_the_successors_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
     let late = first.lock(&name).await?;
@@ -61,7 +61,7 @@ pub(super) async fn a_release_after_the_lease_ended_never_removes_the_successors
     Ok(())
 }
 
-pub(super) async fn a_release_after_a_deletion_never_removes_the_successors_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_release_after_a_deletion_never_removes_the_successors_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second, third] = [run.connect_watchful().await?, run.connect().await?, run.connect().await?];
     let deleted = first.lock(&name).await?;
@@ -73,7 +73,9 @@ pub(super) async fn a_release_after_a_deletion_never_removes_the_successors_lock
     Ok(())
 }
 
-pub(super) async fn a_guard_dropped_after_its_lease_ended_never_removes_the_successors_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_guard_dropped_after_its_lease_ended_never_removes_the_successors_lock(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second, third] = [run.connect_severable().await?, run.connect().await?, run.connect().await?];
     let late = first.lock(&name).await?;
@@ -87,7 +89,7 @@ pub(super) async fn a_guard_dropped_after_its_lease_ended_never_removes_the_succ
     Ok(())
 }
 
-pub(super) async fn a_release_that_does_not_reach_the_server_is_made_good(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_release_that_does_not_reach_the_server_is_made_good(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect_severable().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -104,14 +106,14 @@ pub(super) async fn a_release_that_does_not_reach_the_server_is_made_good(run: A
     run.nothing_left(&name).await
 }
 
-fn reports_the_loss(released: Result<(), Error>) -> Outcome {
+fn reports_the_loss(released: Result<(), Error>) -> CaseResult {
     match released {
         Err(Error::Lost { .. }) => Ok(()),
         other => Err(Failure::new(format!("the release of a lost lock came back as {other:?}"))),
     }
 }
 
-async fn still_holds(run: &Run, successor: &Checked, third: &Client) -> Outcome {
+async fn still_holds(run: &CaseRun, successor: &CheckedGuard, third: &CheckedClient) -> CaseResult {
     run.is_kept(successor).await?;
     ensure!(third.try_lock(successor.name()).await?.is_none(), "the successor's lock was removed");
     run.is_kept(successor).await

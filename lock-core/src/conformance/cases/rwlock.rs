@@ -9,15 +9,15 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Feature, LockName, WriteGuard};
 
-pub(super) async fn readers_share_the_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn readers_share_the_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mut readers = vec![first.read(&name).await?, first.read(&name).await?, second.read(&name).await?];
@@ -41,7 +41,7 @@ pub(super) async fn readers_share_the_lock(run: Arc<Run>) -> Outcome {
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_writer_excludes_readers_and_other_writers(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_writer_excludes_readers_and_other_writers(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for _ in 0..5 {
@@ -61,7 +61,7 @@ pub(super) async fn a_writer_excludes_readers_and_other_writers(run: Arc<Run>) -
     Ok(())
 }
 
-pub(super) async fn the_mutex_and_the_write_side_of_one_name_are_the_same_lock(run: Arc<Run>) -> Outcome {
+pub(super) async fn the_mutex_and_the_write_side_of_one_name_are_the_same_lock(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let writer = first.write(&name).await?;
@@ -83,7 +83,7 @@ pub(super) async fn the_mutex_and_the_write_side_of_one_name_are_the_same_lock(r
     Ok(())
 }
 
-pub(super) async fn no_reader_is_beside_a_writer_among_8_readers_and_2_writers(run: Arc<Run>) -> Outcome {
+pub(super) async fn no_reader_is_beside_a_writer_among_8_readers_and_2_writers(run: Arc<CaseRun>) -> CaseResult {
     const READERS: usize = 8;
     const WRITERS: usize = 2;
     const ROUNDS: usize = 25;
@@ -104,7 +104,7 @@ pub(super) async fn no_reader_is_beside_a_writer_among_8_readers_and_2_writers(r
                     tokio::task::yield_now().await;
                 }
             }
-            Outcome::Ok(())
+            CaseResult::Ok(())
         });
     }
     while let Some(contender) = contenders.join_next().await {
@@ -113,7 +113,7 @@ pub(super) async fn no_reader_is_beside_a_writer_among_8_readers_and_2_writers(r
     Ok(())
 }
 
-async fn read(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
+async fn read(client: &CheckedClient, name: &LockName, inside: &AtomicI64) -> CaseResult {
     // Without the limit of a single wait: among many it may take its time.
     let reader = client.rwlock(name).read().await?;
     let before = inside.fetch_add(1, Ordering::SeqCst);
@@ -123,7 +123,7 @@ async fn read(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
     Ok(reader.release().await?)
 }
 
-async fn write(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome {
+async fn write(client: &CheckedClient, name: &LockName, inside: &AtomicI64) -> CaseResult {
     let writer = client.rwlock(name).write().await?;
     let before = inside.fetch_sub(1, Ordering::SeqCst);
     tokio::task::yield_now().await;
@@ -133,8 +133,8 @@ async fn write(client: &Client, name: &LockName, inside: &AtomicI64) -> Outcome 
 }
 
 pub(super) async fn a_hundred_readers_hold_the_lock_at_once_and_a_writer_waits_for_all_of_them(
-    run: Arc<Run>,
-) -> Outcome {
+    run: Arc<CaseRun>,
+) -> CaseResult {
     const READERS: usize = 100;
     let name = run.name();
     let clients = run.connect_several(4).await?;
@@ -158,7 +158,7 @@ pub(super) async fn a_hundred_readers_hold_the_lock_at_once_and_a_writer_waits_f
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_waiting_writer_is_granted_before_a_reader_that_came_later(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_waiting_writer_is_granted_before_a_reader_that_came_later(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     for _ in 0..5 {
@@ -173,7 +173,7 @@ pub(super) async fn a_waiting_writer_is_granted_before_a_reader_that_came_later(
             async move {
                 let writer = client.write(&name).await?;
                 note();
-                Outcome::Ok(writer.release().await?)
+                CaseResult::Ok(writer.release().await?)
             }
         });
         writer_waits(&clients[0], &name).await?;
@@ -182,7 +182,7 @@ pub(super) async fn a_waiting_writer_is_granted_before_a_reader_that_came_later(
             async move {
                 let reader = client.read(&name).await?;
                 note();
-                Outcome::Ok(reader.release().await?)
+                CaseResult::Ok(reader.release().await?)
             }
         });
         // The reader has every chance to overtake while the first one still reads.
@@ -206,7 +206,9 @@ pub(super) async fn a_waiting_writer_is_granted_before_a_reader_that_came_later(
     Ok(())
 }
 
-pub(super) async fn an_attempt_to_read_behind_a_waiting_writer_is_refused_and_leaves_nothing(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_attempt_to_read_behind_a_waiting_writer_is_refused_and_leaves_nothing(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     let reader = clients[0].read(&name).await?;
@@ -224,7 +226,7 @@ pub(super) async fn an_attempt_to_read_behind_a_waiting_writer_is_refused_and_le
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_readers_token_lies_between_those_of_the_writers_around_it(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_readers_token_lies_between_those_of_the_writers_around_it(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let mut last_writer = None;
@@ -249,7 +251,7 @@ pub(super) async fn a_readers_token_lies_between_those_of_the_writers_around_it(
 }
 
 /// Waits until a writer waits behind the readers that hold the lock: then nobody reads any more without waiting.
-pub(super) async fn writer_waits(client: &Client, name: &LockName) -> Outcome {
+pub(super) async fn writer_waits(client: &CheckedClient, name: &LockName) -> CaseResult {
     eventually("a writer waits behind the readers", || async {
         match client.try_read(name).await? {
             Some(reader) => reader.release().await.map(|()| None).map_err(Failure::from),
@@ -259,12 +261,15 @@ pub(super) async fn writer_waits(client: &Client, name: &LockName) -> Outcome {
     .await
 }
 
-pub(super) fn spawn_reader(client: &Client, name: &LockName) -> JoinHandle<Outcome<Checked>> {
+pub(super) fn spawn_reader(client: &CheckedClient, name: &LockName) -> JoinHandle<CaseResult<CheckedGuard>> {
     let (client, name) = (client.clone(), name.clone());
     tokio::spawn(async move { client.read(&name).await })
 }
 
-pub(super) fn spawn_writer(client: &Client, name: &LockName) -> JoinHandle<Outcome<Checked<WriteGuard>>> {
+pub(super) fn spawn_writer(
+    client: &CheckedClient,
+    name: &LockName,
+) -> JoinHandle<CaseResult<CheckedGuard<WriteGuard>>> {
     let (client, name) = (client.clone(), name.clone());
     tokio::spawn(async move { client.write(&name).await })
 }

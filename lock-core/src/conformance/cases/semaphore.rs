@@ -12,27 +12,27 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::within,
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Error, LockName, Permit};
 
 /// A wait limit that passes while all permits are held.
 const SHORT: Duration = Duration::from_millis(150);
 
-pub(super) async fn never_more_holders_than_permits_among_many_contenders(run: Arc<Run>) -> Outcome {
+pub(super) async fn never_more_holders_than_permits_among_many_contenders(run: Arc<CaseRun>) -> CaseResult {
     contend(&run, 3, 24, 6).await
 }
 
-pub(super) async fn a_semaphore_of_one_permit_is_exclusive(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_semaphore_of_one_permit_is_exclusive(run: Arc<CaseRun>) -> CaseResult {
     contend(&run, 1, 12, 5).await
 }
 
 /// Lets so many contenders each hold a permit so many times.
-async fn contend(run: &Run, permits: u32, contenders: usize, rounds: usize) -> Outcome {
+async fn contend(run: &CaseRun, permits: u32, contenders: usize, rounds: usize) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(4).await?;
     let most = usize::try_from(permits)?;
@@ -51,7 +51,7 @@ async fn contend(run: &Run, permits: u32, contenders: usize, rounds: usize) -> O
                 inside.fetch_sub(1, Ordering::SeqCst);
                 permit.release().await?;
             }
-            Outcome::Ok(())
+            CaseResult::Ok(())
         });
     }
     while let Some(contender) = contending.join_next().await {
@@ -60,7 +60,7 @@ async fn contend(run: &Run, permits: u32, contenders: usize, rounds: usize) -> O
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_permit_given_back_goes_to_a_waiter(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_permit_given_back_goes_to_a_waiter(run: Arc<CaseRun>) -> CaseResult {
     const OF: u32 = 2;
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
@@ -81,7 +81,7 @@ pub(super) async fn a_permit_given_back_goes_to_a_waiter(run: Arc<Run>) -> Outco
     run.nothing_left(&name).await
 }
 
-pub(super) async fn an_attempt_at_a_permit_takes_what_is_free_and_no_more(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_attempt_at_a_permit_takes_what_is_free_and_no_more(run: Arc<CaseRun>) -> CaseResult {
     const OF: u32 = 3;
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
@@ -112,7 +112,7 @@ pub(super) async fn an_attempt_at_a_permit_takes_what_is_free_and_no_more(run: A
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_limited_wait_for_a_permit_ends_and_leaves_nothing(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_limited_wait_for_a_permit_ends_and_leaves_nothing(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let held = [first.permit(&name, 2).await?, first.permit(&name, 2).await?];
@@ -130,7 +130,9 @@ pub(super) async fn a_limited_wait_for_a_permit_ends_and_leaves_nothing(run: Arc
     run.nothing_left(&name).await
 }
 
-pub(super) async fn contenders_that_name_different_numbers_of_permits_are_refused_with_both(run: Arc<Run>) -> Outcome {
+pub(super) async fn contenders_that_name_different_numbers_of_permits_are_refused_with_both(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for (there, asked) in [(17, 23), (23, 17)] {
@@ -154,7 +156,7 @@ pub(super) async fn contenders_that_name_different_numbers_of_permits_are_refuse
     Ok(())
 }
 
-fn names_both(error: Option<&Error>, there: u32, asked: u32) -> Outcome {
+fn names_both(error: Option<&Error>, there: u32, asked: u32) -> CaseResult {
     let said = error.map(ToString::to_string).unwrap_or_default();
     ensure!(
         matches!(error, Some(Error::Config { .. }))
@@ -164,7 +166,7 @@ fn names_both(error: Option<&Error>, there: u32, asked: u32) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_semaphore_of_no_permits_is_refused(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_semaphore_of_no_permits_is_refused(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let client = run.connect().await?;
     let refused = [
@@ -177,7 +179,11 @@ pub(super) async fn a_semaphore_of_no_permits_is_refused(run: Arc<Run>) -> Outco
     run.nothing_left(&name).await
 }
 
-pub(super) fn spawn_contender(client: &Client, name: &LockName, of: u32) -> JoinHandle<Outcome<Checked<Permit>>> {
+pub(super) fn spawn_contender(
+    client: &CheckedClient,
+    name: &LockName,
+    of: u32,
+) -> JoinHandle<CaseResult<CheckedGuard<Permit>>> {
     let (client, name) = (client.clone(), name.clone());
     tokio::spawn(async move { client.permit(&name, of).await })
 }

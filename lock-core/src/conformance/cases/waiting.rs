@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure,
-    client::Client,
-    failure::{Outcome, ensure},
-    held::Checked,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
     limits::{eventually, within},
-    run::Run,
+    run::CaseRun,
 };
 use crate::{Error, Feature, LockName};
 
@@ -16,7 +16,7 @@ use crate::{Error, Feature, LockName};
 const SHORT: Duration = Duration::from_millis(150);
 
 /// That this acquisition was not granted in time.
-pub(super) fn not_in_time(result: Result<Checked, Error>) -> Outcome {
+pub(super) fn not_in_time(result: Result<CheckedGuard, Error>) -> CaseResult {
     match result {
         Err(Error::NotAcquired { .. }) => Ok(()),
         Err(other) => Err(Failure::new(format!("expected not to acquire in time, got: {other}"))),
@@ -25,12 +25,14 @@ pub(super) fn not_in_time(result: Result<Checked, Error>) -> Outcome {
 }
 
 /// Waits until nobody stands in line.
-async fn nobody_in_line(client: &Client, name: &LockName) -> Outcome {
+async fn nobody_in_line(client: &CheckedClient, name: &LockName) -> CaseResult {
     eventually("nobody stands in line", || async { Ok(client.inspect(name).await?.queue.is_empty().then_some(())) })
         .await
 }
 
-pub(super) async fn an_attempt_without_waiting_takes_a_free_lock_and_leaves_a_held_one_alone(run: Arc<Run>) -> Outcome {
+pub(super) async fn an_attempt_without_waiting_takes_a_free_lock_and_leaves_a_held_one_alone(
+    run: Arc<CaseRun>,
+) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     for _ in 0..20 {
@@ -45,7 +47,7 @@ pub(super) async fn an_attempt_without_waiting_takes_a_free_lock_and_leaves_a_he
     Ok(())
 }
 
-pub(super) async fn a_wait_limit_ends_and_leaves_nothing_on_the_server(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_wait_limit_ends_and_leaves_nothing_on_the_server(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     let guard = first.lock(&name).await?;
@@ -62,7 +64,7 @@ pub(super) async fn a_wait_limit_ends_and_leaves_nothing_on_the_server(run: Arc<
     Ok(())
 }
 
-pub(super) async fn a_wait_limit_of_zero_takes_a_free_lock_or_leaves_nothing(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_wait_limit_of_zero_takes_a_free_lock_or_leaves_nothing(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     match within("a wait of no time", first.mutex(&name).timeout(Duration::ZERO).lock()).await? {
@@ -76,7 +78,7 @@ pub(super) async fn a_wait_limit_of_zero_takes_a_free_lock_or_leaves_nothing(run
     run.nothing_left(&name).await
 }
 
-pub(super) async fn a_waiter_that_gave_up_does_not_hold_up_those_behind_it(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_waiter_that_gave_up_does_not_hold_up_those_behind_it(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let clients = run.connect_several(3).await?;
     let shown = clients[0].supports(Feature::Queue);
@@ -107,14 +109,14 @@ pub(super) async fn a_waiter_that_gave_up_does_not_hold_up_those_behind_it(run: 
 }
 
 /// Waits until so many stand in line.
-pub(super) async fn in_line(client: &Client, name: &LockName, waiters: usize) -> Outcome {
+pub(super) async fn in_line(client: &CheckedClient, name: &LockName, waiters: usize) -> CaseResult {
     eventually("so many stand in line", || async {
         Ok((client.inspect(name).await?.queue.len() == waiters).then_some(()))
     })
     .await
 }
 
-pub(super) async fn a_look_at_a_lock_shows_its_holder_and_its_payload(run: Arc<Run>) -> Outcome {
+pub(super) async fn a_look_at_a_lock_shows_its_holder_and_its_payload(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect().await?];
     ensure!(second.inspect(&name).await?.holders.is_empty(), "a free lock shows a holder");

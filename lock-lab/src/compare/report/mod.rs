@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use self::figures::{Contended, HolderKilled, OldHolder, ServerKilled, Uncontended};
 use crate::{
     LabError,
-    report::{Block, Document, Machine, Outcome, json},
+    report::{Document, DocumentBlock, Machine, Outcome, json},
 };
 
 /// What a comparison found.
@@ -94,9 +94,9 @@ impl Report {
 
     /// The report for people.
     fn document(&self) -> Document {
-        let mut blocks = vec![Block::Table(tables::summary(self)), Block::Text(self.circumstances())];
+        let mut blocks = vec![DocumentBlock::Table(tables::summary(self)), DocumentBlock::Text(self.circumstances())];
         for (table, picture) in tables::all(self).into_iter().zip(pictures::all(self)) {
-            blocks.extend([Block::Table(table), picture]);
+            blocks.extend([DocumentBlock::Table(table), picture]);
         }
         Document { title: "The backends side by side", blocks }
     }

@@ -3,23 +3,23 @@
 use maud::Markup;
 
 use super::{Backend, Report};
-use crate::report::{Bars, Block, Curves};
+use crate::report::{BarChart, DistributionChart, DocumentBlock};
 
 /// One picture for each table, in the same order.
-pub(super) fn all(report: &Report) -> [Block; 4] {
+pub(super) fn all(report: &Report) -> [DocumentBlock; 4] {
     [uncontended(report), contended(report), holder_killed(report), server_killed(report)]
 }
 
-fn picture(file: &'static str, title: &'static str, svg: Markup) -> Block {
-    Block::Picture { file, title, svg }
+fn picture(file: &'static str, title: &'static str, svg: Markup) -> DocumentBlock {
+    DocumentBlock::Picture { file, title, svg }
 }
 
 fn rows(report: &Report, values: impl Fn(&Backend) -> Option<[f64; 2]>) -> Vec<(String, [f64; 2])> {
     report.backends.iter().filter_map(|backend| Some((backend.title.clone(), values(backend)?))).collect()
 }
 
-fn uncontended(report: &Report) -> Block {
-    let bars = Bars {
+fn uncontended(report: &Report) -> DocumentBlock {
+    let bars = BarChart {
         title: "Acquire and release, uncontended",
         counts: "microseconds (logarithmic)",
         is_logarithmic: true,
@@ -32,8 +32,8 @@ fn uncontended(report: &Report) -> Block {
 }
 
 /// The distribution of the waits: a fair backend's line is flat.
-fn contended(report: &Report) -> Block {
-    let curves = Curves {
+fn contended(report: &Report) -> DocumentBlock {
+    let curves = DistributionChart {
         title: "Contended: how long a client waits for the lock",
         shares: "share of the grants that waited at most so long (logarithmic)",
         curves: report
@@ -45,8 +45,8 @@ fn contended(report: &Report) -> Block {
     picture("contended.svg", curves.title, curves.draw())
 }
 
-fn holder_killed(report: &Report) -> Block {
-    let bars = Bars {
+fn holder_killed(report: &Report) -> DocumentBlock {
+    let bars = BarChart {
         title: "Holder killed: time until the next grant",
         counts: "milliseconds",
         is_logarithmic: false,
@@ -58,8 +58,8 @@ fn holder_killed(report: &Report) -> Block {
     picture("holder-killed.svg", bars.title, bars.draw())
 }
 
-fn server_killed(report: &Report) -> Block {
-    let bars = Bars {
+fn server_killed(report: &Report) -> DocumentBlock {
+    let bars = BarChart {
         title: "Server or leader killed",
         counts: "milliseconds",
         is_logarithmic: false,

@@ -1,18 +1,18 @@
 //! The tables of a comparison.
 
 use super::{Backend, OldHolder, Report};
-use crate::report::{NONE, Outcome, Row, Table, count, micros, millis, yes};
+use crate::report::{NONE, Outcome, ReportTable, TableRow, count, micros, millis, yes};
 
 /// All tables of `report`, the summary apart.
-pub(super) fn all(report: &Report) -> Vec<Table> {
+pub(super) fn all(report: &Report) -> Vec<ReportTable> {
     vec![uncontended(report), contended(report), holder_killed(report), server_killed(report)]
 }
 
 /// One row for each backend, with the figures that matter most.
-pub(super) fn summary(report: &Report) -> Table {
+pub(super) fn summary(report: &Report) -> ReportTable {
     let row = |backend: &Backend| {
         if let Outcome::Missing(why) = &backend.uncontended {
-            return Row::new(&*backend.title, Err(why.clone()));
+            return TableRow::new(&*backend.title, Err(why.clone()));
         }
         let (contended, struck) = (&backend.contended, &backend.server_killed);
         let cells = vec![
@@ -24,9 +24,9 @@ pub(super) fn summary(report: &Report) -> Table {
             short(struck, |figures| millis(figures.no_grant_ms)),
             short(struck, |figures| two_holders(figures.overlap_ms)),
         ];
-        Row::new(&*backend.title, Ok(cells))
+        TableRow::new(&*backend.title, Ok(cells))
     };
-    Table {
+    ReportTable {
         title: "Summary",
         how: "Each column is explained below, with how it was taken.".into(),
         columns: vec![
@@ -40,7 +40,7 @@ pub(super) fn summary(report: &Report) -> Table {
             "two holders",
         ],
         rows: report.backends.iter().map(row).collect(),
-        ..Table::default()
+        ..ReportTable::default()
     }
 }
 
@@ -62,16 +62,17 @@ fn rows<'a, T: 'a>(
     report: &'a Report,
     outcome: impl Fn(&'a Backend) -> &'a Outcome<T>,
     cells: impl Fn(&'a Backend, &T) -> Vec<String>,
-) -> Vec<Row> {
-    let row =
-        |backend: &'a Backend| Row::new(&*backend.title, outcome(backend).cells(|figures| cells(backend, figures)));
+) -> Vec<TableRow> {
+    let row = |backend: &'a Backend| {
+        TableRow::new(&*backend.title, outcome(backend).cells(|figures| cells(backend, figures)))
+    };
     report.backends.iter().map(row).collect()
 }
 
-fn uncontended(report: &Report) -> Table {
+fn uncontended(report: &Report) -> ReportTable {
     let redis = report.backends.iter().find(|backend| backend.key == "redis");
     let base = redis.and_then(|backend| backend.uncontended.measured()).map(|figures| figures.both.p50);
-    Table {
+    ReportTable {
         title: "Uncontended",
         how: format!(
             "One client, with a thread to itself, acquires and releases one lock {} times, after a warm-up; the times are from the call to its \
@@ -113,13 +114,13 @@ fn uncontended(report: &Report) -> Table {
                 ]
             },
         ),
-        ..Table::default()
+        ..ReportTable::default()
     }
 }
 
-fn contended(report: &Report) -> Table {
+fn contended(report: &Report) -> ReportTable {
     let settings = &report.settings;
-    Table {
+    ReportTable {
         title: "Contended",
         how: format!(
             "{} clients, each with a connection of its own, hold one lock {} times each for {} ms (a sleep of the \
@@ -165,12 +166,12 @@ fn contended(report: &Report) -> Table {
                 ]
             },
         ),
-        ..Table::default()
+        ..ReportTable::default()
     }
 }
 
-fn holder_killed(report: &Report) -> Table {
-    Table {
+fn holder_killed(report: &Report) -> ReportTable {
+    ReportTable {
         title: "Holder killed",
         how: format!(
             "A second process holds the lock and another client waits for it; the process is killed with \
@@ -193,12 +194,12 @@ fn holder_killed(report: &Report) -> Table {
                 ]
             },
         ),
-        ..Table::default()
+        ..ReportTable::default()
     }
 }
 
-fn server_killed(report: &Report) -> Table {
-    Table {
+fn server_killed(report: &Report) -> ReportTable {
+    ReportTable {
         title: "Server or leader killed",
         how: format!(
             "{} clients keep one lock busy; of a second lock there is one holder and one client that waits. Then SIGKILL \

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::failover::events::{History, Write};
 
-/// What must show at the register without a fence.
+/// What the register without a fence must show, as the control of the fenced one, for a run to count.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Control {
+pub(super) struct UnfencedControl {
     /// A stale write.
     pub(super) stale: Chance,
     /// A lost update.
@@ -42,16 +42,18 @@ pub struct Fencing {
 
 /// `fell` counts for nothing here but the report where `overlaps`
 /// may happen: two servers that do not know of each other give out numbers on their own.
-pub(super) fn fencing(history: &History, locks: &[Vec<Hold>], control: Control, tame: Option<&str>) -> Fencing {
+pub(super) fn fencing(history: &History, locks: &[Vec<Hold>], control: UnfencedControl, tame: Option<&str>) -> Fencing {
     let let_through = lower_after_higher(&history.writes);
     let shown = history.writes.iter().filter(|write| write.went_back).count();
     let fell = locks.iter().flat_map(|holds| holds.windows(2)).filter(|pair| pair[1].token <= pair[0].token).count();
     let updates = updates::updates(&history.updates);
     let tame = match tame {
         None if history.writes.is_empty() => Some("nothing was written"),
+        // Safeguard: a fence without a stale write at the control proves nothing (checker)
         None if control.stale == Chance::Certain && shown == 0 => {
             Some("the control without a fence shows no stale write")
         }
+        // Safeguard: a fence without a lost update at the control proves nothing (checker)
         None if control.lost_update == Chance::Certain && updates.unfenced.lost == 0 => {
             Some("the control without a fence has lost no update")
         }
@@ -67,6 +69,7 @@ pub(super) fn fencing(history: &History, locks: &[Vec<Hold>], control: Control, 
         stale: shown,
         updates,
         fell,
+        // Safeguard: a lost update is found behind the fence, too (checker)
         verdict: Verdict::of(let_through + lost, Chance::Never, what, tame),
     }
 }
@@ -77,6 +80,7 @@ fn lower_after_higher(writes: &[Write]) -> usize {
     let mut count = 0;
     for write in writes.iter().filter(|write| write.fenced) {
         let highest = highest.entry(write.whose.lock).or_insert(write.token);
+        // Safeguard: the order of arrival judges the fence, not its own word (checker)
         count += usize::from(write.token < *highest);
         *highest = write.token.max(*highest);
     }
@@ -91,8 +95,8 @@ mod tests {
     };
     use crate::failover::events::{Update, Values};
 
-    const POSSIBLE: Control = Control { stale: Chance::Possible, lost_update: Chance::Possible };
-    const CERTAIN: Control = Control { stale: Chance::Certain, ..POSSIBLE };
+    const POSSIBLE: UnfencedControl = UnfencedControl { stale: Chance::Possible, lost_update: Chance::Possible };
+    const CERTAIN: UnfencedControl = UnfencedControl { stale: Chance::Certain, ..POSSIBLE };
 
     /// An update that had read what the given one wrote, behind the fence.
     fn updated(history: HistoryBuilder, millis: u64, process: usize, read: u64) -> HistoryBuilder {
@@ -113,7 +117,7 @@ mod tests {
     #[test]
     fn without_a_lost_update_at_the_control_the_fence_has_shown_nothing() {
         let whole = updated(updated(HistoryBuilder::default(), 1, 0, 0), 2, 1, 1);
-        let certain = Control { lost_update: Chance::Certain, ..POSSIBLE };
+        let certain = UnfencedControl { lost_update: Chance::Certain, ..POSSIBLE };
         assert!(matches!(fencing(&whole.0, &[], certain, None).verdict, Verdict::ProvesNothing { .. }));
         let mut refused = updated(whole, 3, 0, 0).0;
         refused.updates[2].fenced = false;
@@ -150,13 +154,13 @@ mod tests {
         let found = fencing(&history, &[], CERTAIN, None);
         assert!(matches!(found.verdict, Verdict::ProvesNothing { .. }));
         assert_eq!(fencing(&history, &[], POSSIBLE, None).verdict, Verdict::Holds);
-        let silent = fencing(&History::default(), &[], Control::default(), None);
+        let silent = fencing(&History::default(), &[], UnfencedControl::default(), None);
         assert!(matches!(silent.verdict, Verdict::ProvesNothing { .. }));
     }
 
     #[test]
     fn tokens_that_do_not_rise_from_grant_to_grant_are_counted() {
         let holds = vec![held(7, 0, 1, 2), held(7, 2, 3, 4), held(9, 4, 5, 6), held(8, 6, 7, 8)];
-        assert_eq!(fencing(&History::default(), &[holds], Control::default(), None).fell, 2);
+        assert_eq!(fencing(&History::default(), &[holds], UnfencedControl::default(), None).fell, 2);
     }
 }

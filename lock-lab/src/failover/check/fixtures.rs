@@ -37,7 +37,7 @@ pub(super) const fn busy(process: usize, attempt: u64) -> Attempt {
     Attempt { lock: Lock::Busy, process, client: 1, attempt }
 }
 
-/// A history that is written down by hand.
+/// Builds a history event by event, for tests of the checks.
 #[derive(Debug, Default)]
 pub(super) struct HistoryBuilder(pub(super) History);
 

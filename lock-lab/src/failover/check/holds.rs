@@ -6,7 +6,7 @@ use lock_core::{BootInstant, FencingToken};
 
 use crate::failover::events::{Attempt, Event, History, Lock, ProcessFault, What};
 
-/// One grant and its end.
+/// One grant in a recorded history, from the request for the lock to the end of the holder's validity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) whose: Attempt,
@@ -26,9 +26,9 @@ pub(super) struct Hold {
     pub(super) killed: Option<BootInstant>,
 }
 
-/// How a hold ended.
+/// How a [`Hold`] ended: by a release, a loss, the end of its validity, or the death of its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum HoldEnd {
     Released,
     Lost,
     RanOut,
@@ -47,18 +47,19 @@ impl Hold {
     }
 
     /// Until when the holder believed to hold, and why not longer. A process that was killed believes nothing.
-    pub(super) fn end(&self) -> (BootInstant, End) {
+    pub(super) fn end(&self) -> (BootInstant, HoldEnd) {
         let ends = [
-            (self.releasing, End::Released),
-            (self.killed, End::Killed),
-            (self.lost.as_ref().map(|(at, _)| *at), End::Lost),
-            (self.invalid.map(|(at, _)| at), End::Lost),
+            (self.releasing, HoldEnd::Released),
+            (self.killed, HoldEnd::Killed),
+            (self.lost.as_ref().map(|(at, _)| *at), HoldEnd::Lost),
+            (self.invalid.map(|(at, _)| at), HoldEnd::Lost),
         ];
         let told = ends.into_iter().filter_map(|(at, end)| Some((at?, end))).min_by_key(|(at, _)| *at);
         let until = self.valid_until();
         match told {
+            // Safeguard: a hold ends with its validity, whatever was reported later (checker)
             Some((at, end)) if at <= until => (at, end),
-            _ => (until, End::RanOut),
+            _ => (until, HoldEnd::RanOut),
         }
     }
 
@@ -77,22 +78,22 @@ impl Hold {
     }
 }
 
-/// An attempt of which nobody knows whether it was granted on the servers.
+/// An attempt in a recorded history of which nobody knows whether the servers granted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Unknown {
+pub(super) struct UnknownAttempt {
     pub(super) asked: BootInstant,
 }
 
-/// What happened to one lock.
+/// The holds of one lock in a recorded history, and the attempts with an unknown outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Holds {
+pub(super) struct LockHolds {
     /// In the order of their grants.
     pub(super) holds: Vec<Hold>,
     /// In the order of asking.
-    pub(super) unknown: Vec<Unknown>,
+    pub(super) unknown: Vec<UnknownAttempt>,
 }
 
-impl Holds {
+impl LockHolds {
     /// What `history` tells of `lock`.
     pub(super) fn of(history: &History, lock: Lock) -> Self {
         let mut asked = BTreeMap::new();
@@ -108,7 +109,7 @@ impl Holds {
                     holds.insert(event.whose, granted(event, from, *token, *valid_until));
                 }
                 What::Unknown { .. } | What::Withdrawn => {
-                    unknown.push(Unknown { asked: asked.remove(&event.whose).unwrap_or(event.at) });
+                    unknown.push(UnknownAttempt { asked: asked.remove(&event.whose).unwrap_or(event.at) });
                 }
                 What::NotGranted | What::Failed { .. } => {
                     asked.remove(&event.whose);
@@ -121,7 +122,7 @@ impl Holds {
             }
         }
         // Whoever was killed while it asked may have been granted.
-        unknown.extend(asked.into_values().map(|asked| Unknown { asked }));
+        unknown.extend(asked.into_values().map(|asked| UnknownAttempt { asked }));
         unknown.sort_by_key(|unknown| unknown.asked);
         let mut holds: Vec<_> = holds.into_values().collect();
         for struck in history.fault_events.iter().filter(|struck| struck.fault == ProcessFault::Killed) {

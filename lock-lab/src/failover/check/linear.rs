@@ -24,11 +24,12 @@ use todc_utils::{
     specifications::Specification,
 };
 
-use super::holds::{Hold, Holds};
+use super::holds::{Hold, LockHolds};
 
-/// An operation on the lock. Holders are numbered by their places in the list of holds, unknown ones beyond them.
+/// An operation on the lock, for the linearizability checker. Holders are numbered by their places in the list of holds,
+/// unknown ones beyond them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
+enum LockOperation {
     Grant(usize, FencingToken),
     End(usize),
     /// An acquisition with an unknown outcome.
@@ -37,34 +38,36 @@ enum Operation {
     MayEnd(usize),
 }
 
-/// A lock: who holds it, and the highest token so far.
-struct Mutex;
+/// The sequential specification of a mutex with fencing tokens, for the linearizability checker.
+struct MutexSpecification;
 
-impl Specification for Mutex {
+impl Specification for MutexSpecification {
     type State = (Option<usize>, Option<FencingToken>);
-    type Operation = Operation;
+    type Operation = LockOperation;
 
     fn init() -> Self::State {
         (None, None)
     }
 
-    fn apply(operation: &Operation, &(holder, highest): &Self::State) -> (bool, Self::State) {
+    fn apply(operation: &LockOperation, &(holder, highest): &Self::State) -> (bool, Self::State) {
         match *operation {
-            Operation::Grant(who, token) => {
+            LockOperation::Grant(who, token) => {
+                // Safeguard: the checker's lock is granted only when it is free
+                // Safeguard: the checker's tokens rise
                 (holder.is_none() && highest.is_none_or(|highest| token > highest), (Some(who), Some(token)))
             }
-            Operation::End(who) => (holder == Some(who), (None, highest)),
+            LockOperation::End(who) => (holder == Some(who), (None, highest)),
             // What may have happened is always in order, and changes nothing where it cannot have.
-            Operation::MayGrant(who) => (true, (holder.or(Some(who)), highest)),
-            Operation::MayEnd(who) => (true, (holder.filter(|holder| *holder != who), highest)),
+            LockOperation::MayGrant(who) => (true, (holder.or(Some(who)), highest)),
+            LockOperation::MayEnd(who) => (true, (holder.filter(|holder| *holder != who), highest)),
         }
     }
 }
 
-/// An operation and its time.
+/// A [`LockOperation`] with the times of its call and its answer.
 #[derive(Debug, Clone, Copy)]
-struct Timed {
-    operation: Operation,
+struct TimedOperation {
+    operation: LockOperation,
     called: BootInstant,
     answered: BootInstant,
 }
@@ -73,9 +76,9 @@ struct Timed {
 /// never happened is one of its outcomes and no other operation needs that it did; their number is what costs time.
 const UNKNOWN: usize = 6;
 
-/// A piece of the history that has no valid order.
+/// A piece of a recorded history that is not linearizable: no order of its grants and ends is that of a mutex.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Contradiction {
+pub(super) struct NonLinearizable {
     /// The holder before the piece.
     pub(super) before: Option<usize>,
     /// The grants in it, the last of which cannot be.
@@ -83,7 +86,7 @@ pub(super) struct Contradiction {
 }
 
 /// All pieces without a valid order.
-pub(super) fn contradictions(history: &Holds) -> Vec<Contradiction> {
+pub(super) fn contradictions(history: &LockHolds) -> Vec<NonLinearizable> {
     let mut found = Vec::new();
     let (mut before, mut first): (Option<usize>, usize) = (None, 0);
     for (place, hold) in history.holds.iter().enumerate() {
@@ -92,7 +95,7 @@ pub(super) fn contradictions(history: &Holds) -> Vec<Contradiction> {
         }
         let grants = first..place + 1;
         if !is_linearizable(piece(history, before, grants.clone())) {
-            found.push(Contradiction { before, grants });
+            found.push(NonLinearizable { before, grants });
         }
         (before, first) = (Some(place), place + 1);
     }
@@ -105,41 +108,45 @@ fn is_momentary(hold: &Hold) -> bool {
 }
 
 /// The operations between the grant of `before` and that of the last of `grants`.
-fn piece(history: &Holds, before: Option<usize>, grants: Range<usize>) -> Vec<Timed> {
+fn piece(history: &LockHolds, before: Option<usize>, grants: Range<usize>) -> Vec<TimedOperation> {
     let holds = &history.holds;
     let cut = holds[grants.end - 1].granted;
     let begin = before.map_or(BootInstant::from_nanos(0), |before| holds[before].granted);
     let mut operations = Vec::new();
     if let Some(place) = before {
-        let first = Operation::Grant(place, holds[place].token);
-        operations.push(Timed { operation: first, called: begin, answered: begin });
+        let first = LockOperation::Grant(place, holds[place].token);
+        operations.push(TimedOperation { operation: first, called: begin, answered: begin });
         operations.extend(end(place, &holds[place], cut));
     }
     for place in grants {
         let hold = &holds[place];
-        let operation = Operation::Grant(place, hold.token);
-        operations.push(Timed { operation, called: hold.asked.max(begin), answered: hold.granted });
+        let operation = LockOperation::Grant(place, hold.token);
+        operations.push(TimedOperation { operation, called: hold.asked.max(begin), answered: hold.granted });
         operations.extend(end(place, hold, cut).filter(|_| is_momentary(hold)));
     }
     let unknown = history.unknown.iter().enumerate().filter(|(_, one)| begin <= one.asked && one.asked < cut);
     for (number, one) in unknown.take(UNKNOWN) {
         let who = holds.len() + number;
-        for operation in [Operation::MayGrant(who), Operation::MayEnd(who)] {
-            operations.push(Timed { operation, called: one.asked, answered: cut });
+        for operation in [LockOperation::MayGrant(who), LockOperation::MayEnd(who)] {
+            operations.push(TimedOperation { operation, called: one.asked, answered: cut });
         }
     }
     operations
 }
 
 /// The end of a hold, if it may take effect by `cut`.
-fn end(place: usize, hold: &Hold, cut: BootInstant) -> Option<Timed> {
+fn end(place: usize, hold: &Hold, cut: BootInstant) -> Option<TimedOperation> {
     let called = hold.ended().max(hold.granted);
     let answered = hold.released.map_or(cut, |released| released.min(cut));
-    (called <= cut).then(|| Timed { operation: Operation::End(place), called, answered: answered.max(called) })
+    (called <= cut).then(|| TimedOperation {
+        operation: LockOperation::End(place),
+        called,
+        answered: answered.max(called),
+    })
 }
 
-fn is_linearizable(operations: Vec<Timed>) -> bool {
-    let mut actions: Vec<(BootInstant, bool, usize, Action<Operation>)> = Vec::new();
+fn is_linearizable(operations: Vec<TimedOperation>) -> bool {
+    let mut actions: Vec<(BootInstant, bool, usize, Action<LockOperation>)> = Vec::new();
     for (number, one) in operations.into_iter().enumerate() {
         actions.push((one.called, false, number, Call(one.operation)));
         actions.push((one.answered, true, number, Response(one.operation)));
@@ -147,7 +154,7 @@ fn is_linearizable(operations: Vec<Timed>) -> bool {
     // What ends at the moment at which another begins is not before it: the clock may not tell.
     actions.sort_by_key(|(at, is_answer, number, _)| (*at, *is_answer, *number));
     let actions: Vec<_> = actions.into_iter().map(|(_, _, number, action)| (number, action)).collect();
-    actions.is_empty() || WGLChecker::<Mutex>::is_linearizable(History::from_actions(actions))
+    actions.is_empty() || WGLChecker::<MutexSpecification>::is_linearizable(History::from_actions(actions))
 }
 
 #[cfg(test)]
@@ -157,14 +164,14 @@ mod tests {
     use super::{
         super::{
             fixtures::{at, held, token},
-            holds::Unknown,
+            holds::UnknownAttempt,
             overlap::overlaps,
         },
         *,
     };
 
-    fn of(holds: Vec<Hold>) -> Holds {
-        Holds { holds, unknown: Vec::new() }
+    fn of(holds: Vec<Hold>) -> LockHolds {
+        LockHolds { holds, unknown: Vec::new() }
     }
 
     #[test]
@@ -177,13 +184,13 @@ mod tests {
     #[test]
     fn a_grant_while_another_holds_is_none() {
         let found = contradictions(&of(vec![held(1, 0, 5, 50), held(2, 0, 49, 90), held(3, 0, 91, 99)]));
-        assert_eq!(found, [Contradiction { before: Some(0), grants: 1..2 }]);
+        assert_eq!(found, [NonLinearizable { before: Some(0), grants: 1..2 }]);
     }
 
     #[test]
     fn a_token_that_falls_is_none() {
         let found = contradictions(&of(vec![held(7, 0, 5, 10), held(6, 0, 11, 20)]));
-        assert_eq!(found, [Contradiction { before: Some(0), grants: 1..2 }]);
+        assert_eq!(found, [NonLinearizable { before: Some(0), grants: 1..2 }]);
     }
 
     #[test]
@@ -196,7 +203,7 @@ mod tests {
     #[test]
     fn an_attempt_with_an_unknown_outcome_is_no_excuse_for_a_second_holder() {
         let mut history = of(vec![held(1, 0, 5, 50), held(2, 0, 49, 90)]);
-        history.unknown = vec![Unknown { asked: at(1) }; 40];
+        history.unknown = vec![UnknownAttempt { asked: at(1) }; 40];
         assert_eq!(contradictions(&history).len(), 1);
         history.holds[0] = held(1, 0, 5, 40);
         assert_eq!(contradictions(&history), []);
@@ -209,23 +216,27 @@ mod tests {
     }
 
     /// The whole history in one piece.
-    fn uncut(history: &Holds) -> bool {
+    fn uncut(history: &LockHolds) -> bool {
         let far = at(1_000_000);
         let mut operations = Vec::new();
         for (place, hold) in history.holds.iter().enumerate() {
-            let operation = Operation::Grant(place, hold.token);
-            operations.push(Timed { operation, called: hold.asked, answered: hold.granted });
+            let operation = LockOperation::Grant(place, hold.token);
+            operations.push(TimedOperation { operation, called: hold.asked, answered: hold.granted });
             operations.extend(end(place, hold, far));
         }
         for (number, one) in history.unknown.iter().enumerate() {
             let who = history.holds.len() + number;
-            operations.push(Timed { operation: Operation::MayGrant(who), called: one.asked, answered: far });
-            operations.push(Timed { operation: Operation::MayEnd(who), called: one.asked, answered: far });
+            operations.push(TimedOperation {
+                operation: LockOperation::MayGrant(who),
+                called: one.asked,
+                answered: far,
+            });
+            operations.push(TimedOperation { operation: LockOperation::MayEnd(who), called: one.asked, answered: far });
         }
         is_linearizable(operations)
     }
 
-    fn some_holds() -> impl Strategy<Value = Holds> {
+    fn some_holds() -> impl Strategy<Value = LockHolds> {
         let hold = (0_u64..30, 0_u64..12, 0_u64..10, prop::option::of(0_u64..6), any::<bool>());
         let holds = prop::collection::vec(hold, 0..6);
         (holds, prop::collection::vec(0_u64..40, 0..3), any::<bool>()).prop_map(|(times, unknown, shuffled)| {
@@ -245,9 +256,9 @@ mod tests {
             for (number, hold) in (1..).zip(&mut holds) {
                 hold.token = token(if shuffled { hold.token.number } else { number });
             }
-            let mut unknown: Vec<_> = unknown.into_iter().map(|asked| Unknown { asked: at(asked) }).collect();
+            let mut unknown: Vec<_> = unknown.into_iter().map(|asked| UnknownAttempt { asked: at(asked) }).collect();
             unknown.sort_by_key(|unknown| unknown.asked);
-            Holds { holds, unknown }
+            LockHolds { holds, unknown }
         })
     }
 

@@ -77,8 +77,10 @@ pub(super) fn losing(
     for hold in locks.iter().flatten().filter(|hold| hold.is_loser()) {
         let (deadline, lost) = (hold.valid_until(), hold.lost.as_ref());
         let (knew, last_valid) = hold.invalid.map_or((None, None), |(at, last)| (Some(at), last));
+        // Safeguard: a look past the deadline that says held is late (checker)
         late += usize::from(last_valid.is_some_and(|last| last >= deadline));
         // A process that was killed meanwhile cannot be told.
+        // Safeguard: a loser that was never told counts (checker)
         never_told += usize::from(lost.is_none() && hold.killed.is_none());
         losers.push(Loser {
             whose: hold.whose,
@@ -107,7 +109,7 @@ mod tests {
     use super::{
         super::{
             fixtures::{HistoryBuilder, at, kept},
-            holds::Holds,
+            holds::LockHolds,
         },
         *,
     };
@@ -116,7 +118,7 @@ mod tests {
     fn of(history: &History, chance: Chance) -> Losing {
         losing(
             history,
-            &[Holds::of(history, Lock::Kept).holds],
+            &[LockHolds::of(history, Lock::Kept).holds],
             Moments { fault: at(100), end: at(1000) },
             chance,
             None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::holds::Hold;
 
-/// Two holds that were valid at the same time.
+/// Two holds of one lock that were valid at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Overlap {
     /// Places in the list of holds.
@@ -18,6 +18,7 @@ pub(super) fn overlaps(holds: &[Hold]) -> Vec<Overlap> {
     // Those that were still valid at the grant before.
     let mut valid: Vec<usize> = Vec::new();
     for (place, hold) in holds.iter().enumerate() {
+        // Safeguard: the checker compares with every hold that is still valid
         valid.retain(|other| holds[*other].ended() > hold.granted);
         for other in &valid {
             let length = holds[*other].ended().min(hold.ended()).saturating_since(hold.granted);

@@ -42,9 +42,9 @@ pub struct TakeOver {
     pub next_grant_ms: Option<f64>,
 }
 
-/// What is required.
+/// The bounds on the time without a grant that a run is checked against.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Bounds {
+pub(super) struct ProgressBounds {
     /// From the death of a holder to the next grant.
     pub(super) crash: Option<Duration>,
     /// The longest time without a grant.
@@ -58,13 +58,14 @@ pub(super) fn progress(
     history: &History,
     [busy, kept]: [&[Hold]; 2],
     at: Moments,
-    bounds: Bounds,
+    bounds: ProgressBounds,
     tame: Option<&str>,
 ) -> Progress {
     let first = busy.first().map_or(at.fault, |hold| hold.granted);
     let (longest_gap, grants_after) = (longest_gap(busy, at.fault, at.end), grants(busy, at.fault, at.end));
     let take_overs = take_overs(history, kept, at);
     let too_late = |over: &&TakeOver| {
+        // Safeguard: a dead holder is followed within the bound (checker)
         let late = |bound| over.next_grant_ms.is_none_or(|took| took > millis(bound));
         over.fault == ProcessFault::Killed && bounds.crash.is_some_and(late)
     };
@@ -72,6 +73,7 @@ pub(super) fn progress(
     let gaps = usize::from(bounds.gap.is_some_and(|bound| longest_gap > bound));
     let stopped = usize::from(grants_after == 0);
     let kept_lost = kept_lost(history, kept, at);
+    // Safeguard: a lock that must survive and does not is a broken promise (checker)
     let lost = if bounds.survives { kept_lost } else { 0 };
     let what = || {
         let gap = millis(longest_gap);
@@ -137,30 +139,30 @@ mod tests {
     use super::{
         super::{
             fixtures::{HistoryBuilder, at, kept},
-            holds::Holds,
+            holds::LockHolds,
         },
         *,
     };
     use crate::failover::events::Lock;
 
-    fn of(history: &History, end: u64, bounds: Bounds) -> Progress {
-        let [busy, kept] = [Lock::Busy, Lock::Kept].map(|lock| Holds::of(history, lock).holds);
+    fn of(history: &History, end: u64, bounds: ProgressBounds) -> Progress {
+        let [busy, kept] = [Lock::Busy, Lock::Kept].map(|lock| LockHolds::of(history, lock).holds);
         progress(history, [&busy, &kept], Moments { fault: at(1000), end: at(end) }, bounds, None)
     }
 
     #[test]
     fn the_longest_gap_counts_from_the_fault() {
         let history = HistoryBuilder::default().traffic(0, 990, 0).traffic(1400, 2000, 0).done();
-        let found = of(&history, 2000, Bounds::default());
+        let found = of(&history, 2000, ProgressBounds::default());
         assert_eq!((found.longest_gap_ms, found.longest_gap_before_ms), (401.0, 19.0));
         assert_eq!((found.grants_after, &found.verdict), (60, &Verdict::Holds));
     }
 
     #[test]
     fn a_lock_that_is_never_granted_again_is_broken() {
-        let found = of(&HistoryBuilder::default().traffic(0, 990, 0).done(), 2000, Bounds::default());
+        let found = of(&HistoryBuilder::default().traffic(0, 990, 0).done(), 2000, ProgressBounds::default());
         assert!(found.verdict.is_broken());
-        let lenient = Bounds { stops: Chance::Possible, ..Bounds::default() };
+        let lenient = ProgressBounds { stops: Chance::Possible, ..ProgressBounds::default() };
         assert!(!of(&HistoryBuilder::default().traffic(0, 990, 0).done(), 2000, lenient).verdict.is_broken());
     }
 
@@ -172,7 +174,8 @@ mod tests {
             .struck(1001, 0, ProcessFault::Killed)
             .granted(10, 1301, kept(1, 1), 2, 1800)
             .done();
-        let within = |millis| Bounds { crash: Some(Duration::from_millis(millis)), ..Bounds::default() };
+        let within =
+            |millis| ProgressBounds { crash: Some(Duration::from_millis(millis)), ..ProgressBounds::default() };
         let found = of(&history, 2000, within(300));
         assert_eq!((found.take_overs[0].next_grant_ms, &found.verdict), (Some(300.0), &Verdict::Holds));
         assert!(of(&history, 2000, within(299)).verdict.is_broken());
@@ -187,10 +190,10 @@ mod tests {
                 kept(0, 1),
             )
         };
-        let survives = Bounds { survives: true, ..Bounds::default() };
+        let survives = ProgressBounds { survives: true, ..ProgressBounds::default() };
         let found = of(&lost().done(), 2000, survives);
         assert_eq!((found.kept_lost, found.verdict.is_broken()), (1, true));
-        assert!(!of(&lost().done(), 2000, Bounds::default()).verdict.is_broken());
+        assert!(!of(&lost().done(), 2000, ProgressBounds::default()).verdict.is_broken());
         let struck = lost().struck(1001, 0, ProcessFault::Stopped).done();
         assert_eq!(of(&struck, 2000, survives).verdict, Verdict::Holds);
         let kept = HistoryBuilder::default().traffic(0, 2000, 2).granted(0, 5, kept(0, 1), 1, 3000).done();

@@ -37,9 +37,9 @@ pub struct ResidueCheck {
     pub verdict: Verdict,
 }
 
-/// What may be left, and for how long.
+/// What may be left on the servers after a run, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lingering {
+pub(super) struct ResidueBounds {
     /// How long what a dead process or a fault has left stays.
     pub(super) lingers: Duration,
     /// Whether something may be left.
@@ -52,6 +52,7 @@ pub(in crate::failover) fn due(history: &History, after: &PostCheck, lingers: Du
     let not_closed = history.events.iter().any(|event| matches!(event.what, What::NotClosed { .. }));
     // Counted from the end, and not from the death: the others may have passed on what a dead one had left, such as its
     // place in a line that is kept for all.
+    // Safeguard: what a process has left that ended in order is found although it ends with its ttl (checker)
     let in_order = if was_killed || not_closed { lingers } else { AT_ONCE };
     after.ended.saturating_add(in_order).max(after.whole.saturating_add(lingers))
 }
@@ -60,7 +61,7 @@ pub(in crate::failover) fn due(history: &History, after: &PostCheck, lingers: Du
 pub(super) fn residue(
     history: &History,
     samples: &[Truth],
-    lingering: Lingering,
+    lingering: ResidueBounds,
     tame: Option<&str>,
 ) -> Option<ResidueCheck> {
     let after = history.post_check.as_ref()?;
@@ -106,6 +107,7 @@ fn held_for_nobody(history: &History, samples: &[Truth], whole: BootInstant, lin
         let Some(payload) = sample.held.as_ref().and_then(|held| held.payload.clone()) else { continue };
         let Some(at) = ended.get(&(sample.lock, payload.clone())) else { continue };
         let since = sample.asked.saturating_since((*at).max(whole));
+        // Safeguard: a lock that is held for nobody is found before it ends (checker)
         if since > lingers {
             found.insert((sample.lock, payload, sample.server.clone()));
         }
@@ -166,7 +168,7 @@ mod tests {
     }
 
     fn of(history: &History) -> ResidueCheck {
-        let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
+        let lingering = ResidueBounds { lingers: Duration::from_secs(1), chance: Chance::Never };
         residue(history, &[], lingering, None).unwrap()
     }
 
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn servers_that_were_not_looked_at_have_no_verdict() {
-        let lingering = Lingering { lingers: Duration::ZERO, chance: Chance::Never };
+        let lingering = ResidueBounds { lingers: Duration::ZERO, chance: Chance::Never };
         assert_eq!(residue(&HistoryBuilder::default().done(), &[], lingering, None), None);
     }
 
@@ -244,7 +246,7 @@ mod tests {
     }
 
     fn of_samples(history: &History, samples: &[Truth]) -> ResidueCheck {
-        let lingering = Lingering { lingers: Duration::from_secs(1), chance: Chance::Never };
+        let lingering = ResidueBounds { lingers: Duration::from_secs(1), chance: Chance::Never };
         residue(history, samples, lingering, None).unwrap()
     }
 

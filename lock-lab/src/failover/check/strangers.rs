@@ -51,7 +51,9 @@ pub(super) fn refusals(history: &History, strangers: Strangers, tame: Option<&st
         )
     };
     let missing = format!("only {refused} of {} clients that disagree were refused", strangers.clients);
+    // Safeguard: a client that disagrees and was not refused proves nothing (checker)
     let tame = tame.or((refused < strangers.clients).then_some(missing.as_str()));
+    // Safeguard: a client that disagrees and is let in breaks the promise (checker)
     let verdict = Verdict::of(admitted + grants, Chance::Never, what, tame);
     Refusals { clients: strangers.clients, refused, times, admitted, grants, verdict }
 }

@@ -107,7 +107,7 @@ fn what_a_killed_process_asked_for_is_an_unknown_outcome() {
         .struck(20, 0, ProcessFault::Killed)
         .granted(30, 40, kept(1, 1), 5, 90)
         .done();
-    let holds = Holds::of(&history, Lock::Kept);
+    let holds = LockHolds::of(&history, Lock::Kept);
     assert_eq!((holds.unknown.len(), holds.holds.len(), holds.holds[0].token), (1, 1, token(5)));
 }
 
@@ -115,8 +115,8 @@ fn what_a_killed_process_asked_for_is_an_unknown_outcome() {
 fn a_killed_process_holds_nothing_any_more() {
     let history =
         HistoryBuilder::default().granted(0, 5, kept(0, 1), 1, 1400).struck(1001, 0, ProcessFault::Killed).done();
-    let hold = &Holds::of(&history, Lock::Kept).holds[0];
-    assert_eq!(hold.end(), (at(1001), End::Killed));
+    let hold = &LockHolds::of(&history, Lock::Kept).holds[0];
+    assert_eq!(hold.end(), (at(1001), HoldEnd::Killed));
 }
 
 #[test]

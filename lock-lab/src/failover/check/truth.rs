@@ -100,10 +100,12 @@ fn kept_until(round: &[&Truth], hold: &Hold, quorum: Quorum) -> BootInstant {
     ends.resize(ends.len().max(quorum.servers), forever);
     ends.sort_unstable();
     // So many of them go on beyond that place.
+    // Safeguard: what counts is how long enough servers keep it (checker)
     ends.len().checked_sub(quorum.needed).and_then(|place| ends.get(place)).copied().unwrap_or(forever)
 }
 
 fn ends_on_server(sample: &Truth, hold: &Hold) -> BootInstant {
+    // Safeguard: a quarantine keeps others out for as long as it lasts, and no longer (checker)
     let closed = sample.closed_nanos.map_or(Duration::ZERO, Duration::from_nanos);
     held_until(sample, hold).max(sample.answered.saturating_add(closed))
 }
@@ -114,6 +116,7 @@ fn held_until(sample: &Truth, hold: &Hold) -> BootInstant {
             Some(nanos) => sample.answered.saturating_add(Duration::from_nanos(nanos)),
             None => BootInstant::from_nanos(u64::MAX),
         },
+        // Safeguard: a lock that is another's on the server is not held (checker)
         _ => sample.answered,
     }
 }

@@ -43,6 +43,7 @@ fn counted(read: impl Iterator<Item = Option<u64>>) -> Counted {
         // What it had read came before it: a number that says otherwise ends the chain.
         let before =
             read[place].and_then(|number| usize::try_from(number).ok()).and_then(|number| number.checked_sub(1));
+        // Safeguard: an update is there only if those that followed had read it (checker)
         next = before.filter(|before| *before < place);
     }
     Counted { acknowledged, lost: acknowledged - kept }

@@ -45,6 +45,7 @@ impl Verdict {
         match (count, chance, tame) {
             (1.., Chance::Never, _) => Self::Broken { what: what() },
             (1.., _, _) => Self::Expected { what: what() },
+            // Safeguard: a run that could not have failed proves nothing (checker)
             (0, _, Some(why)) => Self::ProvesNothing { why: why.into() },
             (0, Chance::Certain, None) => {
                 Self::ProvesNothing { why: "what this fault must lead to did not show".into() }

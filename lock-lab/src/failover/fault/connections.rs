@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::scenario::{Awaited, Disturbance, Load, Network, ProcessAction, Scenario, Shows, Step, Who};
+use super::scenario::{
+    Awaited, ClientLoad, ClientNetwork, Disturbance, ExpectedEffects, ProcessAction, Scenario, Step, Who,
+};
 
 fn and_lasts(disturbance: Disturbance) -> Vec<Step> {
     vec![Step::Network(disturbance), Step::Until(Awaited::Lasted)]
@@ -81,12 +83,12 @@ pub(super) const PACKETS_DROPPED: Scenario = Scenario {
             Step::Process(Who::All, ProcessAction::Rest),
         ]
     },
-    shows: |_| Shows { retransmission: true, ..WHEN_CUT_OFF },
-    network: Network::Namespaces,
+    shows: |_| ExpectedEffects { retransmission: true, ..WHEN_CUT_OFF },
+    network: ClientNetwork::Namespaces,
     // So several requests are late.
-    load: Load { victims: 4, ..Load::USUAL },
+    load: ClientLoad { victims: 4, ..ClientLoad::USUAL },
     afterwards: REPEATED,
     ..Scenario::USUAL
 };
 
-const WHEN_CUT_OFF: Shows = Shows { loss: true, ..Shows::NOTHING };
+const WHEN_CUT_OFF: ExpectedEffects = ExpectedEffects { loss: true, ..ExpectedEffects::NOTHING };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Awaited, ProcessAction, Scenario, Shows, Step, Who};
+use super::scenario::{Awaited, ExpectedEffects, ProcessAction, Scenario, Step, Who};
 
 /// How long a stopped holder stays so when the next one holds its lock.
 pub(super) const OVERTAKEN: Duration = Duration::from_millis(200);
@@ -13,7 +13,7 @@ pub(super) const KILLED: Scenario = Scenario {
     what: "The holder's process is killed with SIGKILL.",
     steps: |_| vec![Step::Process(Who::Victim, ProcessAction::Kill), Step::Until(Awaited::Overtaken)],
     is_momentary: true,
-    shows: |_| Shows { crash_bound: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { crash_bound: true, ..ExpectedEffects::NOTHING },
     ..Scenario::USUAL
 };
 
@@ -33,7 +33,7 @@ pub(super) const STARVED: Scenario = Scenario {
            with ZooKeeper has a thread of its own, which goes on: there the lock is kept.",
     steps: |_| vec![Step::Process(Who::Victim, ProcessAction::Starve), Step::Until(Awaited::Lasted)],
     // A session with ZooKeeper has a thread of its own, which renews it although the program stands still.
-    shows: |on| Shows { loss: !on.is_ensemble(), ..Shows::NOTHING },
+    shows: |on| ExpectedEffects { loss: !on.is_ensemble(), ..ExpectedEffects::NOTHING },
     ..Scenario::USUAL
 };
 
@@ -55,7 +55,8 @@ pub(super) const CLOCK_AHEAD: Scenario = Scenario {
 };
 
 /// A holder that is stopped looks at its lock, is stopped, and writes when it goes on.
-pub(super) const WHEN_STOPPED: Shows = Shows { stale_write: true, loss: true, ..Shows::NOTHING };
+pub(super) const WHEN_STOPPED: ExpectedEffects =
+    ExpectedEffects { stale_write: true, loss: true, ..ExpectedEffects::NOTHING };
 
 /// Stopped until another one holds the lock, and for a little longer.
 pub(super) fn stopped() -> Vec<Step> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Act, Awaited, Disagreement, Disturbance, Place, Scenario, Shows, Step};
+use super::scenario::{Act, Awaited, Disagreement, Disturbance, ExpectedEffects, Place, Scenario, Step};
 
 /// What they have in common.
 const OF_MEMBERS: Scenario = Scenario {
@@ -30,7 +30,7 @@ pub(super) const REPLACED: Scenario = Scenario {
             Step::Rest(WITHOUT_OTHERS),
         ]
     },
-    shows: |_| Shows { lock_survives: true, goes_on: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { lock_survives: true, goes_on: true, ..ExpectedEffects::NOTHING },
     lease: |_| Some(LEASE),
     ..OF_MEMBERS
 };
@@ -43,7 +43,7 @@ pub(super) const REPLACED_MINIMAL_QUORUM: Scenario = Scenario {
     prepare: &[Step::Network(Disturbance::CutOffMinority)],
     steps: |_| vec![Step::Server(Act::Replace, Place::Leading), Step::Until(Awaited::Lasted)],
     // The holder reaches too few of the members of now to hear of the change, and to renew its lock.
-    shows: |_| Shows { loss: true, goes_on: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { loss: true, goes_on: true, ..ExpectedEffects::NOTHING },
     ..OF_MEMBERS
 };
 
@@ -56,7 +56,7 @@ pub(super) const DISAGREE: Scenario = Scenario {
     why_not: |on| (!on.is_quorum()).then_some("its servers have no record of settings that clients must share"),
     steps: |_| vec![Step::Strangers, Step::Until(Awaited::Lasted)],
     is_momentary: true,
-    shows: |_| Shows { lock_survives: true, goes_on: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { lock_survives: true, goes_on: true, ..ExpectedEffects::NOTHING },
     strangers: &[Disagreement::Servers, Disagreement::MaxTtl],
     ..OF_MEMBERS
 };

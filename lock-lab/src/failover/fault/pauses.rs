@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::scenario::{Load, ProcessAction, Scenario, Shows, Step, Who};
+use super::scenario::{ClientLoad, ExpectedEffects, ProcessAction, Scenario, Step, Who};
 
 /// How often.
 const PAUSES: usize = 3;
@@ -28,15 +28,15 @@ pub(super) const PAUSES_EVERY_FIVE_SECONDS: Scenario = Scenario {
         ];
         pause.repeat(PAUSES)
     },
-    shows: |_| Shows { lost_update: true, loss: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { lost_update: true, loss: true, ..ExpectedEffects::NOTHING },
     lease: |_| Some(LEASE),
     // Who holds for so long cannot make the operations that are asked for elsewhere.
-    load: Load {
+    load: ClientLoad {
         update: Duration::from_millis(20),
         hold: Duration::from_millis(50),
         is_careless: true,
         traffic: 15.0,
-        ..Load::USUAL
+        ..ClientLoad::USUAL
     },
     ..Scenario::USUAL
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     promise::{self, Promise},
-    scenario::{Act, Awaited, Place, Scenario, Shows, Step},
+    scenario::{Act, Awaited, ExpectedEffects, Place, Scenario, Step},
 };
 use crate::deployment::Deployment;
 
@@ -38,7 +38,7 @@ pub(super) const ORDERLY: Scenario = Scenario {
     stops_service: |on| !on.is_quorum(),
     // A lease bears the loss of another node only when the one before has joined it again, which takes two renewals: these
     // fit into a quarantine.
-    shows: |on| Shows { lock_survives: on.voters() > 1, ..Shows::NOTHING },
+    shows: |on| ExpectedEffects { lock_survives: on.voters() > 1, ..ExpectedEffects::NOTHING },
     lease,
     ..Scenario::USUAL
 };
@@ -61,7 +61,7 @@ pub(super) const QUICK: Scenario = Scenario {
     promise: |_| Promise::Safe,
     within_a_minority: |_| false,
     // A majority is in quarantine, so nothing is granted for about as long as a lease may live.
-    shows: |on| Shows { closed: on.has_quarantine, ..Shows::NOTHING },
+    shows: |on| ExpectedEffects { closed: on.has_quarantine, ..ExpectedEffects::NOTHING },
     lease,
     afterwards: QUARANTINE_AND_MORE,
     ..Scenario::USUAL

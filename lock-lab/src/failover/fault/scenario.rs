@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::promise::{Promise, promised_everywhere};
 use crate::deployment::Deployment;
 
-/// One fault: its row in the table of faults, its steps, and what is to be expected of a run with it.
+/// The description of one fault: its row in the table of faults, its steps, and what is expected of a run with it.
 ///
 /// A new fault is one of these, and one line in the list of [`Fault`](super::Fault)s.
 #[derive(Debug)]
@@ -32,13 +32,13 @@ pub(crate) struct Scenario {
     /// before the fault is healed, that is.
     pub(crate) stops_service: fn(Deployment) -> bool,
     /// What must show for a run to count, and what a run is promised beyond M and T.
-    pub(crate) shows: fn(Deployment) -> Shows,
+    pub(crate) shows: fn(Deployment) -> ExpectedEffects,
     /// The ttl, or session time-out; `None` for that of the run.
     pub(crate) lease: fn(Deployment) -> Option<Duration>,
     /// What the clients do meanwhile.
-    pub(crate) load: Load,
+    pub(crate) load: ClientLoad,
     /// What is between the victim's process and the servers.
-    pub(crate) network: Network,
+    pub(crate) network: ClientNetwork,
     /// By how much the wall clock of the victim's process is ahead.
     pub(crate) clock_ahead: Duration,
     /// Whether the wall clocks of the servers can be moved.
@@ -62,10 +62,10 @@ impl Scenario {
         promise: promised_everywhere,
         within_a_minority: |_| true,
         stops_service: |_| false,
-        shows: |_| Shows::NOTHING,
+        shows: |_| ExpectedEffects::NOTHING,
         lease: |_| None,
-        load: Load::USUAL,
-        network: Network::Loopback,
+        load: ClientLoad::USUAL,
+        network: ClientNetwork::Loopback,
         clock_ahead: Duration::ZERO,
         own_clocks: false,
         afterwards: Duration::from_millis(1_500),
@@ -216,9 +216,10 @@ pub enum Awaited {
     Lasted,
 }
 
-/// What must show for a run to count, and what is promised beyond M and T.
+/// The effects that a fault must show for a run to count, and those that are promised beside mutual exclusion and
+/// validity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shows {
+pub(crate) struct ExpectedEffects {
     /// Two holders.
     pub(crate) two_holders: bool,
     /// A late write at the store without a fence.
@@ -239,7 +240,7 @@ pub(crate) struct Shows {
     pub(crate) crash_bound: bool,
 }
 
-impl Shows {
+impl ExpectedEffects {
     pub(super) const NOTHING: Self = Self {
         two_holders: false,
         stale_write: false,
@@ -253,9 +254,9 @@ impl Shows {
     };
 }
 
-/// What the clients of the busy lock do.
+/// How the clients of the busy lock load the servers during a fault.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Load {
+pub(crate) struct ClientLoad {
     /// The time between the read and the write of an update.
     pub(crate) update: Duration,
     /// For how long one holds the lock.
@@ -268,7 +269,7 @@ pub(crate) struct Load {
     pub(crate) traffic: f64,
 }
 
-impl Load {
+impl ClientLoad {
     pub(super) const USUAL: Self = Self {
         update: Duration::from_millis(2),
         hold: Duration::from_millis(2),
@@ -278,9 +279,9 @@ impl Load {
     };
 }
 
-/// What is between the victim's process and the servers.
+/// The network between the victim's process and the servers: the loopback interface, or namespaces of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Network {
+pub(crate) enum ClientNetwork {
     /// The loopback interface, and a proxy in front of each server.
     Loopback,
     /// Two network namespaces, without proxies: two stacks of the kernel, which send again what is dropped between them.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     promise::{self, Promise},
-    scenario::{Act, Awaited, Disturbance, Place, ProcessAction, Scenario, Shows, Step, Who},
+    scenario::{Act, Awaited, Disturbance, ExpectedEffects, Place, ProcessAction, Scenario, Step, Who},
 };
 use crate::deployment::{Decides, Deployment};
 
@@ -127,7 +127,7 @@ pub(super) const FAILOVER_BEFORE_REPLICATION: Scenario = Scenario {
     },
     stops_service: |_| true,
     // Two servers that know nothing of each other both have a holder: if that does not show, the fault did not happen.
-    shows: |_| Shows { two_holders: true, stale_write: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { two_holders: true, stale_write: true, ..ExpectedEffects::NOTHING },
     lease: |_| Some(LEASE_FOR_TWO_HOLDERS),
     ..OF_A_SERVER
 };

@@ -2,7 +2,7 @@
 
 use super::{
     holder::{WHEN_STOPPED, stopped},
-    scenario::{Act, Awaited, Disturbance, Place, Scenario, Shows, Step},
+    scenario::{Act, Awaited, Disturbance, ExpectedEffects, Place, Scenario, Step},
 };
 
 /// What they have in common.
@@ -45,7 +45,7 @@ pub(super) const CUT_OFF_AND_RESTARTED: Scenario = Scenario {
             Step::Until(Awaited::Lasted),
         ]
     },
-    shows: |_| Shows { loss: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { loss: true, ..ExpectedEffects::NOTHING },
     ..TOGETHER
 };
 
@@ -64,6 +64,6 @@ pub(super) const KILLED_AND_FROZEN: Scenario = Scenario {
             Step::Until(Awaited::Lasted),
         ]
     },
-    shows: |_| Shows { lock_survives: true, ..Shows::NOTHING },
+    shows: |_| ExpectedEffects { lock_survives: true, ..ExpectedEffects::NOTHING },
     ..TOGETHER
 };

@@ -1,27 +1,27 @@
 //! The tables on Redlock with frozen nodes.
 
 use super::{Clients, Frozen, Majority, Minority, P99_BOUND, Phase};
-use crate::report::{Outcome, Row, Table, micros};
+use crate::report::{Outcome, ReportTable, TableRow, micros};
 
 /// The tables; where nothing was measured, one that says why.
-pub(in crate::failover) fn of(outcome: &Outcome<Frozen>) -> Vec<Table> {
+pub(in crate::failover) fn of(outcome: &Outcome<Frozen>) -> Vec<ReportTable> {
     match outcome {
         Outcome::Measured(frozen) => all(frozen),
-        other => vec![Table {
+        other => vec![ReportTable {
             title: "Redlock with frozen nodes",
             columns: vec!["measurement", "outcome"],
-            rows: vec![Row::new("acquisitions with frozen nodes", Err(other.problem().unwrap_or_default()))],
-            ..Table::default()
+            rows: vec![TableRow::new("acquisitions with frozen nodes", Err(other.problem().unwrap_or_default()))],
+            ..ReportTable::default()
         }],
     }
 }
 
 /// A table for a frozen minority and one for a majority.
-pub(super) fn all(frozen: &Frozen) -> Vec<Table> {
+pub(super) fn all(frozen: &Frozen) -> Vec<ReportTable> {
     vec![minority(frozen), majority(frozen)]
 }
 
-fn minority(frozen: &Frozen) -> Table {
+fn minority(frozen: &Frozen) -> ReportTable {
     let row = |run: &Minority| {
         let times = |phase: &Phase| {
             [micros(phase.acquisitions.p50), micros(phase.acquisitions.p99), micros(phase.acquisitions.max)]
@@ -39,9 +39,9 @@ fn minority(frozen: &Frozen) -> Table {
         cells.extend(times(&run.healthy));
         cells.extend(times(&run.frozen));
         cells.extend([run.frozen.acquisitions.count.to_string(), failures]);
-        Row::new(clients(run.clients), Ok(cells))
+        TableRow::new(clients(run.clients), Ok(cells))
     };
-    Table {
+    ReportTable {
         title: "Redlock with one of three nodes frozen",
         how: format!(
             "One of {} nodes is stopped with SIGSTOP while clients acquire and release: its connections stay open and it \
@@ -69,7 +69,7 @@ fn minority(frozen: &Frozen) -> Table {
     }
 }
 
-fn majority(frozen: &Frozen) -> Table {
+fn majority(frozen: &Frozen) -> ReportTable {
     let row = |run: &Majority| {
         let cells = vec![
             if run.is_within_bound() { "kept" } else { "BROKEN" }.into(),
@@ -81,9 +81,9 @@ fn majority(frozen: &Frozen) -> Table {
             run.granted.to_string(),
             run.left.to_string(),
         ];
-        Row::new(format!("{} ms", run.node_limit_ms), Ok(cells))
+        TableRow::new(format!("{} ms", run.node_limit_ms), Ok(cells))
     };
-    Table {
+    ReportTable {
         title: "Redlock with a majority frozen",
         how: "The other nodes are frozen, too: no attempt can succeed. The times are from the request to the error. The \
               bound: an error within twice the node limit, nothing granted, and 100 ms later no key left on the node that \

@@ -129,6 +129,7 @@ impl Verdict {
     /// Whether the matrix may end well with such a run.
     #[must_use]
     pub const fn is_good(&self) -> bool {
+        // Safeguard: a broken promise fails the matrix
         matches!(self, Self::Kept | Self::Shown(_) | Self::Recorded(_))
     }
 

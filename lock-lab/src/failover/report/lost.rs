@@ -3,14 +3,14 @@
 use super::{Figures, Run};
 use crate::{
     failover::{check::Counted, fault::Fault},
-    report::{Row, Table, share},
+    report::{ReportTable, TableRow, share},
 };
 
 /// A table with a row for each run of that workload; none when there was none.
-pub(super) fn section(runs: &[Run]) -> Option<Table> {
+pub(super) fn section(runs: &[Run]) -> Option<ReportTable> {
     let of_workload = runs.iter().filter(|run| run.fault == Fault::Pauses.key());
     let rows: Vec<_> = of_workload.filter_map(|run| Some(row(run, run.outcome.measured()?))).collect();
-    (!rows.is_empty()).then(|| Table {
+    (!rows.is_empty()).then(|| ReportTable {
         title: "Lost updates, under the workload of a published test",
         how: HOW.into(),
         columns: vec![
@@ -23,16 +23,16 @@ pub(super) fn section(runs: &[Run]) -> Option<Table> {
             "unfenced, share",
         ],
         rows,
-        ..Table::default()
+        ..ReportTable::default()
     })
 }
 
-fn row(run: &Run, figures: &Figures) -> Row {
+fn row(run: &Run, figures: &Figures) -> TableRow {
     let mut cells = Vec::new();
     for Counted { acknowledged, lost } in [figures.updates.fenced, figures.updates.unfenced] {
         cells.extend([acknowledged.to_string(), lost.to_string(), share(lost, acknowledged)]);
     }
-    Row::new(&*run.backend_title, Ok(cells))
+    TableRow::new(&*run.backend_title, Ok(cells))
 }
 
 const HOW: &str = "As in the published test of the locks of etcd 3.4.3 (Jepsen): the lease is 2 s, and every 5 s a process is \
@@ -63,7 +63,7 @@ mod tests {
         assert!(section(&[run(Fault::Delay)]).is_none());
         let table = section(&[run(Fault::Delay), run(Fault::Pauses)]).unwrap();
         let cells = ["200", "0", "0.0 %", "250", "50", "20.0 %"].map(str::to_owned);
-        assert_eq!(table.rows, [Row::new("Redis", Ok(cells.to_vec()))]);
+        assert_eq!(table.rows, [TableRow::new("Redis", Ok(cells.to_vec()))]);
         assert_eq!(table.columns.len(), 1 + cells.len());
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::timeline::Scenery;
+pub(crate) use self::timeline::TimelineContext;
 pub use self::{
     figures::{Figures, Run, Turned, Verdict},
     timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline},

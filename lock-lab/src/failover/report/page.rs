@@ -2,11 +2,11 @@
 
 use super::{
     Figures, Report, Run, Turned, lost, picture,
-    table::{Pair, table},
+    table::{RunGroup, table},
 };
 use crate::{
     failover::frozen,
-    report::{Block, Document, millis},
+    report::{Document, DocumentBlock, millis},
 };
 
 /// How to read the report: a paragraph each.
@@ -38,46 +38,54 @@ one is taken and released as quickly as it goes. Point at a bar for its times.";
 impl Report {
     /// The report for people.
     pub(super) fn document(&self) -> Document {
-        let pairs = Pair::all(self);
-        let section = |title: &str| Block::Section(title.to_owned());
-        let mut blocks = vec![Block::Strong { beginning: self.sum(), rest: String::new() }, section("How to read it")];
-        blocks.extend(READ.map(|text| Block::Text(text.to_owned())));
-        blocks.push(Block::Table(table(&pairs)));
+        let pairs = RunGroup::all(self);
+        let section = |title: &str| DocumentBlock::Section(title.to_owned());
+        let mut blocks =
+            vec![DocumentBlock::Strong { beginning: self.sum(), rest: String::new() }, section("How to read it")];
+        blocks.extend(READ.map(|text| DocumentBlock::Text(text.to_owned())));
+        blocks.push(DocumentBlock::Table(table(&pairs)));
         let frozen = self.frozen.as_ref().map(frozen::tables::of).unwrap_or_default();
-        blocks.extend(lost::section(&self.runs).into_iter().chain(frozen).map(Block::Table));
-        blocks.extend([section("Run by run"), Block::Text(PICTURES.to_owned()), Block::Drawn(picture::legend())]);
+        blocks.extend(lost::section(&self.runs).into_iter().chain(frozen).map(DocumentBlock::Table));
+        blocks.extend([
+            section("Run by run"),
+            DocumentBlock::Text(PICTURES.to_owned()),
+            DocumentBlock::Drawn(picture::legend()),
+        ]);
         blocks.extend(pairs.iter().flat_map(of_pair));
         if !self.left_out.is_empty() {
             let why = self.left_out.iter().map(|pair| format!("`{}`, `{}`: {}", pair.backend, pair.fault, pair.why));
-            blocks.extend([section("Does not apply"), Block::List(why.collect())]);
+            blocks.extend([section("Does not apply"), DocumentBlock::List(why.collect())]);
         }
-        blocks.extend([section("Machine, versions, settings"), Block::Text(self.circumstances())]);
+        blocks.extend([section("Machine, versions, settings"), DocumentBlock::Text(self.circumstances())]);
         Document { title: "Failover: what happens to locks when servers fail", blocks }
     }
 }
 
 /// What was seen of one fault on one arrangement of servers.
-fn of_pair(pair: &Pair<'_>) -> Vec<Block> {
+fn of_pair(pair: &RunGroup<'_>) -> Vec<DocumentBlock> {
     let (first, title) = (pair.first(), pair.title());
     let mut what = first.what.clone();
     if !first.not_promised.is_empty() {
         what.push_str(&format!(" That two hold the lock at once is not excluded here: {}.", first.not_promised));
     }
-    let mut blocks = vec![Block::Part { title: title.clone(), id: pair.anchor() }, Block::Text(what)];
+    let mut blocks = vec![DocumentBlock::Part { title: title.clone(), id: pair.anchor() }, DocumentBlock::Text(what)];
     blocks.extend(pair.runs.iter().flat_map(|run| of_run(run, &title)));
     blocks
 }
 
-fn of_run(run: &Run, title: &str) -> Vec<Block> {
+fn of_run(run: &Run, title: &str) -> Vec<DocumentBlock> {
     let number = match (run.repetition, run.second_try) {
         (number, true) => format!("Run {number}, tried again: "),
         (2.., false) => format!("Run {}: ", run.repetition),
         _ => String::new(),
     };
     let beginning = format!("{number}{}.", run.verdict.words());
-    let mut blocks = vec![Block::Strong { beginning, rest: format!("`{}`", run.command) }];
+    let mut blocks = vec![DocumentBlock::Strong { beginning, rest: format!("`{}`", run.command) }];
     if let Some(figures) = run.outcome.measured() {
-        blocks.extend([Block::Text(beside(figures)), Block::Drawn(picture::draw(&figures.timeline, title))]);
+        blocks.extend([
+            DocumentBlock::Text(beside(figures)),
+            DocumentBlock::Drawn(picture::draw(&figures.timeline, title)),
+        ]);
     }
     blocks
 }

@@ -8,7 +8,7 @@ use plotters::{
 };
 
 use super::timeline::{Hold, Lane, LateWrite, Span, Timeline, joined};
-use crate::report::{Area, Drawn, LEFT, beside, font, lanes, millis, svg};
+use crate::report::{ChartArea, DrawResult, LEFT, beside, font, lanes, millis, svg};
 
 const WIDTH: u32 = 1120;
 const RIGHT: u32 = 28;
@@ -37,8 +37,8 @@ pub(super) const SIGNS: [(&str, RGBColor, &str); 9] = [
     ("▲", LATE_FENCED, "a late write that the fenced store took"),
 ];
 
-/// One panel: a span of time across the width, and a lane below the other for each client.
-struct Panel<'a> {
+/// One panel of a timeline's picture: a span of time across the width, and a lane for each client.
+struct TimelinePanel<'a> {
     chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
     span: Span,
     hints: Vec<Markup>,
@@ -68,7 +68,7 @@ pub(super) fn legend() -> Markup {
 }
 
 #[allow(clippy::cast_precision_loss)] // A few dozen lanes.
-fn draw_panel(area: &Area<'_>, timeline: &Timeline, span: Span, name: &str) -> Drawn<Markup> {
+fn draw_panel(area: &ChartArea<'_>, timeline: &Timeline, span: Span, name: &str) -> DrawResult<Markup> {
     let bottom = timeline.lanes.len() as f64;
     let mut chart = ChartBuilder::on(area)
         .margin_right(RIGHT)
@@ -85,7 +85,7 @@ fn draw_panel(area: &Area<'_>, timeline: &Timeline, span: Span, name: &str) -> D
         .x_label_formatter(&|at| millis((at * 1e3).round() / 1e3))
         .label_style(font(11))
         .draw()?;
-    let mut panel = Panel { chart, span, hints: Vec::new() };
+    let mut panel = TimelinePanel { chart, span, hints: Vec::new() };
     panel.text(span.from, -1.8, 8 - LEFT.cast_signed(), name, beside(14, HPos::Left))?;
     panel.bar(timeline.fault, (0.0, bottom), FAULT)?;
     for overlap in &timeline.overlaps {
@@ -106,7 +106,7 @@ fn draw_panel(area: &Area<'_>, timeline: &Timeline, span: Span, name: &str) -> D
     Ok(html! { @for hint in &panel.hints { (hint) } })
 }
 
-impl Panel<'_> {
+impl TimelinePanel<'_> {
     /// Length of one pixel, in time.
     fn pixel(&self) -> f64 {
         self.span.length() / f64::from(WIDTH - LEFT - RIGHT)
@@ -119,14 +119,14 @@ impl Panel<'_> {
         span.meets(self.span).then_some(Span { from, until })
     }
 
-    fn bar(&mut self, span: Span, (top, bottom): (f64, f64), colour: RGBColor) -> Drawn {
+    fn bar(&mut self, span: Span, (top, bottom): (f64, f64), colour: RGBColor) -> DrawResult {
         let seen =
             self.seen(span).map(|span| Rectangle::new([(span.from, top), (span.until, bottom)], colour.filled()));
         self.chart.draw_series(seen)?;
         Ok(())
     }
 
-    fn text(&mut self, at: f64, y: f64, shift: i32, text: &str, style: TextStyle<'_>) -> Drawn {
+    fn text(&mut self, at: f64, y: f64, shift: i32, text: &str, style: TextStyle<'_>) -> DrawResult {
         self.chart.draw_series([EmptyElement::at((at, y)) + Text::new(text.to_owned(), (shift, 0), style)])?;
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Panel<'_> {
         }
     }
 
-    fn lane(&mut self, lane: &Lane, top: f64) -> Drawn {
+    fn lane(&mut self, lane: &Lane, top: f64) -> DrawResult {
         let (span, pixel) = (self.span, self.pixel());
         let (high, middle, low) = (top + 0.15, top + 0.5, top + 0.85);
         self.text(span.from, middle, -8, &format!("{} · {}", lane.lock, lane.client), beside(11, HPos::Right))?;
@@ -183,7 +183,7 @@ impl Panel<'_> {
     }
 
     /// The fault's beginning and end and the other moments, with their names above the lanes.
-    fn moments(&mut self, timeline: &Timeline, bottom: f64) -> Drawn {
+    fn moments(&mut self, timeline: &Timeline, bottom: f64) -> DrawResult {
         let mut moments = vec![(timeline.fault.from, "the fault strikes")];
         if timeline.fault.until < timeline.whole.until {
             moments.push((timeline.fault.until, "the fault ends"));

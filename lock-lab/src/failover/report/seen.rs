@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lock_core::BootInstant;
 
-use super::timeline::{Hold, Lane, LateWrite, Mark, Scenery, Span, Timeline};
+use super::timeline::{Hold, Lane, LateWrite, Mark, Span, Timeline, TimelineContext};
 use crate::failover::{
     check::{Ending, Findings, Moments, Span as Seen},
     events::{Attempt, Lock, Write},
@@ -18,7 +18,7 @@ const BEFORE: f64 = 2_500.0;
 
 impl Timeline {
     /// The timeline of a run.
-    pub(crate) fn of(findings: &Findings, writes: &[Write], scenery: &Scenery) -> Self {
+    pub(crate) fn of(findings: &Findings, writes: &[Write], scenery: &TimelineContext) -> Self {
         let ms = |at: BootInstant| scenery.moments.ms(at);
         let end = ms(scenery.moments.end);
         let first = findings.spans.iter().map(|span| span.granted_ms).fold(-AROUND, f64::min);
@@ -139,7 +139,11 @@ mod tests {
         let moments = Moments { fault: at(1000), end: at(3000) };
         let history = History { events, writes, fault_events, ..History::default() };
         let findings = check(&history, &[], moments, &Expected::default());
-        Timeline::of(&findings, &history.writes, &Scenery { moments, healed: Some(at(1500)), marks: Vec::new() })
+        Timeline::of(
+            &findings,
+            &history.writes,
+            &TimelineContext { moments, healed: Some(at(1500)), marks: Vec::new() },
+        )
     }
 
     fn only_hold(events: Vec<Event>, fault_events: Vec<FaultEvent>) -> Hold {

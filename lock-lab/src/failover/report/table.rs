@@ -1,16 +1,16 @@
 //! The one table of the report: backend by fault.
 
 use super::{Figures, Report, Run, Verdict};
-use crate::report::{Mark, NONE, Row, Table, millis};
+use crate::report::{NONE, ReportTable, RowMark, TableRow, millis};
 
-/// All runs of one fault on one arrangement of servers.
+/// All runs of one fault on one deployment, which are a row of the report's table.
 #[derive(Debug)]
-pub(super) struct Pair<'a> {
+pub(super) struct RunGroup<'a> {
     /// In the order in which they ran.
     pub(super) runs: Vec<&'a Run>,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> RunGroup<'a> {
     /// All pairs, in the order in which they ran first.
     pub(super) fn all(report: &'a Report) -> Vec<Self> {
         let mut pairs: Vec<Self> = Vec::new();
@@ -81,11 +81,11 @@ impl<'a> Pair<'a> {
         format!("{}-{}", self.first().backend, self.first().fault)
     }
 
-    fn row(&self) -> Row {
+    fn row(&self) -> TableRow {
         let mark = match self.verdict() {
-            Verdict::Kept => Mark::Good,
-            Verdict::Shown(_) | Verdict::Recorded(_) => Mark::Noted,
-            Verdict::ProvesNothing(_) | Verdict::Failed(_) | Verdict::Broken(_) => Mark::Bad,
+            Verdict::Kept => RowMark::Good,
+            Verdict::Shown(_) | Verdict::Recorded(_) => RowMark::Noted,
+            Verdict::ProvesNothing(_) | Verdict::Failed(_) | Verdict::Broken(_) => RowMark::Bad,
         };
         let runs = if self.runs.len() > 1 { format!(" ({} runs)", self.runs.len()) } else { String::new() };
         let mut cells = vec![self.shown_verdict()];
@@ -95,7 +95,7 @@ impl<'a> Pair<'a> {
             cells.resize(COLUMNS.len() - 1, NONE.to_owned());
         }
         let link = Some(format!("#{}", self.anchor()));
-        Row { mark: Some(mark), link, ..Row::new(self.title() + &runs, Ok(cells)) }
+        TableRow { mark: Some(mark), link, ..TableRow::new(self.title() + &runs, Ok(cells)) }
     }
 
     /// The figures.
@@ -136,13 +136,13 @@ const COLUMNS: [&str; 11] = [
 ];
 
 /// The table: a row for each pair, with the worst of its runs.
-pub(super) fn table(pairs: &[Pair<'_>]) -> Table {
-    Table {
+pub(super) fn table(pairs: &[RunGroup<'_>]) -> ReportTable {
+    ReportTable {
         title: "What each fault did",
         how: HOW.into(),
         columns: COLUMNS.to_vec(),
         sentences: &["verdict"],
-        rows: pairs.iter().map(Pair::row).collect(),
+        rows: pairs.iter().map(RunGroup::row).collect(),
     }
 }
 

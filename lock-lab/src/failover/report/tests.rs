@@ -10,7 +10,7 @@ use crate::report::Outcome;
 
 /// What the first row has in that column.
 fn cell(report: &Report, column: &str) -> String {
-    let table = table::table(&table::Pair::all(report));
+    let table = table::table(&table::RunGroup::all(report));
     let place = table.columns.iter().position(|heading| *heading == column).expect("a column");
     table.rows[0].cells.as_ref().unwrap()[place - 1].clone()
 }
@@ -18,7 +18,7 @@ fn cell(report: &Report, column: &str) -> String {
 #[test]
 fn runs_of_the_same_pair_share_a_row_with_their_sums_and_longest_times() {
     let report = report();
-    let table = table::table(&table::Pair::all(&report));
+    let table = table::table(&table::RunGroup::all(&report));
     let names: Vec<&str> = table.rows.iter().map(|row| &*row.name).collect();
     assert_eq!(names[0], "Redis with Sentinel: failover before replication (2 runs)");
     assert_eq!((names.len(), table.columns.len()), (2, 11));

@@ -170,9 +170,9 @@ mod tests {
     }
 }
 
-/// What the picture shows beside the findings.
+/// What a timeline shows beside the findings: when the fault began and ended, and other moments.
 #[derive(Debug, Clone)]
-pub(crate) struct Scenery {
+pub(crate) struct TimelineContext {
     /// When the fault struck, and until when the run was watched.
     pub(crate) moments: Moments,
     /// When the fault ended; `None` if it stayed.

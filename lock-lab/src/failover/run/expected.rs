@@ -20,6 +20,7 @@ pub(super) fn expected(pair: Pair, lease: Duration, quorum: Quorum) -> Expected 
     let crash_bound = shows.crash_bound.then(|| on.succession(lease));
     Expected {
         traffic: scenario.load.traffic,
+        // Safeguard: two holders must show where replication was cut off, or the run proves nothing
         overlaps: if shows.two_holders { Chance::Certain } else { may_break },
         overstated: may_break,
         stale: certain_if(shows.stale_write),

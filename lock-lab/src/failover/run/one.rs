@@ -8,7 +8,7 @@ use super::{
     expected::expected,
     play::{LIMIT, NEXT, VICTIM, play},
     post_check,
-    watch::Watch,
+    watch::TruthWatch,
 };
 use crate::{
     LabError,
@@ -18,7 +18,7 @@ use crate::{
         events::{Lock, now},
         fault::{Fault, scenario::Scenario},
         matrix::Pair,
-        report::{Figures, Scenery, Timeline, Verdict},
+        report::{Figures, Timeline, TimelineContext, Verdict},
         scene::{Scene, Side},
         workers::{WorkerOptions, Workers, WorkersOptions},
     },
@@ -38,8 +38,8 @@ const LONGER: Duration = Duration::from_millis(1_000);
 /// How long the processes may take to end by themselves.
 const END: Duration = Duration::from_secs(6);
 
-/// What one run brought.
-pub(super) struct Seen {
+/// The outcome of one run: the figures, the verdict, and the version of the servers.
+pub(super) struct RunOutcome {
     pub(super) version: String,
     pub(super) figures: Figures,
     pub(super) verdict: Verdict,
@@ -83,7 +83,7 @@ pub(super) fn load() -> String {
 }
 
 /// Runs it.
-pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
+pub(super) async fn run(pair: Pair, program: &Path) -> Result<RunOutcome, LabError> {
     let clock = Clock::boot();
     let scenario = pair.fault.scenario();
     let lease = lease(pair);
@@ -93,7 +93,7 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     workers.wait_for_traffic(scenario.load.traffic, LIMIT).await?;
     let observer = scene.observer();
     let quorum = observer.quorum();
-    let watch = Watch::start(observer.clone())?;
+    let watch = TruthWatch::start(observer.clone())?;
     scene.prepare().await?;
     workers.keep(VICTIM, LIMIT).await?;
     workers.want(NEXT, LIMIT).await?;
@@ -109,12 +109,12 @@ pub(super) async fn run(pair: Pair, program: &Path) -> Result<Seen, LabError> {
     (history.stood_still, history.retransmitted) = (seen.stood_still, scene.retransmitted()?);
 
     let findings = check(&history, &seen.truths, moments, &expected);
-    let scenery = Scenery { moments, healed: struck.healed, marks: struck.marks };
+    let scenery = TimelineContext { moments, healed: struck.healed, marks: struck.marks };
     let timeline = Timeline::of(&findings, &history.writes, &scenery);
     let re_election_ms = struck.served_again.map(in_millis);
     let retransmitted = history.retransmitted;
     let figures = Figures { re_election_ms, retransmitted, ..Figures::of(&findings, timeline) };
-    Ok(Seen { version, figures, verdict: Verdict::of(&findings, pair.fault.expects(pair.on).reason()) })
+    Ok(RunOutcome { version, figures, verdict: Verdict::of(&findings, pair.fault.expects(pair.on).reason()) })
 }
 
 /// The processes that disagree: they come after all others, and each has a keeper, too.

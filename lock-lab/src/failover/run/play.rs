@@ -29,8 +29,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 
-/// When the fault began and ended, and what else happened.
-pub(super) struct Played {
+/// When the fault of a run began and ended, and what else happened meanwhile.
+pub(super) struct FaultTimes {
     pub(super) at: BootInstant,
     pub(super) healed: Option<BootInstant>,
     /// When servers and network were as before, or what had struck once was past.
@@ -47,10 +47,10 @@ pub(super) async fn play(
     lasts: Duration,
     scene: &mut Scene,
     workers: &mut Workers,
-) -> Result<Played, LabError> {
+) -> Result<FaultTimes, LabError> {
     let clock = Clock::boot();
     let steps = pair.fault.steps(pair.on);
-    let mut player = Player { lasts, at: now(), stopped: None, served_again: None, marks: Vec::new() };
+    let mut player = FaultPlayer { lasts, at: now(), stopped: None, served_again: None, marks: Vec::new() };
     for (number, step) in steps.iter().enumerate() {
         // The first one is the fault's own beginning.
         player.marks.extend(mark(*step).filter(|_| number > 0).map(|text| (now(), text)));
@@ -67,11 +67,12 @@ pub(super) async fn play(
     scene.heal().await?;
     let healed = (!pair.fault.is_momentary()).then(now);
     scene.healthy().await?;
-    let Player { at, served_again, marks, .. } = player;
-    Ok(Played { at, healed, whole: now(), served_again, marks })
+    let FaultPlayer { at, served_again, marks, .. } = player;
+    Ok(FaultTimes { at, healed, whole: now(), served_again, marks })
 }
 
-struct Player {
+/// Carries out the steps of a fault against the worker processes and the servers, and notes their times.
+struct FaultPlayer {
     lasts: Duration,
     at: BootInstant,
     /// The process that was stopped last.
@@ -80,7 +81,7 @@ struct Player {
     marks: Vec<(BootInstant, String)>,
 }
 
-impl Player {
+impl FaultPlayer {
     async fn strike(&mut self, who: Who, action: ProcessAction, workers: &mut Workers) -> Result<(), LabError> {
         let process = match who {
             Who::All => {

@@ -27,25 +27,25 @@ const EVERY: Duration = Duration::from_millis(40);
 /// The time for which a thread sleeps that measures how late it wakes.
 const NAP: Duration = Duration::from_millis(5);
 
-/// What was seen.
+/// What a [`TruthWatch`] has observed: what the servers held, and for how long the machine stood still.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct Observations {
     pub(super) truths: Vec<Truth>,
     /// The longest time by which a thread with nothing to do was late: the machine stood still, or was too busy.
     pub(super) stood_still: Duration,
 }
 
-/// A task that looks at both locks again and again, and a thread that sees whether the machine stands still. They end with
-/// this.
+/// A task that reads the ground truth of both locks periodically, and a thread that notices when the machine stands
+/// still. They end with this.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct TruthWatch {
     stop: watch::Sender<bool>,
     task: JoinHandle<Vec<Truth>>,
     is_over: Arc<AtomicBool>,
     still: Option<thread::JoinHandle<Duration>>,
 }
 
-impl Watch {
+impl TruthWatch {
     pub(super) fn start(observer: Observer) -> Result<Self, LabError> {
         let (stop, stopped) = watch::channel(false);
         let is_over = Arc::new(AtomicBool::new(false));
@@ -56,17 +56,17 @@ impl Watch {
     }
 
     /// Everything that was seen.
-    pub(super) async fn finish(mut self) -> Result<Watched, LabError> {
+    pub(super) async fn finish(mut self) -> Result<Observations, LabError> {
         self.stop.send_replace(true);
         self.is_over.store(true, Ordering::Release);
         let truths = LabError::joined((&mut self.task).await)?;
         // It ends within a nap.
         let still = self.still.take().and_then(|still| still.join().ok());
-        Ok(Watched { truths, stood_still: still.unwrap_or_default() })
+        Ok(Observations { truths, stood_still: still.unwrap_or_default() })
     }
 }
 
-impl Drop for Watch {
+impl Drop for TruthWatch {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         self.task.abort();

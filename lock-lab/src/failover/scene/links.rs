@@ -2,7 +2,9 @@
 
 use std::{net::Ipv4Addr, path::PathBuf};
 
-use crate::{LabError, deployment::Connection, failover::fault::scenario::Network, network::Cable, proxy::Proxy};
+use crate::{
+    LabError, deployment::Connection, failover::fault::scenario::ClientNetwork, network::VirtualCable, proxy::Proxy,
+};
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,21 +20,21 @@ impl Side {
     pub const ALL: [Self; 2] = [Self::Victim, Self::Others];
 }
 
-/// A proxy to each server for each side.
+/// The proxies in front of all servers, one set for the victim's process and one for the others.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(super) struct SideProxies {
     victim: Vec<Proxy>,
     others: Vec<Proxy>,
     /// What the victim comes by instead of its proxies, where it has a network of its own.
-    cable: Option<Cable>,
+    cable: Option<VirtualCable>,
     targets: Vec<u16>,
 }
 
-impl Links {
-    pub(super) async fn start(targets: &[u16], network: Network) -> Result<Self, LabError> {
+impl SideProxies {
+    pub(super) async fn start(targets: &[u16], network: ClientNetwork) -> Result<Self, LabError> {
         let cable = match network {
-            Network::Loopback => None,
-            Network::Namespaces => Some(Cable::lay().await?),
+            ClientNetwork::Loopback => None,
+            ClientNetwork::Namespaces => Some(VirtualCable::lay().await?),
         };
         let (victim, others) = (set(targets).await?, set(targets).await?);
         Ok(Self { victim, others, cable, targets: targets.to_vec() })
@@ -40,7 +42,7 @@ impl Links {
 
     /// Where else than on loopback the servers have to be reached.
     pub(super) fn address(&self) -> Option<Ipv4Addr> {
-        self.cable.as_ref().map(Cable::address)
+        self.cable.as_ref().map(VirtualCable::address)
     }
 
     /// Fails where a server cannot be replaced: the new one is reached without a proxy, as clients learn its address from
@@ -79,11 +81,11 @@ impl Links {
     }
 
     pub(super) fn namespace(&self, side: Side) -> Option<PathBuf> {
-        self.cable.as_ref().filter(|_| side == Side::Victim).map(Cable::namespace)
+        self.cable.as_ref().filter(|_| side == Side::Victim).map(VirtualCable::namespace)
     }
 
     pub(super) fn retransmitted(&self) -> Result<Option<u64>, LabError> {
-        self.cable.as_ref().map(Cable::retransmitted).transpose()
+        self.cable.as_ref().map(VirtualCable::retransmitted).transpose()
     }
 
     pub(super) async fn drop_packets(&self) -> Result<(), LabError> {

@@ -14,7 +14,7 @@ const DELAY: Duration = Duration::from_millis(30);
 /// By how much a wall clock jumps: more than any lease of a run.
 const JUMP: Duration = Duration::from_secs(60);
 
-/// What has to be undone for a server that was struck.
+/// The fault of one server that is in effect, and has to be undone when the run heals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerFault {
     Killed,
@@ -170,6 +170,7 @@ impl Scene {
                     self.struck.push((server, ServerFault::ReadOnly));
                 }
             }
+            // Safeguard: a lock is not lost to a replica that still receives it (fault)
             Act::CutReplicas => self.servers.cut_replicas(server).await?,
             Act::DeleteLock => self.servers.ground_truth().delete(&self.name).await?,
             Act::FlushScripts => self.servers.flush_scripts(server).await?,

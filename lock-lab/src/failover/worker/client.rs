@@ -6,31 +6,32 @@ use lock::Locks;
 use lock_core::{Clock, Error, FencingToken, Guard};
 use tokio::{sync::watch, task::JoinHandle};
 
-use super::{Wanted, Worker, looks::Looks, reports::Reports};
+use super::{ClientOrders, Worker, looks::ValidityProbe, reports::EventWriter};
 use crate::{
     LabError,
     failover::{
         events::{Attempt, Lock, What, now},
-        sink::{Answer, Store},
+        sink::{Answer, StoreConnection},
     },
 };
 
+/// One client of a worker process, which acquires a lock and writes to the store until it is told to quit.
 pub(super) struct Client {
     number: usize,
     is_careless: bool,
-    shared: Shared,
+    shared: ClientContext,
     locks: Locks,
-    store: Store,
+    store: StoreConnection,
     attempts: u64,
 }
 
-/// What all clients of a process share.
+/// What all clients of a worker process share: its options, the orders, and where events are reported.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct ClientContext {
     pub(super) worker: Arc<Worker>,
-    pub(super) reports: Arc<Reports>,
-    pub(super) looks: Arc<Looks>,
-    pub(super) wanted: watch::Receiver<Wanted>,
+    pub(super) reports: Arc<EventWriter>,
+    pub(super) looks: Arc<ValidityProbe>,
+    pub(super) wanted: watch::Receiver<ClientOrders>,
 }
 
 /// How long a client pauses after an error.
@@ -41,7 +42,7 @@ const CARELESS_WRITES: usize = 20;
 const TELL_LIMIT: Duration = Duration::from_secs(2);
 
 impl Client {
-    pub(super) fn new(number: usize, shared: Shared, locks: Locks, store: Store) -> Self {
+    pub(super) fn new(number: usize, shared: ClientContext, locks: Locks, store: StoreConnection) -> Self {
         let is_careless = number < shared.worker.careless;
         Self { number, is_careless, shared, locks, store, attempts: 0 }
     }
@@ -51,7 +52,7 @@ impl Client {
         let lock = if self.number == 0 { Lock::Kept } else { Lock::Busy };
         loop {
             let mut wanted = self.shared.wanted.clone();
-            let is_wanted = |wanted: &Wanted| wanted.quit || lock == Lock::Busy || wanted.keep;
+            let is_wanted = |wanted: &ClientOrders| wanted.quit || lock == Lock::Busy || wanted.keep;
             // The other side lives as long as the process.
             let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| *wanted) else { break };
             if now.quit {
@@ -69,7 +70,7 @@ impl Client {
 
     /// Resolves when this lock is not wanted any more.
     async fn unwanted(&self, lock: Lock) {
-        let is_over = |wanted: &Wanted| wanted.quit || (lock == Lock::Kept && !wanted.keep);
+        let is_over = |wanted: &ClientOrders| wanted.quit || (lock == Lock::Kept && !wanted.keep);
         let _ = self.shared.wanted.clone().wait_for(is_over).await;
     }
 

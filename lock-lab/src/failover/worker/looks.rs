@@ -10,7 +10,7 @@ use std::{
 use lock_core::{BootInstant, Loss, Validity};
 use rustix::{thread::nanosleep, time::Timespec};
 
-use super::reports::Reports;
+use super::reports::EventWriter;
 use crate::{
     LabError,
     failover::events::{Attempt, What, now},
@@ -19,15 +19,16 @@ use crate::{
 /// The time between two looks of the thread that looks.
 const EVERY: Duration = Duration::from_millis(2);
 
-/// Everything that the process holds, with what it knows of it.
+/// Reads the validity of everything that the process holds every few milliseconds, on a thread of its own.
 #[derive(Debug)]
-pub(super) struct Looks {
-    held: Mutex<BTreeMap<Attempt, Held>>,
-    reports: Arc<Reports>,
+pub(super) struct ValidityProbe {
+    held: Mutex<BTreeMap<Attempt, ProbedGrant>>,
+    reports: Arc<EventWriter>,
 }
 
+/// One grant that a [`ValidityProbe`] reads, with what it has read so far.
 #[derive(Debug)]
-struct Held {
+struct ProbedGrant {
     validity: Validity,
     deadline: BootInstant,
     last_valid: Option<BootInstant>,
@@ -37,13 +38,14 @@ struct Held {
     told: bool,
 }
 
-impl Looks {
+impl ValidityProbe {
     /// Looks every few milliseconds, on a thread of its own: a program's runtime may stand still.
-    pub(super) fn start(reports: Arc<Reports>) -> Result<Arc<Self>, LabError> {
+    pub(super) fn start(reports: Arc<EventWriter>) -> Result<Arc<Self>, LabError> {
         let looks = Arc::new(Self { held: Mutex::default(), reports });
         let looking = Arc::clone(&looks);
         let look = move || {
             loop {
+                // Safeguard: a thread of its own looks at the validity, whatever the runtime does (worker)
                 looking.look_at_all();
                 block_for(EVERY);
             }
@@ -55,7 +57,7 @@ impl Looks {
 
     /// A hold begins, with this deadline as it was reported.
     pub(super) fn begin(&self, whose: Attempt, validity: Validity, deadline: BootInstant) {
-        self.held().insert(whose, Held { validity, deadline, last_valid: None, invalid: false, told: false });
+        self.held().insert(whose, ProbedGrant { validity, deadline, last_valid: None, invalid: false, told: false });
     }
 
     /// Looks whether it is held.
@@ -91,13 +93,13 @@ impl Looks {
         true
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<Attempt, Held>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<Attempt, ProbedGrant>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One look. Under the lock of all holds, so that no look is reported after the end.
-fn look(whose: Attempt, held: &mut Held, reports: &Reports) -> bool {
+fn look(whose: Attempt, held: &mut ProbedGrant, reports: &EventWriter) -> bool {
     let before = now();
     let is_valid = held.validity.is_valid();
     if is_valid {

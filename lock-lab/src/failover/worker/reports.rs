@@ -13,15 +13,14 @@ use crate::{
     failover::events::{Attempt, Event, What, now},
 };
 
-/// Where the events of this process go: each in one unbuffered write, so that a process that is killed loses at most the
-/// one under way.
+/// Writes the events of a worker process to its standard output.
 #[derive(Debug)]
-pub(super) struct Reports {
+pub(super) struct EventWriter {
     output: Mutex<File>,
     pub(super) process: usize,
 }
 
-impl Reports {
+impl EventWriter {
     pub(super) fn to_standard_output(process: usize) -> Result<Arc<Self>, LabError> {
         let output = stdout().as_fd().try_clone_to_owned();
         let output = output.map_err(|error| LabError::io("opening standard output", error))?;

@@ -18,7 +18,7 @@ use tokio::{
 use crate::{
     LabError,
     failover::{
-        record::Record,
+        record::RunRecord,
         worker::{Order, Worker},
         workers::WorkerOptions,
     },
@@ -30,6 +30,7 @@ use crate::{
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
+/// Handle to one worker process, which can be ordered about, stopped and killed.
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
     process: usize,
@@ -157,7 +158,7 @@ impl WorkerProcess {
 }
 
 /// Reads what a process reports, to the end.
-pub(super) async fn read(process: usize, output: ChildStdout, record: Arc<Record>) {
+pub(super) async fn read(process: usize, output: ChildStdout, record: Arc<RunRecord>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         // A process that is killed may leave half a line, which is its last one.

@@ -30,9 +30,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// What the Java machine must find; the first one names the rest.
 const CLASSES: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
 
-/// A server and what it takes to start it.
+/// One server of a ZooKeeper ensemble, and what it takes to start it again.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ZooKeeperServer {
     id: usize,
     /// For clients, for the ensemble's own traffic, for its elections.
     pub(super) ports: [u16; 3],
@@ -41,7 +41,7 @@ pub(super) struct Server {
     pub(super) process: Option<Process>,
 }
 
-impl Server {
+impl ZooKeeperServer {
     /// Writes the configuration of server `id`.
     pub(super) fn prepare(id: usize, ports: &[[u16; 3]]) -> Result<Self, LabError> {
         let dir = process::directory()?;
@@ -145,7 +145,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ZooKeeperServer {
     fn drop(&mut self) {
         self.process = None;
         self.ports.into_iter().for_each(ports::give_back);

@@ -17,6 +17,7 @@ for at = 3, #ARGV, 6 do
 end
 -- Before the dead go: whoever speaks is alive.
 if heard[1] then
+  -- Safeguard: whoever speaks is alive before the dead go (Redis)
   redis.call('ZADD', alive, 'XX', unpack(heard))
   keep_line(longest)
 end
@@ -31,6 +32,7 @@ for at = 3, #ARGV, 6 do
     local left = ahead == 0 and closed_to(kind, value, tonumber(ARGV[at + 5])) or -1
     answers[#answers + 1] = {0, ahead, left, now + tonumber(ARGV[at + 4])}
   elseif number then
+    -- Safeguard: a beat that finds its grant arms the whole ttl (Redis)
     arm(value, tonumber(ARGV[at + 2]), delay)
     answers[#answers + 1] = {1, number}
   else

@@ -8,6 +8,7 @@ if is_foreign then
   return {0, 0}
 end
 read_types(redis.call)
+-- Safeguard: a downgrade is the holder's own (Redis)
 if not is_own(value) then
   -- A resent request finds what the first one made.
   return {number_of(value, delay) and 1 or 0, 0}
@@ -18,6 +19,7 @@ redis.call('ZADD', members, digits(ms + ttl + delay), value)
 keep_members()
 redis.call('DEL', lock)
 held, shared = false, 1
+-- Safeguard: a downgrade ends the writer's lock delay (Redis)
 if redis.call('GET', delayed) == value then
   redis.call('DEL', delayed)
 end

@@ -7,12 +7,14 @@ redis.call('GET', head)
 if is_foreign then
   return {'format'}
 end
+-- Safeguard: every key is read by its type before a grant is written (Redis)
 read_types(redis.call)
 
 local function granted()
   local number = number_of(value, delay)
   if number then
     -- Its client counts the whole ttl from the first sending; what was handed over has less.
+    -- Safeguard: a resent request arms the whole ttl (Redis)
     arm(value, ttl, delay)
     save_head()
     return {'granted', number}
@@ -24,6 +26,7 @@ if again then
   return again
 end
 -- The undo of this attempt was here before it: it must not come back.
+-- Safeguard: an acquisition finds the tombstone of its undo (Redis)
 if found[3] then
   return {'undone'}
 end
@@ -48,12 +51,14 @@ if not is_placed then
     note = not named and waiter and redis.call('HGET', waiters, waiter)
     named = named or note and struct.unpack('<d', note, 34)
     -- All who hold or wait have named the same number.
+    -- Safeguard: all who hold or wait name one number of permits (Redis)
     if named and named ~= of then
       save_head()
       return {'permits', named}
     end
   end
   local left = closed_to(kind, value, of)
+  -- Safeguard: a reader does not overtake a writer that waits (Redis)
   if not left and redis.call('EXISTS', queue) == 0 then
     grant(kind, value, ttl, delay, tonumber(ARGV[6]), of, ARGV[7])
     announce()

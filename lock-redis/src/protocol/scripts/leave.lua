@@ -20,6 +20,8 @@ if ends and (is_undo or ends - delay >= ms) then
   had = true
 end
 -- What was sent twice may come once more, so the tombstone is left also where something was found.
+-- Safeguard: an undo leaves its tombstone also where it gave a reader's place back (Redis)
+-- Safeguard: an undo leaves its tombstone also where it gave the lock back (Redis)
 if is_undo then
   redis.call('SET', KEYS[9], '', 'PX', ARGV[5])
 end

@@ -39,6 +39,7 @@ end
 -- number, and until when somebody looks on.
 local packed_head = redis.pcall('GET', head)
 local is_foreign = type(packed_head) == 'table' or packed_head and string.byte(packed_head) ~= 1
+-- Safeguard: whoever finds no head overlooks nobody (Redis)
 local waiting, shared, closed, counter, looked = 1, 1, 1, 0, 0
 if packed_head and not is_foreign then
   local _
@@ -72,6 +73,7 @@ local function announce()
 end
 
 local function is_own(value)
+  -- Safeguard: only the holder gives the lock on (Redis, queue)
   return type(held) == 'string' and #held >= 49 and string.sub(held, 10, 41) == value
 end
 
@@ -146,17 +148,21 @@ end
 
 -- For how many ms it is closed to `value`: -1 without an end; false when it is open.
 local function closed_to(kind, value, of)
+  -- Safeguard: a reader waits for the writer (Redis)
   if held then
     return redis.call('PTTL', lock)
   end
   local lost = redis.call('GET', delayed)
+  -- Safeguard: a lock delay keeps the lock closed (Redis)
   if lost and lost ~= value then
     return redis.call('PTTL', delayed)
   end
   if kind == 'w' then
     local last = last_end()
+    -- Safeguard: a writer waits for the readers (Redis)
     return last and last >= ms and last - ms
   end
+  -- Safeguard: no more permits than there are (Redis)
   if kind == 'p' and living() >= of then
     return tonumber(redis.call('ZRANGEBYSCORE', members, digits(ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]) - ms
   end
@@ -169,6 +175,7 @@ local function sweep()
   for _, value in ipairs(ended) do
     remove_member(value)
   end
+  -- Safeguard: the dead do not stand in line (Redis, queue)
   local dead = redis.call('ZRANGEBYSCORE', alive, '-inf', digits(now), 'LIMIT', 0, MOST)
   for _, value in ipairs(dead) do
     step_out(value)
@@ -195,6 +202,7 @@ local function promote()
       break
     end
     local note, stamp = redis.call('HGET', waiters, first), tonumber(redis.call('ZSCORE', alive, first) or '0')
+    -- Safeguard: the dead are not handed the lock (Redis)
     local is_alive = note and stamp > now
     local kind = note and string.sub(note, 1, 1)
     local claim, delay, proposal, _, of, length
@@ -204,6 +212,7 @@ local function promote()
         break
       end
     end
+    -- Safeguard: one script looks at a bounded number of waiters (Redis)
     if seen == MOST then
       tell(1)
       return 1

@@ -6,6 +6,7 @@ if is_own(value) then
   redis.call('DEL', lock)
   held, is_released, is_open = false, true, true
   -- In order, so it opens at once. After any other end the delay stays.
+  -- Safeguard: a release in order ends the lock delay (Redis)
   if delay > 0 and redis.pcall('GET', delayed) == value then
     redis.call('DEL', delayed)
   end
@@ -15,11 +16,13 @@ elseif ARGV[1] ~= 'w' then
   if ends and ends - delay >= ms then
     redis.call('ZREM', members, value)
     redis.pcall('HDEL', notes, value)
+    -- Safeguard: the last reader that lives hands the lock over (Redis)
     is_released, is_open = true, is_semaphore or living() == 0
   end
 end
 local more = 0
 if is_released then
+  -- Safeguard: a lock is given back whatever stands beside it (Redis)
   more = is_open and is_intact and promote() or 0
   announce()
   save_head()

@@ -7,6 +7,7 @@ local time = redis.call('TIME')
 local ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local ends = tonumber(redis.call('ZSCORE', members, value) or '')
 -- One whose lease has ended is lost, though its place may still be kept for its lock delay.
+-- Safeguard: a reader that has ended is not renewed (Redis)
 if not ends or ends - delay < ms then
   return 0
 end

@@ -37,6 +37,7 @@ pub(super) async fn settle_token(quorum: &Arc<Quorum>, claim: &Claim, numbers: V
 
 async fn settle_writer(quorum: &Arc<Quorum>, claim: &Claim, mut numbers: Vec<NodeNumber>) -> Option<Settled> {
     let Settlement { token, exact, behind } = settle(&numbers, quorum.len())?;
+    // Safeguard: the write-back of the token (Redlock)
     if !behind.is_empty() && safeguard("write-back") {
         let mut votes = Votes::new(quorum.len());
         for node in exact {

@@ -29,6 +29,7 @@ if redis.call('EXISTS', lock) == 1 then
 end
 
 -- A writer's majority and a reader's share a node, and this is where that node refuses the writer.
+-- Safeguard: a node refuses a writer where somebody reads (Redlock)
 if readers_here() > 0 then
   line_up()
   return {'read', last_end(readers) - ms}

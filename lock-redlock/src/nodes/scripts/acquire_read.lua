@@ -10,6 +10,7 @@ local function line_up()
 end
 
 -- A writer's majority and a reader's share a node, and this is where that node refuses the reader.
+-- Safeguard: a node refuses a reader where a writer holds (Redlock)
 if redis.call('EXISTS', lock) == 1 then
   -- A key of another type is a foreign holder, not an error: hence pcall.
   local holder = redis.pcall('GET', lock)
@@ -37,6 +38,7 @@ local woken = reserved and waiter ~= '' and redis.call('ZSCORE', waiting, waiter
 -- A reader does not overtake a writer that waits and came before it. When they came is told by how long they have waited,
 -- on this node's clock alone.
 local _, behind = writers_before(now - tonumber(waited) * 1000)
+-- Safeguard: a reader does not overtake a writer that waits (Redlock)
 if behind > 0 and not woken then
   line_up()
   return {'behind', behind}

@@ -11,7 +11,7 @@ use crate::protocol::{
 };
 
 /// Reads the answer to a vote or a request to join.
-pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
+pub(crate) fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     let Value::Array(parts) = answer else { return Err(nonsense()) };
     let Some((kind, rest)) = parts.split_first().and_then(|(kind, rest)| Some((text(kind)?, rest))) else {
@@ -33,7 +33,7 @@ pub fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
 }
 
 /// Reads the answer to [`Claim::renumber`](super::Claim::renumber).
-pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
+pub(crate) fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
     match answer {
         Value::Int(1) => Ok(Renumbered::Done),
@@ -48,7 +48,7 @@ pub fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
 }
 
 /// Reads the answer to a renewal, an undo or a downgrade: whether the attempt held the lock.
-pub fn held(answer: &Value) -> Result<bool, NodeError> {
+pub(crate) fn held(answer: &Value) -> Result<bool, NodeError> {
     match answer {
         Value::Int(0) => Ok(false),
         Value::Int(1..) => Ok(true),
@@ -57,7 +57,7 @@ pub fn held(answer: &Value) -> Result<bool, NodeError> {
 }
 
 /// Reads the answer to [`status`](super::status).
-pub fn read_status(answer: &Value) -> Result<ServerStatus, NodeError> {
+pub(crate) fn read_status(answer: &Value) -> Result<ServerStatus, NodeError> {
     if let Value::Array(parts) = answer
         && let [run_id, stamp, Value::Int(left), record @ ..] = parts.as_slice()
         && let (Some(run_id), Some(stamp)) = (text(run_id), text(stamp))
@@ -99,3 +99,6 @@ fn parsed(value: &Value) -> Option<u64> {
 pub(super) fn millis(left: i64) -> Option<Duration> {
     u64::try_from(left).ok().map(Duration::from_millis)
 }
+
+#[cfg(test)]
+mod tests;

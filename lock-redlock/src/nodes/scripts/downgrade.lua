@@ -12,6 +12,7 @@ if redis.pcall('GET', lock) ~= value then
   return reader(value) == ARGV[7] and 1 or 0
 end
 -- The same value with another number is another holding, and somebody else may have been granted in between.
+-- Safeguard: a downgrade compares value and number (Redlock)
 if held ~= ARGV[6] then
   return 0
 end

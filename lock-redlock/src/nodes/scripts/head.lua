@@ -58,6 +58,7 @@ end
 -- A writer waits. Its place is when it came on this node's clock, and the first one that it was given: what a later
 -- request takes to arrive does not move it.
 local function writer_lines_up(waiter, waited, kept)
+  -- Safeguard: the line is by how long each has waited, on the node's clock (Redlock)
   redis.call('ZADD', waiters, 'NX', digits(now - tonumber(waited) * 1000), waiter)
   redis.call('PEXPIRE', waiters, kept)
 end

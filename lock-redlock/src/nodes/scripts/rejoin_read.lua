@@ -11,6 +11,7 @@ local mine = false
 if redis.call('EXISTS', lock) == 1 then
   -- A key of another type is a foreign holder, not an error: hence pcall.
   local holder = redis.pcall('GET', lock)
+  -- Safeguard: a reader joins a node only where no writer holds (Redlock)
   if holder ~= value then
     return {'held', redis.call('PTTL', lock), type(holder) == 'string' and holder or ''}
   end

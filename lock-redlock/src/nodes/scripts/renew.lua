@@ -2,11 +2,14 @@
 -- ARGV: value, ttl in ms, number that this node gave to the holding, stamp
 -- Answers 1 when extended, 0 when the holding is gone, -1 when another server answers, -2 when this one has lost its data.
 local ttl = tonumber(ARGV[2])
+-- Safeguard: a renewal is for the member that it was asked as (Redlock)
 if not is_member then
   return stamp == '' and -2 or -1
 end
 -- pcall: a key of another type is another's lock. The same value with another number is another holding, and somebody else
 -- may have been granted in between.
+-- Safeguard: a renewal compares value and number (Redlock)
+-- Safeguard: catalogue: a renewal does not set the key (Redlock)
 if redis.pcall('GET', lock) ~= ARGV[1] or redis.call('HGET', token, 'held') ~= ARGV[3] then
   return 0
 end

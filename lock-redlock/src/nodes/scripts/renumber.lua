@@ -17,6 +17,7 @@ end
 -- Readers do not exclude each other, so others are given numbers here meanwhile. A counter that jumps to a number reaches
 -- it once: of two readers that want the same one, a node gives it to one.
 local counter = redis.call('HGET', token, 'counter') or '0'
+-- Safeguard: a node gives a number to one reader (Redlock)
 if tonumber(counter) >= tonumber(ARGV[3]) then
   return {counter}
 end

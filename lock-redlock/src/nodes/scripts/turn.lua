@@ -4,6 +4,7 @@ local function wake(waiter)
   -- Only who listens is woken; one that died, or is not listening yet and will look for itself, is passed over. A waiter's
   -- name begins with its channel.
   -- pcall: a user who may not publish has released all the same, and then nobody can be told of it.
+  -- Safeguard: who may not publish releases all the same (Redlock)
   local heard = redis.pcall('PUBLISH', ARGV[3] .. string.match(waiter, '^[^@]*'), '')
   return type(heard) == 'number' and heard > 0
 end

@@ -7,6 +7,8 @@
 local value, reads, waiter, in_line = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] == '1'
 
 -- pcall: a key of another type is another's lock.
+-- Safeguard: an undo deletes only its own value (Redlock)
+-- Safeguard: catalogue: a late release leaves the next holder alone (Redlock)
 local held = redis.pcall('GET', lock) == value
 local read = reader(value) ~= nil
 if held then
@@ -21,6 +23,7 @@ end
 if held or read then
   tell_of_change()
 end
+-- Safeguard: an undo leaves its tombstone also where it found something (Redlock)
 if ARGV[5] ~= '0' then
   -- A request that would take the lock for this attempt may still be on its way over a connection that broke: let it find
   -- this. Also where there was something to give back: that may have come by another request.
@@ -29,6 +32,7 @@ end
 
 -- A request of an earlier round may arrive after the whole attempt was undone, over a connection that broke meanwhile. It
 -- gives back what it has to; but the waiter is gone, and its entry in the queue must not be renewed.
+-- Safeguard: a late pass does not renew the place of a waiter that is gone (Redlock)
 local stays, turn, intent = waiter ~= '' and in_line and redis.call('EXISTS', KEYS[11]) == 0, false, false
 if stays and reads then
   reader_waits(waiter, ARGV[9], ARGV[10])

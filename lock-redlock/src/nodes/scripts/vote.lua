@@ -4,6 +4,7 @@
 --       it came, ms to keep the waiters, ms to keep the intent of a writer; stamp
 local value, ttl, payload, waiter, waited = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[6], ARGV[7]
 
+-- Safeguard: a vote is for the member that it was asked as (Redlock)
 if not is_member then
   return {'stranger', stamp}
 end
@@ -12,6 +13,7 @@ end
 local standing = redis.call('MGET', KEYS[12], KEYS[13])
 if standing[1] ~= 'any' then
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  -- Safeguard: each vote asks whether the server has restarted (Redlock)
   if standing[1] ~= run then
     local max_ttl = redis.call('HGET', KEYS[14], 'max_ttl')
     redis.call('SET', KEYS[13], '', 'PX', max_ttl)
@@ -19,12 +21,14 @@ if standing[1] ~= 'any' then
     return {'quarantined', tonumber(max_ttl)}
   end
 end
+-- Safeguard: a node that forgot is in quarantine (Redlock)
 if standing[2] then
   return {'quarantined', redis.call('PTTL', KEYS[13])}
 end
 
 -- The undo of this attempt was here before its vote, so the attempt must get nothing. Nor must its waiter be enrolled: nobody
 -- would ever remove the entry. The undo of a whole attempt holds for all its rounds.
+-- Safeguard: what comes after its undo lines nobody up (Redlock)
 if redis.call('EXISTS', tombstone, KEYS[11]) > 0 then
   return {'undone'}
 end
@@ -35,6 +39,7 @@ local function number_of_grant()
   local number = math.min(tonumber(ARGV[3]), now + 60000000)
   -- A client whose clock is behind must not go below what was given out and lost here, nor below what another server gave
   -- out of which this one's counter does not know. Within a quarter of a second its proposal stands, so that the nodes agree.
+  -- Safeguard: a number is not below the server's clock (Redlock)
   if number < now - 250000 then
     number = now
   end

@@ -13,6 +13,7 @@ if held == ARGV[3] then
 end
 -- The same value with another number is another holding: a resent acquisition can come back after the first one ended
 -- and somebody else was granted in between, whose token must not be passed from behind.
+-- Safeguard: a write-back compares value and number (Redlock)
 if held ~= ARGV[2] then
   return 0
 end

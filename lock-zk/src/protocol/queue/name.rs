@@ -92,6 +92,7 @@ pub fn downgraded(name: &str, number: u64) -> Option<String> {
 /// to tell that it has got one.
 #[must_use]
 pub fn marks(name: &str) -> bool {
+    // Safeguard: only an exclusive holder's mark hands on (ZooKeeper)
     NodeName::parse(name).is_some_and(|node| node.kind == ContenderKind::Exclusive) || !safeguard("only-writers-mark")
 }
 
@@ -99,6 +100,7 @@ pub fn marks(name: &str) -> bool {
 ///
 /// A directory counts its sequential nodes in 32 bits with a sign, and ends in no order: near 2^31 ZooKeeper 3.8.0 gives one
 /// number to several nodes. Up to a million creates may be under way when the first contender sees a number from here on.
+// Safeguard: catalogue: the order ends before an overflow (ZooKeeper)
 pub const NUMBERS_END: i32 = i32::MAX - (1 << 20) + 1;
 
 /// Whether the server's number in the own name is beyond those that order the queue: the contender has to withdraw. A
@@ -108,7 +110,7 @@ pub fn is_out_of_numbers(name: &str) -> bool {
     safeguard("counter-end") && NodeName::parse(name).is_none_or(|node| !(0..NUMBERS_END).contains(&node.sequence))
 }
 
-/// A contender's node, read from its name.
+/// The name of a contender's node, parsed into its unique id, session, kind and sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeName<'a> {
     pub(crate) name: &'a str,
@@ -138,6 +140,7 @@ impl<'a> NodeName<'a> {
     /// The only tie is a writer and the reader that it became. They are never there together; should a look show both,
     /// the reader is the one that stands, so it comes first: behind its own former self it would wait for nobody.
     pub(super) fn arrival(&self, other: &Self) -> Ordering {
+        // Safeguard: catalogue: only the server's digits order the queue (ZooKeeper)
         self.sequence
             .cmp(&other.sequence)
             .then_with(|| self.is_exclusive().cmp(&other.is_exclusive()))

@@ -46,11 +46,13 @@ fn line<'a>(children: &'a [String], own: &NodeName<'_>) -> impl Iterator<Item = 
 fn in_line<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> {
     let mut there = false;
     let mut in_the_way: Option<NodeName<'a>> = None;
+    // Safeguard: a writer waits for readers (ZooKeeper)
     for node in line(children, own) {
         if node.name == own.name {
             there = true;
         } else if (own.is_exclusive() || node.is_exclusive())
             && (node.is_exclusive() || safeguard("writer-behind-readers"))
+            // Safeguard: catalogue: nobody waits for who came later (ZooKeeper)
             && node.arrival(own).is_lt()
             && in_the_way.is_none_or(|nearest| nearest.arrival(&node).is_lt())
         {
@@ -60,6 +62,7 @@ fn in_line<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> 
     match in_the_way {
         _ if !there => QueuePosition::Gone,
         Some(_) if !safeguard("predecessor") => QueuePosition::Holds,
+        // Safeguard: the predecessor check (ZooKeeper)
         Some(node) => QueuePosition::Behind(node.name),
         None => QueuePosition::Holds,
     }
@@ -80,6 +83,7 @@ fn among_permits<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePositio
             there = true;
         } else if node.arrival(own).is_lt() {
             ahead += 1;
+            // Safeguard: all ahead agree on the number of permits (ZooKeeper)
             agreed &= node.kind == own.kind;
             if oldest.is_none_or(|oldest| node.arrival(&oldest).is_lt()) {
                 oldest = Some(node);
@@ -108,6 +112,7 @@ fn among_permits<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePositio
 /// was a holder from the start.
 #[must_use]
 pub fn is_followed(children: &[String], own: &str) -> bool {
+    // Safeguard: who has got a permit tells whoever is behind (ZooKeeper)
     NodeName::parse(own).is_some_and(|own| line(children, &own).any(|node| own.arrival(&node).is_lt()))
 }
 
@@ -119,10 +124,11 @@ pub fn is_followed(children: &[String], own: &str) -> bool {
 /// One look after the news is enough, since it shows all that the teller saw; whoever else writes causes no more than that.
 #[must_use]
 pub fn is_news(now: &(String, i32), heard: &(String, i32)) -> bool {
+    // Safeguard: news of a permit before the watch counts (ZooKeeper)
     now.1 != 0 && now != heard
 }
 
-/// Who holds and who waits, in the order of arrival.
+/// The holders and the waiters of one lock or semaphore, in the order of their arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Occupants<'a> {
     pub(crate) holders: Vec<NodeName<'a>>,

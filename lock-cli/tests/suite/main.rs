@@ -1,0 +1,14 @@
+//! What the tests of this crate have in common is built once: they are one program.
+
+/// The part of the catalogue of other people's bugs that needs the program; the rest are tests of the package `lock`.
+#[path = "../../../tests/suite/catalogue/command_line.rs"]
+mod catalogue;
+mod common;
+mod elect;
+mod ending;
+mod modes;
+mod run;
+mod services;
+mod stopped;
+mod terminal;
+mod told;

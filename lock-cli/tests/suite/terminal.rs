@@ -1,0 +1,98 @@
+//! `lock run` on a terminal.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, Write as _},
+    process::Stdio,
+};
+
+use nix::pty::openpty;
+use tokio::{
+    process::{Child, Command},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+};
+
+use crate::common::within;
+
+/// A shell script in a session of its own on a terminal of its own; `$0` is the `lock` program.
+struct Session {
+    shell: Child,
+    keyboard: File,
+    screen: UnboundedReceiver<String>,
+}
+
+impl Session {
+    fn start(script: &str) -> Self {
+        let terminal = openpty(None, None).expect("a terminal");
+        let (keyboard, screen) = (File::from(terminal.master.try_clone().unwrap()), File::from(terminal.master));
+        let side = || Stdio::from(terminal.slave.try_clone().unwrap());
+        let shell = Command::new("setsid")
+            .args(["--ctty", "--wait", "sh", "-c", script, env!("CARGO_BIN_EXE_lock")])
+            .env("LOCK_URL", "memory://?ttl=6s")
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("setsid starts");
+        let (lines, received) = unbounded_channel();
+        // A terminal is not polled: a thread reads it until its other side is closed.
+        std::thread::spawn(move || {
+            for line in BufReader::new(screen).lines().map_while(Result::ok) {
+                let _ = lines.send(line.trim_end().to_owned());
+            }
+        });
+        Self { shell, keyboard, screen: received }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).expect("the terminal takes keys");
+    }
+
+    /// Waits until `line` is on the screen, where the echo of a key may stand before it.
+    async fn expect(&mut self, line: &str) {
+        loop {
+            let next = within(self.screen.recv()).await.unwrap_or_else(|| panic!("the end instead of {line:?}"));
+            if next.ends_with(line) {
+                return;
+            }
+        }
+    }
+
+    async fn end(&mut self) -> Option<i32> {
+        within(self.shell.wait()).await.expect("it can be waited for").code()
+    }
+}
+
+#[tokio::test]
+async fn the_command_reads_from_the_terminal_and_so_does_the_script_after_it() {
+    let mut session =
+        Session::start("$0 run a -- sh -c 'echo ask; read x; echo child $x; exit 3'; echo $?; read x; echo script $x");
+    session.expect("ask").await;
+    session.press("one\n");
+    session.expect("child one").await;
+    session.expect("3").await;
+    session.press("two\n");
+    session.expect("script two").await;
+    assert_eq!(session.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn ctrl_c_reaches_the_command() {
+    let mut session =
+        Session::start("$0 run a -- sh -c 'trap \"exit 4\" INT; echo ready; while :; do sleep 1; done'; exit $?");
+    session.expect("ready").await;
+    session.press("\x03");
+    assert_eq!(session.end().await, Some(4));
+}
+
+#[tokio::test]
+async fn ctrl_z_does_not_suspend_the_command() {
+    let mut session = Session::start("$0 run a -- sh -c 'echo ready; read x; echo got $x'");
+    session.expect("ready").await;
+    session.press("\x1a");
+    session.expect("lock: `lock run` cannot be suspended, since its lock would be lost; going on").await;
+    session.press("hello\n");
+    session.expect("got hello").await;
+    assert_eq!(session.end().await, Some(0));
+}

@@ -1,0 +1,210 @@
+//! The SPI: a connection, and how an acquisition goes.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use lock_core::{
+    Backend, Backoff, BootInstant, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot, Wait,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Config,
+    config::NAME,
+    lease::EtcdLease,
+    protocol::{self, Attempt, AttemptState},
+    session::{Session, SessionSlot},
+    wire::EtcdServers,
+};
+
+/// Between two tries of a waiter during an outage.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// A connection to etcd.
+#[derive(Debug)]
+pub struct Etcd {
+    config: Config,
+    context: Context,
+    servers: EtcdServers,
+    sessions: Arc<SessionSlot>,
+}
+
+impl Etcd {
+    /// Connects, and begins a session.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when no server answers within the connect limit.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the connection is closed; a session that had begun ends by its ttl.
+    pub async fn connect(config: Config) -> Result<Arc<Self>, Error> {
+        Self::connect_in(config, Context::current()).await
+    }
+
+    /// As [`Etcd::connect`], in a context of one's own. The client library does its part on the present tokio runtime and by the
+    /// machine's clock all the same.
+    ///
+    /// # Errors
+    /// Those of [`Etcd::connect`].
+    pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
+        let config = config.checked()?;
+        let clock = context.clock();
+        let servers = EtcdServers::connect(&config, clock).await?;
+        let sessions = Arc::new(SessionSlot::new(context.clone(), servers.clone(), config.session_ttl));
+        let etcd = Self { config, context, servers, sessions };
+        let deadline = clock.now().saturating_add(etcd.config.connect_timeout);
+        etcd.bridge(deadline, &CancellationToken::new(), || etcd.sessions.present()).await?;
+        Ok(Arc::new(etcd))
+    }
+
+    /// Makes a request again until it is answered, or `deadline` has passed, or it is told to stop.
+    async fn bridge<T, F>(
+        &self,
+        deadline: BootInstant,
+        stop: &CancellationToken,
+        request: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let clock = self.context.clock();
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            match request().await {
+                Err(Error::Unavailable { .. }) if clock.now() < deadline => {}
+                done => return done,
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Err(Error::Cancelled),
+                () = clock.sleep(pauses.pause()) => {}
+            }
+        }
+    }
+
+    /// Contends until the attempt holds; after the end of a session once more in the next one.
+    async fn contend(&self, request: &Request, stop: &CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let mut outage = self.outage(request);
+        loop {
+            let session = self.bridge(outage, stop, || self.sessions.present()).await?;
+            let attempt = session.attempt(&self.config.path, &request.name);
+            let mut contender = Contender { session, attempt, place: None };
+            let held = self.stand(&mut contender, request, &mut outage, stop).await;
+            let Contender { session, attempt, place } = contender;
+            match held {
+                Ok(Some(token)) if !session.has_ended() => {
+                    let validity = session.grant(&attempt);
+                    return Ok(Box::new(EtcdLease {
+                        sessions: Arc::clone(&self.sessions),
+                        session,
+                        attempt,
+                        token,
+                        validity,
+                    }));
+                }
+                // Its key goes with its session, if it is not gone.
+                Ok(_) if session.has_ended() => {
+                    self.sessions.clean("an attempt of an earlier session", session, attempt);
+                }
+                Ok(_) => {}
+                Err(error @ Error::NotAcquired { .. }) => return Err(error),
+                Err(error) => {
+                    let is_known = matches!(error, Error::Cancelled) && place.is_some();
+                    if !is_known || self.servers.transact("a withdrawal", attempt.leave()).await.is_err() {
+                        self.sessions.clean("an acquisition", session, attempt);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Stands in line until the contender holds; gives its token. `None` when its key is gone or its session has ended.
+    async fn stand(
+        &self,
+        contender: &mut Contender,
+        request: &Request,
+        outage: &mut BootInstant,
+        stop: &CancellationToken,
+    ) -> Result<Option<u64>, Error> {
+        let Contender { session, attempt, place } = contender;
+        let waits = request.wait == Wait::UntilStopped;
+        loop {
+            let stands_at = *place;
+            let ask = || async {
+                match stands_at {
+                    _ if session.has_ended() => Ok(None),
+                    Some(revision) => self.servers.transact("a look at the line", attempt.look(revision)).await,
+                    None => {
+                        let enter = attempt.enter(&request.payload, waits);
+                        self.servers.transact_counting("an acquisition", enter, attempt.sent()).await
+                    }
+                }
+            };
+            let Some(answer) = self.bridge(*outage, stop, ask).await? else { return Ok(None) };
+            *outage = self.outage(request);
+            match if place.is_none() { attempt.entered(&answer, waits) } else { attempt.looked(&answer) } {
+                AttemptState::Holds(token) => return Ok(Some(token)),
+                AttemptState::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
+                AttemptState::Gone => return Ok(None),
+                AttemptState::InLine(revision) => *place = Some(revision),
+                AttemptState::Behind { revision, before, seen_at } => {
+                    *place = Some(revision);
+                    tokio::select! {
+                        biased;
+                        () = stop.cancelled() => return Err(Error::Cancelled),
+                        () = session.ended() => return Ok(None),
+                        () = self.servers.deleted(&before, seen_at) => {}
+                        // For news that got lost on the way.
+                        () = self.context.clock().sleep(self.config.session_ttl) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Until when an outage that begins now is bridged for that request.
+    fn outage(&self, request: &Request) -> BootInstant {
+        let bridged = if request.wait == Wait::UntilStopped { self.config.connect_timeout } else { Duration::ZERO };
+        self.context.clock().now().saturating_add(bridged)
+    }
+}
+
+/// An acquisition under way on etcd: its session, its attempt, and the create revision of its key once that is known.
+struct Contender {
+    session: Arc<Session>,
+    attempt: Attempt,
+    place: Option<i64>,
+}
+
+#[async_trait]
+impl Backend for Etcd {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(NAME)
+            .with(Feature::Fifo)
+            .with(Feature::Queue)
+            .with(Feature::Expiry)
+            .with(Feature::ClocklessToken)
+    }
+
+    async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        self.contend(&request, &stop).await
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
+        let directory = protocol::directory(&self.config.path, name);
+        Ok(protocol::snapshot(&self.servers.contenders(&directory).await?))
+    }
+
+    async fn close(&self, limit: Duration) {
+        self.context.clock().timeout(limit, self.sessions.close()).await;
+    }
+}

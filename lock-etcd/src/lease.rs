@@ -1,0 +1,50 @@
+//! The lease: what `lock-core` holds for a guard, and gives back.
+
+use std::{fmt, sync::Arc};
+
+use async_trait::async_trait;
+use lock_core::{Error, Lease, ReleaseOutcome, Validity};
+
+use crate::{
+    protocol::Attempt,
+    session::{Session, SessionSlot},
+};
+
+/// The lease of a held lock on etcd.
+pub(crate) struct EtcdLease {
+    pub(crate) sessions: Arc<SessionSlot>,
+    pub(crate) session: Arc<Session>,
+    pub(crate) attempt: Attempt,
+    pub(crate) token: u64,
+    pub(crate) validity: Validity,
+}
+
+#[async_trait]
+impl Lease for EtcdLease {
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn validity(&self) -> &Validity {
+        &self.validity
+    }
+
+    async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
+        let Self { sessions, session, attempt, .. } = *self;
+        session.forget(&attempt);
+        match sessions.servers().transact("a release", attempt.leave()).await {
+            Ok(Some(answer)) if answer.succeeded() => Ok(ReleaseOutcome::Released),
+            Ok(_) => Ok(ReleaseOutcome::Gone),
+            Err(error) => {
+                sessions.clean("a release", session, attempt);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for EtcdLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdLease").field("attempt", &self.attempt).field("token", &self.token).finish_non_exhaustive()
+    }
+}

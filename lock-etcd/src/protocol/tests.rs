@@ -1,0 +1,99 @@
+//! The transactions on a real server.
+
+use etcd_client::Client;
+use lock_lab::deployment::{Deployment, Running};
+
+use super::*;
+
+/// A running etcd server with a client of it and an etcd lease, for tests of the transactions.
+struct TestServer {
+    _running: Running,
+    client: Client,
+    session: i64,
+}
+
+impl TestServer {
+    async fn start() -> Self {
+        let deployment: Deployment = "etcd1".parse().unwrap();
+        let running = deployment.start().await.unwrap();
+        let mut client = Client::connect([format!("127.0.0.1:{}", running.ports()[0])], None).await.unwrap();
+        let session = client.lease_grant(60, None).await.unwrap().id();
+        Self { _running: running, client, session }
+    }
+
+    fn attempt(&self, number: u64) -> Attempt {
+        Attempt::new("/locks", &LockName::new("a/b").unwrap(), self.session, number)
+    }
+
+    async fn does(&mut self, transaction: Txn) -> TxnResponse {
+        self.client.txn(transaction).await.unwrap()
+    }
+
+    async fn enter(&mut self, attempt: &Attempt, waits: bool) -> AttemptState {
+        attempt.entered(&self.does(attempt.enter(b"", waits)).await, waits)
+    }
+
+    async fn look(&mut self, attempt: &Attempt, revision: i64) -> AttemptState {
+        attempt.looked(&self.does(attempt.look(revision)).await)
+    }
+}
+
+/// The create revision of the key of who waits, and the key that it waits for.
+fn waits_for(standing: AttemptState) -> (i64, String) {
+    let AttemptState::Behind { revision, before, .. } = standing else { panic!("{standing:?}") };
+    (revision, before)
+}
+
+#[tokio::test]
+async fn those_who_wait_hold_in_the_order_of_their_arrival_and_by_numbers_that_rise() {
+    let mut server = TestServer::start().await;
+    let [first, second, third] = [1, 2, 3].map(|number| server.attempt(number));
+    let AttemptState::Holds(token) = server.enter(&first, true).await else { panic!() };
+    let (of_second, before) = waits_for(server.enter(&second, true).await);
+    assert_eq!(before, first.key());
+    let (of_third, before) = waits_for(server.enter(&third, true).await);
+    assert_eq!(before, second.key());
+    assert!(server.does(second.leave()).await.succeeded());
+    assert_eq!(waits_for(server.look(&third, of_third).await).1, first.key());
+    assert_eq!(server.look(&second, of_second).await, AttemptState::Gone);
+    server.does(first.leave()).await;
+    let AttemptState::Holds(next) = server.look(&third, of_third).await else { panic!() };
+    assert!(next > token);
+}
+
+#[tokio::test]
+async fn one_that_does_not_wait_enters_an_empty_line_only_and_may_ask_twice() {
+    let mut server = TestServer::start().await;
+    let [holder, other] = [1, 2].map(|number| server.attempt(number));
+    let held = server.enter(&holder, false).await;
+    assert!(matches!(held, AttemptState::Holds(_)), "{held:?}");
+    assert_eq!(server.enter(&holder, false).await, held);
+    assert_eq!(server.enter(&other, false).await, AttemptState::Refused);
+    server.does(holder.leave()).await;
+    assert!(matches!(server.enter(&other, false).await, AttemptState::Holds(_)));
+}
+
+#[tokio::test]
+async fn one_that_entered_twice_has_its_first_place() {
+    let mut server = TestServer::start().await;
+    let [holder, waiter, last] = [1, 2, 3].map(|number| server.attempt(number));
+    server.enter(&holder, true).await;
+    let (revision, _) = waits_for(server.enter(&waiter, true).await);
+    server.enter(&last, true).await;
+    assert_eq!(server.enter(&waiter, true).await, AttemptState::InLine(revision));
+    assert_eq!(waits_for(server.look(&waiter, revision).await).1, holder.key());
+}
+
+#[tokio::test]
+async fn a_late_request_of_an_attempt_that_was_undone_takes_nothing() {
+    let mut server = TestServer::start().await;
+    let [undone, left] = [1, 2].map(|number| server.attempt(number));
+    server.does(undone.undo()).await;
+    assert_eq!(server.enter(&undone, true).await, AttemptState::Gone);
+    // It was sent twice, and one of the two is on its way still.
+    left.sent().store(2, Ordering::Relaxed);
+    server.enter(&left, true).await;
+    assert!(server.does(left.leave()).await.succeeded());
+    assert_eq!(server.enter(&left, true).await, AttemptState::Gone);
+    assert!(!server.does(left.leave()).await.succeeded());
+}

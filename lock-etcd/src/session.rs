@@ -1,0 +1,206 @@
+//! The session: a lease of etcd that all keys of a connection are under, and what is held by them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::{join, join_all};
+use lock_core::{
+    BootInstant, Context, Error, LockName, Loss, Renew, RenewalHandle, Renewer, Validity, validity::deadline,
+};
+
+use crate::{
+    protocol::{self, Attempt, KEYS_PER_LOOK},
+    wire::EtcdServers,
+};
+
+/// How many times a session is renewed within its ttl.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// One etcd lease that a connection keeps alive, with the validities of the locks held under it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    id: i64,
+    ttl: Duration,
+    validity: Validity,
+    attempts: AtomicU64,
+    /// What is held under it, by the keys.
+    grants: Mutex<BTreeMap<String, Validity>>,
+}
+
+impl Session {
+    /// A new attempt under it.
+    pub(crate) fn attempt(&self, path: &str, name: &LockName) -> Attempt {
+        Attempt::new(path, name, self.id, self.attempts.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Resolves when it has ended, or nothing is known of it any more.
+    pub(crate) async fn ended(&self) {
+        self.validity.lost().await;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.validity.is_valid()
+    }
+
+    /// Until when whoever holds by that key may act, as long as the key is there. It is looked after from now on.
+    ///
+    /// The servers had the key, so they had the session; they keep that for a ttl from its last renewal.
+    pub(crate) fn grant(&self, attempt: &Attempt) -> Validity {
+        let mut grants = self.grants();
+        let until = self.validity.valid_until();
+        let grant = Validity::new(self.validity.clock(), until.unwrap_or_else(|| self.validity.clock().now()));
+        grants.insert(attempt.key().to_owned(), grant.clone());
+        grant
+    }
+
+    /// Looks after that key no more.
+    pub(crate) fn forget(&self, attempt: &Attempt) {
+        self.grants().remove(attempt.key());
+    }
+
+    fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Validity>> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything that ends with it.
+    fn validities(&self) -> Vec<Validity> {
+        self.grants().values().cloned().chain([self.validity.clone()]).collect()
+    }
+}
+
+/// The present [`Session`] of a connection, replaced by a new one after its end.
+#[derive(Debug)]
+pub(crate) struct SessionSlot {
+    context: Context,
+    servers: EtcdServers,
+    ttl: Duration,
+    renewer: Renewer<Session>,
+    present: tokio::sync::Mutex<Option<RenewedSession>>,
+}
+
+/// A [`Session`] with the handle that keeps its etcd lease renewed.
+#[derive(Debug)]
+struct RenewedSession {
+    session: Arc<Session>,
+    _renewal: RenewalHandle<Session>,
+}
+
+impl SessionSlot {
+    pub(crate) fn new(context: Context, servers: EtcdServers, ttl: Duration) -> Self {
+        let renewer = Renewer::new(&context, Arc::new(SessionRenewer(servers.clone())));
+        Self { context, servers, ttl, renewer, present: tokio::sync::Mutex::default() }
+    }
+
+    /// The present session, or a new one.
+    pub(crate) async fn present(&self) -> Result<Arc<Session>, Error> {
+        let mut present = self.present.lock().await;
+        if let Some(kept) = present.as_ref().filter(|kept| !kept.session.has_ended()) {
+            return Ok(Arc::clone(&kept.session));
+        }
+        let clock = self.context.clock();
+        let sent_at = clock.now();
+        let (id, ttl) = self.servers.begin_session(self.ttl).await?;
+        // Safeguard: a guard lives no longer than its session (etcd)
+        let validity = Validity::new(clock, deadline(sent_at, ttl));
+        let (attempts, grants) = (AtomicU64::default(), Mutex::default());
+        let session = Arc::new(Session { id, ttl, validity: validity.clone(), attempts, grants });
+        let renewal = self.renewer.keep(Arc::clone(&session), validity, ttl / RENEWALS_PER_TTL);
+        *present = Some(RenewedSession { session: Arc::clone(&session), _renewal: renewal });
+        Ok(session)
+    }
+
+    /// Removes an attempt's key in the background, and keeps it from coming back: for as long as its session lives, or until an
+    /// ended one has certainly ended on the servers, too.
+    pub(crate) fn clean(&self, what: &'static str, session: Arc<Session>, attempt: Attempt) {
+        let until = match session.has_ended() {
+            // A renewal may be under way.
+            true => self.context.clock().now().saturating_add(self.ttl * 2),
+            false => BootInstant::from_nanos(u64::MAX),
+        };
+        let servers = self.servers.clone();
+        self.context.cleanup().clean(what, until, move || {
+            let (servers, session, undo) = (servers.clone(), Arc::clone(&session), attempt.undo());
+            async move {
+                match servers.transact("an undo", undo).await {
+                    Err(_) if until == BootInstant::from_nanos(u64::MAX) && session.has_ended() => Ok(()),
+                    done => done.map(drop),
+                }
+            }
+        });
+    }
+
+    pub(crate) fn servers(&self) -> &EtcdServers {
+        &self.servers
+    }
+
+    /// Ends the present session. All that is held under it has been given back.
+    pub(crate) async fn close(&self) {
+        let Some(kept) = self.present.lock().await.take() else { return };
+        kept.session.validities().iter().for_each(|validity| validity.end(Loss::Closed));
+        if let Err(error) = self.servers.end_session(kept.session.id).await {
+            tracing::debug!(%error, "the session is left to its ttl");
+        }
+    }
+}
+
+/// Renews the etcd leases of sessions, and checks that the keys of their holders still exist.
+struct SessionRenewer(EtcdServers);
+
+#[async_trait]
+impl Renew for SessionRenewer {
+    type Lease = Session;
+
+    async fn renew(&self, batch: &[Arc<Session>]) {
+        for session in batch {
+            self.renew_one(session).await;
+        }
+    }
+}
+
+impl SessionRenewer {
+    async fn renew_one(&self, session: &Session) {
+        let Some(seen) = session.validity.observe() else { return };
+        let held: Vec<_> = {
+            let grants = session.grants();
+            grants.iter().filter_map(|(key, grant)| Some((key.clone(), grant.clone(), grant.observe()?))).collect()
+        };
+        let until = deadline(session.validity.clock().now(), session.ttl);
+        let keys = held.chunks(KEYS_PER_LOOK).map(|held| self.are_there(held.iter().map(|(key, ..)| key.as_str())));
+        let (renewed, there) = join(self.0.renew_session(session.id), join_all(keys)).await;
+        match renewed {
+            Ok(true) => {
+                session.validity.advance(seen, until);
+            }
+            Ok(false) => return session.validities().iter().for_each(|validity| validity.end(Loss::SessionEnded)),
+            Err(error) => {
+                tracing::debug!(%error, "a renewal was not answered");
+                return session.validities().iter().for_each(|validity| validity.set_expiry_cause(Loss::Unreachable));
+            }
+        }
+        for ((_, grant, seen), is_there) in held.into_iter().zip(there.into_iter().flatten()) {
+            match is_there {
+                Some(true) => {
+                    grant.advance(seen, until);
+                }
+                // Safeguard: each renewal looks whether the keys of those who hold are there (etcd)
+                Some(false) => grant.end(Loss::Revoked),
+                None => grant.set_expiry_cause(Loss::Unreachable),
+            }
+        }
+    }
+
+    /// Whether each of these keys is there, where that can be told.
+    async fn are_there(&self, keys: impl Iterator<Item = &str> + Clone) -> Vec<Option<bool>> {
+        match self.0.transact("a look at what is held", protocol::look_at(keys.clone())).await {
+            Ok(Some(answer)) => protocol::are_there(&answer).into_iter().map(Some).collect(),
+            _ => keys.map(|_| None).collect(),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The way to the servers: each request with a limit, and made again while it can be.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use etcd_client::{Client, ConnectOptions, EventType, KeyValue, Txn, TxnResponse, WatchOptions};
+use lock_core::{Backoff, Clock, Error};
+use tonic::Code;
+
+use crate::{Config, protocol};
+
+/// etcd hangs up on who asks more often than this whether it is there.
+const SHORTEST_PING: Duration = Duration::from_secs(5);
+/// Between two tries at one request.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// A client of the servers of one etcd cluster, with a limit for each request. Clones share their connections.
+#[derive(Clone)]
+pub(crate) struct EtcdServers {
+    client: Client,
+    clock: Clock,
+    limit: Duration,
+    url: String,
+}
+
+impl EtcdServers {
+    pub(crate) async fn connect(config: &Config, clock: Clock) -> Result<Self, Error> {
+        let (limit, url) = (config.response_timeout, config.url());
+        // Pings go only while an answer or an event is awaited: of others etcd takes none.
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(config.connect_timeout)
+            .with_keep_alive(SHORTEST_PING, limit)
+            .with_keep_alive_while_idle(false)
+            .with_require_leader(true);
+        if let Some((user, password)) = &config.user {
+            options = options.with_user(user, password).with_auto_token_refresh(true);
+        }
+        let connecting = Box::pin(Client::connect(config.addresses(), Some(options)));
+        let refused = |reason: &str| format!("connecting {reason} {:?}", config.connect_timeout);
+        match clock.timeout(config.connect_timeout, connecting).await {
+            Some(Ok(client)) => Ok(Self { client, clock, limit, url }),
+            Some(Err(error)) => Err(Error::unavailable(url, refused("failed within"), error)),
+            None => Err(Error::no_answer(url, refused("took longer than"))),
+        }
+    }
+
+    /// Begins a session that lives for `ttl` without a renewal. Gives its id, and the ttl that the servers chose.
+    pub(crate) async fn begin_session(&self, ttl: Duration) -> Result<(i64, Duration), Error> {
+        let seconds = i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+        let granted =
+            self.request("beginning a session", |mut client| async move { client.lease_grant(seconds, None).await });
+        let granted = granted.await?;
+        Ok((granted.id(), Duration::from_secs(granted.ttl().unsigned_abs())))
+    }
+
+    /// Renews a session. Whether it was there.
+    pub(crate) async fn renew_session(&self, id: i64) -> Result<bool, Error> {
+        let renew = |mut client: Client| async move {
+            match client.lease_keep_alive(id).await {
+                Ok(_) => Ok(true),
+                // The library says so when the servers' answer is that they do not have it.
+                Err(etcd_client::Error::LeaseKeepAliveError(_)) => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        self.request("a renewal", renew).await
+    }
+
+    /// Ends a session, and deletes all keys under it.
+    pub(crate) async fn end_session(&self, id: i64) -> Result<(), Error> {
+        let end = |mut client: Client| async move {
+            match client.lease_revoke(id).await {
+                Err(error) if !is_about_no_session(&error) => Err(error),
+                _ => Ok(()),
+            }
+        };
+        self.request("ending a session", end).await
+    }
+
+    /// Carries out a transaction. `None` when it would put a key under a session that is not there, and has done nothing.
+    pub(crate) async fn transact(&self, what: &str, transaction: Txn) -> Result<Option<TxnResponse>, Error> {
+        self.transact_counting(what, transaction, &AtomicU32::new(0)).await
+    }
+
+    /// The same, and adds to `sent` how often the transaction was sent: all but the last one may yet arrive.
+    pub(crate) async fn transact_counting(
+        &self,
+        what: &str,
+        transaction: Txn,
+        sent: &AtomicU32,
+    ) -> Result<Option<TxnResponse>, Error> {
+        let transact = |mut client: Client| {
+            sent.fetch_add(1, Ordering::Relaxed);
+            let transaction = transaction.clone();
+            async move {
+                match client.txn(transaction).await {
+                    Err(error) if is_about_no_session(&error) => Ok(None),
+                    answer => answer.map(Some),
+                }
+            }
+        };
+        self.request(what, transact).await
+    }
+
+    /// All contenders of a prefix, in their order.
+    pub(crate) async fn contenders(&self, directory: &str) -> Result<Vec<KeyValue>, Error> {
+        let look = |mut client: Client| async move { client.get(directory, Some(protocol::in_order())).await };
+        Ok(self.request("a look at the lock", look).await?.take_kvs())
+    }
+
+    /// Returns when a key was deleted after that revision, or when nobody can tell any more.
+    pub(crate) async fn deleted(&self, key: &str, after: i64) {
+        let options = WatchOptions::new().with_start_revision(after + 1);
+        let watch = |mut client: Client| {
+            let options = options.clone();
+            async move { client.watch(key, Some(options)).await }
+        };
+        let Ok(mut events) = self.request("a watch", watch).await else { return };
+        while let Ok(Some(news)) = events.message().await {
+            // What the servers have forgotten by compaction they tell by a cancellation.
+            if news.canceled() || news.events().iter().any(|event| event.event_type() == EventType::Delete) {
+                return;
+            }
+        }
+    }
+
+    /// Makes a request, again and again while the servers are out of reach and the limit has not passed. Each may have been done
+    /// although its answer was lost, so a request must be one that can be made twice.
+    async fn request<T, F>(&self, what: &str, ask: impl Fn(Client) -> F + Send + Sync) -> Result<T, Error>
+    where
+        T: Send,
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let mut last = None;
+        let tries = async {
+            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            loop {
+                // On the heap: the library's futures are of some 20 KiB each.
+                match Box::pin(ask(self.client.clone())).await {
+                    Err(error) if is_transient(&error) => last = Some(error),
+                    done => return done,
+                }
+                self.clock.sleep(pauses.pause()).await;
+            }
+        };
+        let answer = self.clock.timeout(self.limit, tries).await;
+        let late = || format!("{what} took longer than {:?}", self.limit);
+        match (answer, last) {
+            (Some(Ok(answer)), _) => Ok(answer),
+            (Some(Err(error)), _) => Err(Error::unavailable(&self.url, format!("{what} failed"), error)),
+            (None, Some(error)) => Err(Error::unavailable(&self.url, late(), error)),
+            (None, None) => Err(Error::no_answer(&self.url, late())),
+        }
+    }
+}
+
+impl fmt::Debug for EtcdServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Servers").field(&self.url).finish()
+    }
+}
+
+/// Whether another server, or the same one a little later, may take the request.
+fn is_transient(error: &etcd_client::Error) -> bool {
+    match error {
+        etcd_client::Error::TransportError(_) | etcd_client::Error::IoError(_) => true,
+        etcd_client::Error::GRpcStatus(status) => matches!(
+            status.code(),
+            Code::Unavailable
+                | Code::DeadlineExceeded
+                | Code::Aborted
+                | Code::Cancelled
+                | Code::Internal
+                | Code::Unknown
+        ),
+        _ => false,
+    }
+}
+
+/// Whether the servers do not have the session that was named.
+fn is_about_no_session(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::NotFound)
+}

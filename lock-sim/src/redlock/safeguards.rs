@@ -1,0 +1,121 @@
+//! What can be taken out.
+
+use crate::{
+    Safeguard,
+    contest::{Placed, Stands, alone, placed, script},
+    redis::Removal,
+};
+
+const QUARANTINE: Removal = Removal { name: "quarantine", changes: &[("if standing[2] then", "if false then")] };
+const RUN_ID: Removal = Removal { name: "run-id", changes: &[("if standing[1] ~= 'any' then", "if false then")] };
+const TOMBSTONE: Removal = Removal {
+    name: "tombstone",
+    changes: &[("if redis.call('EXISTS', tombstone, KEYS[11]) > 0 then", "if false then")],
+};
+const OWN_VALUE: Removal = Removal {
+    name: "own-value",
+    changes: &[("local held = redis.pcall('GET', lock) == value", "local held = redis.call('EXISTS', lock) == 1")],
+};
+const WRITER_BEHIND_READERS: Removal =
+    Removal { name: "writer-behind-readers", changes: &[("if readers_here() > 0 then\n  line_up()", "if false then")] };
+const READER_BEHIND_WRITER: Removal = Removal {
+    name: "reader-behind-writer",
+    changes: &[(
+        "if redis.call('EXISTS', lock) == 1 then\n  -- A key of another type is a foreign holder, not an error: hence pcall.\n  local holder = redis.pcall('GET', lock)\n  local remaining",
+        "if false then\n  local holder = ''\n  local remaining",
+    )],
+};
+const NUMBER_ONCE: Removal =
+    Removal { name: "number-once", changes: &[("if tonumber(counter) >= tonumber(ARGV[3]) then", "if false then")] };
+const INTENT: Removal = Removal { name: "intent", changes: &[("if behind > 0 and not woken then", "if false then")] };
+const CLOCK_FLOOR: Removal =
+    Removal { name: "clock-floor", changes: &[("if number < now - 250000 then", "if false then")] };
+const GENERATION: Removal = Removal {
+    name: "generation",
+    changes: &[("local is_member = stamp == ARGV[#ARGV]", "local is_member = stamp ~= ''")],
+};
+
+const REJOIN_IF_FREE: Removal = Removal {
+    name: "rejoin-if-free",
+    changes: &[(
+        "  if holder ~= value then\n    return {'held', redis.call('PTTL', lock), type(holder) == 'string' and holder or ''}\n  end\n",
+        "",
+    )],
+};
+
+/// All of them, and where they stand.
+pub(super) const ALL: [Placed; 26] = [
+    placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
+    placed(
+        "write-back",
+        "A token that no majority answered is written back before the grant is reported.",
+        Stands::Code,
+        100_000,
+    ),
+    script("A node that forgot its votes gives none for as long as any lease may last.", &QUARANTINE, 100_000),
+    script("Each vote asks whether the node has restarted.", &RUN_ID, 100_000),
+    placed("margin", "A lease is worth its ttl less one per cent and 2 ms.", Stands::Code, 10_000),
+    placed(
+        "minimum-remainder",
+        "A grant of which less than a third of the ttl is left is none.",
+        Stands::Code,
+        100_000,
+    ),
+    placed("from-sending", "Validity counts from before the request was sent.", Stands::Code, 10_000),
+    placed(
+        "majority-deadline",
+        "Validity ends when the first node of a majority may end the lease.",
+        Stands::Code,
+        10_000,
+    ),
+    placed("undo", "A vote that was lost is undone on all nodes.", Stands::Code, 10_000),
+    script("An acquisition that comes after its undo finds a tombstone.", &TOMBSTONE, 100_000),
+    script("An undo removes only its own holding.", &OWN_VALUE, 10_000),
+    script("A node is joined to a lease only where nobody else holds.", &REJOIN_IF_FREE, 200_000),
+    placed(
+        "joined-later",
+        "A node that joins a lease during a renewal does not count in that renewal.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "joined-proven",
+        "A node that joined does not count until a majority of those that do was heard to keep the lease since.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "straggler",
+        "A node that grants when the vote is won, by a number that passes the token, does not join as that.",
+        Stands::Code,
+        200_000,
+    ),
+    script("A node refuses a writer where somebody reads.", &WRITER_BEHIND_READERS, 10_000),
+    script("A node refuses a reader where a writer holds.", &READER_BEHIND_WRITER, 10_000),
+    script("A node gives a number to one reader only.", &NUMBER_ONCE, 100_000),
+    script("A reader does not overtake a writer that waits.", &INTENT, 10_000),
+    script("A node gives no number that its clock has passed long ago.", &CLOCK_FLOOR, 100_000),
+    placed("end-before-release", "The holder's validity ends before its release is sent.", Stands::Code, 10_000),
+    placed("newcomer-quarantine", "A new server gives no vote for the longest ttl.", Stands::Code, 100_000),
+    placed(
+        "newcomer-after-majority",
+        "A new server is made a member, and its time begins, when a majority of those that stay was told.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "told-still",
+        "A new server is made a member only when those that were told are looked at again and a majority still knows of it.",
+        Stands::Code,
+        200_000,
+    ),
+    script("A server answers to clients of its own generation of the members only.", &GENERATION, 100_000),
+    placed(
+        "stamp-kept",
+        "A server that loses the newest of its data does not go back to a generation before the one that it was told of.",
+        Stands::Disk,
+        100_000,
+    ),
+];
+
+pub(super) const SAFEGUARDS: [Safeguard; 26] = alone(&ALL);

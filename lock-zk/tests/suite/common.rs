@@ -1,0 +1,89 @@
+//! What the tests on real servers share.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use lock_core::{Backend, Clock, LockName, Locks, Snapshot};
+use lock_lab::servers;
+use lock_zk::{Config, ZooKeeper};
+use zookeeper_client::Client;
+
+/// Far beyond what anything here takes; a test that waits that long has failed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// The session of most tests: long enough not to expire on a busy machine.
+pub(crate) const SESSION: Duration = Duration::from_secs(10);
+
+pub(crate) fn config(port: u16) -> Config {
+    Config::new([("127.0.0.1", port)])
+        .with_session_timeout(SESSION)
+        .with_tick_time(servers::ZooKeeper::TICK)
+        .with_connect_timeout(Duration::from_secs(10))
+}
+
+pub(crate) async fn server() -> servers::ZooKeeper {
+    servers::ZooKeeper::start(1).await.expect("a ZooKeeper server")
+}
+
+pub(crate) async fn connect(port: u16) -> Arc<ZooKeeper> {
+    ZooKeeper::connect(config(port)).await.expect("a connection")
+}
+
+pub(crate) async fn locks(port: u16) -> Locks {
+    Locks::new(connect(port).await)
+}
+
+/// Another client of the same servers, without locks.
+pub(crate) async fn outsider(port: u16) -> Client {
+    Client::connect(&format!("127.0.0.1:{port}")).await.expect("a client")
+}
+
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match Clock::boot().timeout(LIMIT, future).await {
+        Some(output) => output,
+        None => panic!("not within {LIMIT:?}: {what}"),
+    }
+}
+
+/// Looks again and again until it is so.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    within(what, async {
+        while !is_so().await {
+            Clock::boot().sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+pub(crate) async fn inspect(zk: &ZooKeeper, name: &str) -> Snapshot {
+    zk.inspect(&LockName::new(name).unwrap()).await.expect("a snapshot")
+}
+
+/// Waits until that many wait for `name`.
+pub(crate) async fn queued(zk: &ZooKeeper, name: &str, count: usize) {
+    eventually("the queue has its length", || async { inspect(zk, name).await.queue.len() == count }).await;
+}
+
+/// Waits until that many hold `name`.
+pub(crate) async fn held(zk: &ZooKeeper, name: &str, count: usize) {
+    eventually("there are that many holders", || async { inspect(zk, name).await.holders.len() == count }).await;
+}
+
+/// The children of a lock's directory, by an outsider.
+pub(crate) async fn children(client: &Client, name: &str) -> Vec<String> {
+    let path = format!("{}/{}", Config::ROOT, LockName::new(name).unwrap().to_component());
+    match client.list_children(&path).await {
+        Ok(children) => children,
+        Err(zookeeper_client::Error::NoNode) => Vec::new(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until nothing is left in a lock's directory.
+pub(crate) async fn empty(client: &Client, name: &str) {
+    eventually("nothing is left", || async { children(client, name).await.is_empty() }).await;
+}
+
+/// How many watches the server keeps.
+pub(crate) async fn watches(server: &servers::ZooKeeper) -> u64 {
+    server.monitor(0).await.unwrap()["zk_watch_count"].parse().unwrap()
+}

@@ -1,0 +1,63 @@
+//! The end of the counter that orders the queue, on a real server.
+
+use std::time::Duration;
+
+use crate::common::{children, config, outsider, server, within};
+use lock_core::{Error, Locks};
+use lock_lab::servers;
+use lock_zk::{Config, ZooKeeper, protocol::queue::NUMBERS_END};
+
+/// Lets a directory's counter be `counter`, with what is in it. Clients are disconnected meanwhile.
+async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) {
+    // A server takes a snapshot when it starts.
+    server.restart(0).await.unwrap();
+    server.kill(0);
+    crate::snapshot::set_counter(&server.data(0), &format!("{}/{name}", Config::ROOT), counter);
+    server.restart(0).await.unwrap();
+}
+
+/// A session that outlives the restarts.
+async fn patient(port: u16) -> Locks {
+    Locks::new(ZooKeeper::connect(config(port).with_session_timeout(Duration::from_secs(60))).await.unwrap())
+}
+
+#[tokio::test]
+async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_is_empty_and_counts_anew() {
+    let mut server = server().await;
+    let port = server.ports()[0];
+    let (holder, other) = (patient(port).await, patient(port).await);
+    let held = holder.mutex("full").lock().await.unwrap();
+    set_counter(&mut server, "full", NUMBERS_END).await;
+    let client = outsider(port).await;
+    for _ in 0..3 {
+        let refused = within("a refusal", other.mutex("full").lock()).await.unwrap_err();
+        assert!(matches!(&refused, Error::Unavailable { reason, .. } if reason.contains("used up")), "{refused}");
+        assert_eq!(children(&client, "full").await.len(), 1, "the refused one left nothing");
+    }
+    // Its client may come back later than the other's.
+    within("a connection", holder.inspect("full")).await.unwrap();
+    assert!(held.is_valid());
+    // It may still be on its way back to the server that was restarted.
+    within("the connection", holder.inspect("full")).await.unwrap();
+    held.release().await.unwrap();
+    let again = within("a grant", other.mutex("full").lock()).await.unwrap();
+    let children = children(&client, "full").await;
+    assert!(children.len() == 1 && children[0].ends_with("-0000000000"), "{children:?}");
+    assert!(holder.mutex("full").try_lock().await.unwrap().is_none());
+    again.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn at_the_end_of_the_counter_no_two_hold_one_lock_by_one_number() {
+    let mut server = server().await;
+    let port = server.ports()[0];
+    let locks = patient(port).await;
+    locks.mutex("end").lock().await.unwrap().release().await.unwrap();
+    set_counter(&mut server, "end", i32::MAX).await;
+    let mut guards = Vec::new();
+    for _ in 0..20 {
+        // Whoever is refused because the others have not left yet does not hold, either.
+        guards.extend(within("an answer", locks.mutex("end").try_lock()).await.ok().flatten());
+    }
+    assert_eq!(guards.len(), 1);
+}
