@@ -22,7 +22,7 @@ pub struct Description {
     pub title: &'static str,
     /// The scheme of its URLs.
     pub scheme: &'static str,
-    /// What its URLs say besides where the servers are, as `queue=fifo`.
+    /// What its URLs say besides where the servers are, as `strategy=herd`.
     pub settings: &'static str,
     /// What they say where a waiter is to hear of a release by its news or not at all, and where no other server takes the
     /// place of one that is silent.

@@ -66,7 +66,8 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard() {
     let next = soon(waiting).await.unwrap().unwrap();
     assert!(next.token() > token);
     assert!(holder(&cluster, replica, "a").await.is_some());
-    // By a crash: it has to be found through others.
+    // By a crash: it has to be found through others. A lock that was handed over outlasts that from its first renewal on.
+    renewed(&next).await;
     cluster.wait_until_ready().await.unwrap();
     let waiting = tokio::spawn(async move { first.mutex("a").lock().await });
     until_somebody_waits(&cluster, replica, "a").await;
