@@ -27,8 +27,8 @@ use crate::{
 inventory::submit! {
     Description {
         scheme: "etcd",
-        // A server looks twice a second for what has ended, and counts whole seconds.
-        lease: Some(Lease { setting: "session_ttl", notice: Duration::from_millis(750), has_claims: false }),
+        // A server looks twice a second for what has ended. It counts whole seconds, as the leases here are.
+        lease: Some(Lease { setting: "session_ttl", notice: Duration::from_millis(600), has_claims: false }),
         answer_limit: Some("response_timeout"),
         decides: Decides::Ensemble(1),
         is_durable: true,
