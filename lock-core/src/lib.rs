@@ -13,6 +13,7 @@ pub mod conformance;
 mod connection;
 mod context;
 mod driver;
+mod due;
 mod election;
 mod error;
 mod feature;
@@ -37,6 +38,7 @@ pub mod settings;
 mod snapshot;
 mod spi;
 mod tasks;
+mod time_limits;
 mod token;
 pub mod validity;
 
@@ -69,6 +71,7 @@ pub use crate::{
     snapshot::{Contender, Snapshot},
     spi::{Backend, Lease, ReleaseOutcome, Request, Wait},
     tasks::{Executor, Task},
+    time_limits::TimeLimits,
     token::FencingToken,
     validity::Validity,
 };

@@ -1,7 +1,7 @@
 //! The renewal renewer: one task that renews all leases of a connection, in batches.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     fmt,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
@@ -10,7 +10,10 @@ use std::{
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
-use crate::{BootInstant, Clock, Context, Validity};
+use crate::{
+    BootInstant, Clock, Context, Validity,
+    due::{DueTimes, wait},
+};
 
 /// How many leases go into one batch, so that a hand-off is not stuck behind thousands of renewals.
 const BATCH: usize = 256;
@@ -49,7 +52,7 @@ struct RenewerState<L> {
 /// The leases of a [`Renewer`], and when each is due for renewal. An entry is in `due` unless its renewal is under way.
 struct RenewalSchedule<L> {
     entries: HashMap<u64, ScheduledLease<L>>,
-    due: BTreeSet<(BootInstant, u64)>,
+    due: DueTimes,
     next_id: u64,
     closed: bool,
 }
@@ -67,7 +70,8 @@ struct ScheduledLease<L> {
 impl<L: Send + Sync + 'static> Renewer<L> {
     /// A renewer that renews through `renewer`, on `runtime`.
     pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
-        let schedule = RenewalSchedule { entries: HashMap::new(), due: BTreeSet::new(), next_id: 0, closed: false };
+        let (entries, due) = (HashMap::new(), DueTimes::default());
+        let schedule = RenewalSchedule { entries, due, next_id: 0, closed: false };
         let shared =
             Arc::new(RenewerState { clock: context.clock(), schedule: Mutex::new(schedule), changed: Notify::new() });
         drop(context.spawn(run(Arc::clone(&shared), how)));
@@ -78,14 +82,15 @@ impl<L: Send + Sync + 'static> Renewer<L> {
     /// brought nothing is repeated after a sixth of that, or a third of what is left of the lease.
     pub fn keep(&self, lease: Arc<L>, validity: Validity, every: Duration) -> RenewalHandle<L> {
         let due = self.shared.clock.now().saturating_add(every);
-        let id = self.shared.schedule(|schedule| {
+        let (id, wakes) = self.shared.schedule(|schedule| {
             let id = schedule.next_id;
             schedule.next_id += 1;
             schedule.entries.insert(id, ScheduledLease { lease, validity, every, due, wanted: None });
-            schedule.due.insert((due, id));
-            id
+            (id, schedule.due.add(due, id))
         });
-        self.shared.changed.notify_one();
+        if wakes {
+            self.shared.changed.notify_one();
+        }
         RenewalHandle { shared: Arc::downgrade(&self.shared), id }
     }
 }
@@ -102,8 +107,9 @@ impl<L> RenewalHandle<L> {
     /// after it.
     pub fn renew_by(&self, at: BootInstant) {
         let Some(shared) = self.shared.upgrade() else { return };
-        shared.schedule(|schedule| schedule.hasten(self.id, at));
-        shared.changed.notify_one();
+        if shared.schedule(|schedule| schedule.hasten(self.id, at)) {
+            shared.changed.notify_one();
+        }
     }
 }
 
@@ -112,7 +118,7 @@ impl<L> Drop for RenewalHandle<L> {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.schedule(|schedule| {
             if let Some(entry) = schedule.entries.remove(&self.id) {
-                schedule.due.remove(&(entry.due, self.id));
+                schedule.due.remove(entry.due, self.id);
             }
         });
     }
@@ -125,55 +131,46 @@ impl<L> RenewerState<L> {
 }
 
 impl<L> RenewalSchedule<L> {
-    /// Takes what is due now or a little later, so that leases of one moment travel together.
+    /// Takes what is due now, and with it what is due a little later, so that leases of one moment travel together.
     fn take_due(&mut self, now: BootInstant) -> Vec<u64> {
-        let Some(&(_, first)) = self.due.first() else { return Vec::new() };
-        let slack = self.entries.get(&first).map_or(Duration::ZERO, |entry| entry.every / 8);
-        let later = self.due.split_off(&(now.saturating_add(slack), u64::MAX));
-        let due = std::mem::replace(&mut self.due, later);
-        due.into_iter().map(|(_, id)| id).collect()
+        let first = self.due.first().filter(|(due, _)| *due <= now);
+        let slack = first.and_then(|(_, id)| self.entries.get(&id)).map_or(Duration::ZERO, |entry| entry.every / 8);
+        self.due.take(now.saturating_add(slack)).collect()
     }
 
     fn put_back(&mut self, id: u64, due: BootInstant) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.due = entry.wanted.take().map_or(due, |wanted| wanted.min(due));
-            self.due.insert((entry.due, id));
+            // The task is at work, and looks after it.
+            let _ = self.due.add(entry.due, id);
         }
     }
 
-    fn hasten(&mut self, id: u64, at: BootInstant) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
-        if !self.due.contains(&(entry.due, id)) {
+    /// Returns whether the task has to be woken for it.
+    fn hasten(&mut self, id: u64, at: BootInstant) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        if !self.due.remove(entry.due, id) {
             entry.wanted = Some(entry.wanted.map_or(at, |wanted| wanted.min(at)));
-        } else if at < entry.due {
-            self.due.remove(&(entry.due, id));
-            entry.due = at;
-            self.due.insert((at, id));
+            return false;
         }
+        entry.due = entry.due.min(at);
+        self.due.add(entry.due, id)
     }
 }
 
 async fn run<R: Renew>(shared: Arc<RenewerState<R::Lease>>, renewer: Arc<R>) {
-    let clock = shared.clock;
     loop {
-        let (closed, next) = shared.schedule(|schedule| (schedule.closed, schedule.due.first().map(|(due, _)| *due)));
+        let now = shared.clock.now();
+        let (closed, due) = shared.schedule(|schedule| (schedule.closed, schedule.take_due(now)));
         if closed {
             return;
         }
-        let now = clock.now();
-        match next {
-            Some(next) if next <= now => {
-                let due = shared.schedule(|schedule| schedule.take_due(now));
-                for ids in due.chunks(BATCH) {
-                    renew(&shared, renewer.as_ref(), ids).await;
-                }
-            }
-            Some(next) => tokio::select! {
-                biased;
-                () = clock.sleep_until(next) => {}
-                () = shared.changed.notified() => {}
-            },
-            None => shared.changed.notified().await,
+        for ids in due.chunks(BATCH) {
+            renew(&shared, renewer.as_ref(), ids).await;
+        }
+        if due.is_empty() {
+            let first = shared.schedule(|schedule| schedule.due.sleep());
+            wait(shared.clock, first, &shared.changed).await;
         }
     }
 }

@@ -101,6 +101,19 @@ async fn ten_thousand_leases_go_out_in_chunks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_is_due_before_all_others_is_renewed_in_time() {
+    let recorder = Arc::new(Recorder::default());
+    let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));
+    let leases = [lease(0), lease(1)];
+    let _kept = renewer.keep(Arc::clone(&leases[0]), leases[0].validity.clone(), EVERY);
+    // The task sleeps until that one is due.
+    Clock::runtime().sleep(Duration::from_secs(1)).await;
+    let _earlier = renewer.keep(Arc::clone(&leases[1]), leases[1].validity.clone(), EVERY / 4);
+    Clock::runtime().sleep(EVERY / 3).await;
+    assert_eq!(recorder.batches(), [[1]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_wanted_earlier_goes_out_earlier_and_the_next_one_as_ever() {
     let recorder = Arc::new(Recorder::default());
     let renewer = Renewer::new(&Context::current().with_clock(Clock::runtime()), Arc::clone(&recorder));

@@ -259,7 +259,7 @@ impl Connection {
         let limit =
             self.live.reach.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
         let exchanging = exchange(self.live.wire.clone(), commands, replicas);
-        let answered = self.live.reach.clock.timeout(limit, exchanging).await;
+        let answered = self.live.reach.limits.timeout(limit, exchanging).await;
         let failure = match answered {
             Some(Ok(mut values)) if values.len() == commands.len() + usize::from(replicas.is_some()) => {
                 let acknowledged = if replicas.is_some() { values.pop() } else { None }.unwrap_or(Value::Nil);

@@ -1,6 +1,6 @@
 //! How to reach a server, since when it cannot be reached, and where it is now.
 
-use lock_core::{BootInstant, Clock, Context};
+use lock_core::{BootInstant, Clock, Context, TimeLimits};
 use redis::RedisConnectionInfo;
 use tokio::sync::watch;
 
@@ -11,6 +11,8 @@ use crate::wire::Address;
 pub(super) struct Reach {
     pub(super) config: NodeConfig,
     pub(super) clock: Clock,
+    /// The limits of all requests to it.
+    pub(super) limits: TimeLimits,
     pub(super) context: Context,
     pub(super) route: Route,
     /// Since when nothing has succeeded; `None` while it works.
@@ -25,6 +27,7 @@ impl Reach {
         Self {
             config,
             clock: context.clock(),
+            limits: TimeLimits::new(&context),
             context,
             route,
             failing: watch::Sender::new(None),

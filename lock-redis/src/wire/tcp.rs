@@ -14,9 +14,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rustix::net::{connect_unspec, sockopt};
+use rustix::net::{RecvFlags, connect_unspec, recv, sockopt};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
 };
 
@@ -79,9 +79,18 @@ impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.0.poll_read_ready(context))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read.map(|length| buffer.advance(length))),
+            let (bytes, mut read) = (buffer.initialize_unfilled(), None);
+            let tried = self.0.try_io(Interest::READABLE, || {
+                let length = recv(&*self.0, &mut *bytes, RecvFlags::empty())?.0;
+                read = Some(length);
+                // As epoll(7) has it, what did not fill the buffer was all there was: without this the socket would be asked
+                // once more. It is told of what came meanwhile, since that came after it was found ready.
+                if 0 < length && length < bytes.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            });
+            match (read, tried) {
+                (Some(length), _) => return Poll::Ready(Ok(buffer.advance(length))),
+                (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(Err(error)),
+                (None, _) => {}
             }
         }
     }
