@@ -79,12 +79,14 @@ impl Entered {
 /// [`NodeError::Unknown`] when it is none.
 pub fn entered(answer: &Value) -> Result<Entered, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
+    if let Value::Int(number) = answer {
+        return whole(*number).map(Entered::Granted).ok_or_else(nonsense);
+    }
     let Value::Array(parts) = answer else { return Err(nonsense()) };
     let Some((kind, rest)) = parts.split_first().and_then(|(kind, rest)| Some((text(kind)?, rest))) else {
         return Err(nonsense());
     };
     let entered = match (kind, rest) {
-        ("granted", [Value::Int(number)]) => whole(*number).map(Entered::Granted),
         ("in line", [Value::Int(ahead), Value::Int(left), Value::Int(newest), Value::Int(stamp), Value::Int(more)]) => {
             in_line([*ahead, *left, *newest, *stamp, *more]).map(Entered::InLine)
         }
@@ -128,6 +130,7 @@ pub fn beaten(answer: &Value, places: usize) -> Result<(Vec<Standing>, bool), No
 /// [`NodeError::Unknown`] when it is none.
 pub fn done(answer: &Value) -> Result<Done, NodeError> {
     match answer {
+        Value::Int(had @ 0..=1) => Ok(Done { had: *had == 1, more: false }),
         Value::Array(parts) => match parts.as_slice() {
             [Value::Int(had @ 0..=1), Value::Int(more @ 0..=1)] => Ok(Done { had: *had == 1, more: *more == 1 }),
             _ => Err(NodeError::nonsense(answer)),
@@ -172,7 +175,7 @@ mod tests {
             Just(Value::Nil),
             any::<i64>().prop_map(Value::Int),
             (0..3_i64).prop_map(Value::Int),
-            prop_oneof!["granted", "in line", "held", "permits", "undone", "format"]
+            prop_oneof!["in line", "held", "permits", "undone", "format"]
                 .prop_map(|text: String| Value::BulkString(text.into_bytes())),
         ];
         leaf.prop_recursive(2, 16, 7, |inner| proptest::collection::vec(inner, 0..7).prop_map(Value::Array))
@@ -203,7 +206,7 @@ mod tests {
         };
         let ms = Duration::from_millis;
         let waits = InLine { ahead: 1, left: Some(ms(2)), newest: 3, stamp: 4, more: true };
-        assert_eq!(entered(&words("granted", &[7])).unwrap(), Entered::Granted(7));
+        assert_eq!(entered(&Value::Int(7)).unwrap(), Entered::Granted(7));
         assert_eq!(entered(&words("in line", &[1, 2, 3, 4, 1])).unwrap(), Entered::InLine(waits));
         assert_eq!(entered(&words("held", &[-1, 0])).unwrap(), Entered::Held { left: None, more: false });
         let each =

@@ -31,8 +31,8 @@ impl Keys {
     /// What [`Keys::is_prefix`] accepts, for an error.
     pub const PREFIXES: &str = "1 to 64 of the characters a-z A-Z 0-9 . _ - /";
 
-    /// The lock itself. It exists while one holds it alone, and ends with that lease: byte 1, the number of the grant, the
-    /// value of the attempt, the time of the grant in microseconds, and who holds it. Numbers are doubles of 8 bytes, here
+    /// The lock itself. It exists while one holds it alone, and ends with that lease: byte 1, the time of the grant in
+    /// microseconds, its number, the value of the attempt, and who holds it. Numbers are doubles of 8 bytes, here
     /// and below. Any other client's `SET NX` on the key is excluded, and excludes.
     #[must_use]
     pub fn lock(&self) -> &str {
@@ -40,7 +40,8 @@ impl Keys {
     }
 
     /// The head: byte 1; a byte each that is 1 when somebody may wait, read, or keep the lock closed by a lock delay; the
-    /// newest token number that was given out; until when somebody looks on, in microseconds. Earlier versions of this
+    /// newest token number that was given out; until when somebody looks on or an attempt counts as just undone, in
+    /// microseconds. Earlier versions of this
     /// library kept a hash here, so they and this one refuse each other's names.
     #[must_use]
     pub fn token(&self) -> String {

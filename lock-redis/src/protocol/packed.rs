@@ -70,9 +70,9 @@ impl Lock {
     /// Reads it; `None` when another library has written it.
     #[must_use]
     pub fn read(packed: &[u8]) -> Option<Self> {
-        let (number, rest) = unpack(packed.strip_prefix(&[1])?)?;
-        let (value, rest) = rest.split_at_checked(VALUE)?;
-        let (since, payload) = unpack(rest)?;
+        let (since, rest) = unpack(packed.strip_prefix(&[1])?)?;
+        let (number, rest) = unpack(rest)?;
+        let (value, payload) = rest.split_at_checked(VALUE)?;
         Some(Self { number, value: value.to_vec(), since, payload: payload.to_vec() })
     }
 }
@@ -115,7 +115,7 @@ mod tests {
         fn what_is_packed_is_read(
             number in 0..1_u64 << 53, since in 0..1_u64 << 53, delay in 0..1_u64 << 40, of: u32, payload: Vec<u8>, rest in 0..7_usize,
         ) {
-            let lock = [&[1], &pack(number)[..], &[b'v'; VALUE], &pack(since), &payload].concat();
+            let lock = [&[1], &pack(since)[..], &pack(number), &[b'v'; VALUE], &payload].concat();
             let expected = Lock { number, value: vec![b'v'; VALUE], since, payload: payload.clone() };
             prop_assert_eq!(Lock::read(&lock), Some(expected));
             let note = [&pack(number)[..], &pack(since), &pack(delay), &pack(of.into()), &payload].concat();

@@ -87,10 +87,14 @@ impl AsyncRead for Socket {
                 // once more. It is told of what came meanwhile, since that came after it was found ready.
                 if 0 < length && length < bytes.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
             });
-            match (read, tried) {
-                (Some(length), _) => return Poll::Ready(Ok(buffer.advance(length))),
-                (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => return Poll::Ready(Err(error)),
-                (None, _) => {}
+            if let Some(length) = read {
+                buffer.advance(length);
+                return Poll::Ready(Ok(()));
+            }
+            if let Err(error) = tried
+                && error.kind() != io::ErrorKind::WouldBlock
+            {
+                return Poll::Ready(Err(error));
             }
         }
     }

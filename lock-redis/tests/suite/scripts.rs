@@ -16,6 +16,8 @@ use lock_redis::{
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
 const TTL: Duration = Duration::from_secs(10);
+/// For how long a head is kept, in milliseconds.
+const KEPT: u64 = 3 * 24 * 3_600_000;
 
 fn node(port: u16) -> Node {
     Node::new(patient_node(port), Context::current())
@@ -112,7 +114,8 @@ async fn the_server_counts_tokens_as_the_arithmetic_says() {
             let flags = if is_short { [1, 0, 0, 0] } else { [1, 1, 1, 1] };
             let head = [&flags[..], &pack(stored), &pack(0)].concat();
             let mut set = redis::cmd("SET");
-            () = set.arg(keys(&name).token()).arg(head).query_async(&mut server.control).await.unwrap();
+            set.arg(keys(&name).token()).arg(head).arg("PX").arg(KEPT);
+            () = set.query_async(&mut server.control).await.unwrap();
         }
         let (before, micros): (u64, u64) = server.ask(&["TIME"]).await;
         let before = before * 1_000_000 + micros;
@@ -123,8 +126,24 @@ async fn the_server_counts_tokens_as_the_arithmetic_says() {
         let expected = token::next(stored, proposal, before)..=token::next(stored, proposal, after);
         assert!(expected.contains(&number), "{number} for {stored:?} and {proposal}; expected {expected:?}");
         let kept: u64 = server.ask(&["PTTL", &keys(&name).token()]).await;
-        assert!(u128::from(kept) > token::KEPT.as_millis() / 2, "the head is kept for {kept} ms");
+        assert!(kept > KEPT / 2, "the head is kept for {kept} ms");
     }
+}
+
+#[tokio::test]
+async fn a_head_that_is_in_use_is_kept_for_days() {
+    let mut server = server().await;
+    let node = node(server.redis.port());
+    let (attempt, head) = (writer("a", 1), keys("a").token());
+    let Entered::Granted(number) = enter(&node, &attempt, 0).await else { panic!("not granted") };
+    assert!(had(&node, attempt.release()).await);
+    // As if it had been two hours ago.
+    let packed = [&[1, 0, 0, 0][..], &pack(number - 7_200_000_000), &pack(0)].concat();
+    let mut set = redis::cmd("SET");
+    () = set.arg(&head).arg(packed).arg("PX").arg(60_000).query_async(&mut server.control).await.unwrap();
+    assert!(matches!(enter(&node, &attempt, 0).await, Entered::Granted(_)));
+    let kept: u64 = server.ask(&["PTTL", &head]).await;
+    assert!(kept > KEPT / 2, "the head is kept for {kept} ms");
 }
 
 static ONE: Script = Script::new("return 1");

@@ -6,8 +6,13 @@ use crate::{
     redis::Removal,
 };
 
-const TOMBSTONE: Removal =
-    Removal { name: "tombstone", changes: &[("and not found[3] and", "and"), ("if found[3] then", "if false then")] };
+const TOMBSTONE: Removal = Removal {
+    name: "tombstone",
+    changes: &[
+        ("looked = math.max(looked, now + ARGV[5] * 1000)", ""),
+        ("if redis.pcall('GET', KEYS[9]) == '' then", "if false then"),
+    ],
+};
 
 const TOMBSTONE_ALWAYS: Removal = Removal {
     name: "tombstone-always",
@@ -20,15 +25,15 @@ const TOMBSTONE_ALWAYS: Removal = Removal {
 const OWN_VALUE: Removal = Removal {
     name: "own-value",
     changes: &[
-        ("string.sub(found[1], 10, 41) == ARGV[3]", "true"),
-        ("#held >= 49 and string.sub(held, 10, 41) == value", "true"),
+        ("string.find(found[1], ARGV[3], 18, true) == 18", "true"),
+        ("#held >= 49 and string.sub(held, 18, 49) == value", "true"),
     ],
 };
 
 const WRITER_ALONE: Removal = Removal {
     name: "writer-alone",
     changes: &[
-        ("string.sub(found[2], 1, 4) == '\\1\\0\\0\\0'", "true"),
+        ("if flags == 1 and looked == 0 then\n    local time", "if true then\n    local time"),
         ("return last and last >= ms and last - ms", "return false"),
     ],
 };

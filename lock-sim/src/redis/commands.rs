@@ -44,6 +44,7 @@ impl Store {
                 Ok(Reply::Array(words.iter().map(&mut read).collect()))
             }
             (b"SET", [key, value, options @ ..]) => self.set(key, value, options),
+            (b"SETRANGE", [key, offset, bytes]) => self.set_range(key, offset, bytes),
             (b"DEL", [_, ..]) => Ok(Reply::count(words.iter().filter(|key| self.remove(key)).count())),
             (b"EXISTS", [_, ..]) => Ok(Reply::count(words.iter().filter(|key| self.get(key).is_some()).count())),
             (b"TYPE", [key]) => Ok(Reply::Status(self.get(key).map_or("none", |entry| entry.value.kind()).to_owned())),
@@ -138,10 +139,10 @@ impl Store {
             }
             (b"PING", []) => Ok(Reply::Status("PONG".to_owned())),
             (
-                b"GET" | b"MGET" | b"SET" | b"DEL" | b"EXISTS" | b"TYPE" | b"PTTL" | b"PEXPIRE" | b"PEXPIREAT"
-                | b"HGET" | b"HMGET" | b"HLEN" | b"HSET" | b"HSETNX" | b"HDEL" | b"ZADD" | b"ZREM" | b"ZSCORE"
-                | b"ZCARD" | b"ZCOUNT" | b"ZRANK" | b"ZRANGE" | b"ZREVRANGE" | b"ZRANGEBYSCORE" | b"ZREMRANGEBYSCORE"
-                | b"ZPOPMIN" | b"PUBLISH",
+                b"GET" | b"MGET" | b"SET" | b"SETRANGE" | b"DEL" | b"EXISTS" | b"TYPE" | b"PTTL" | b"PEXPIRE"
+                | b"PEXPIREAT" | b"HGET" | b"HMGET" | b"HLEN" | b"HSET" | b"HSETNX" | b"HDEL" | b"ZADD" | b"ZREM"
+                | b"ZSCORE" | b"ZCARD" | b"ZCOUNT" | b"ZRANK" | b"ZRANGE" | b"ZREVRANGE" | b"ZRANGEBYSCORE"
+                | b"ZREMRANGEBYSCORE" | b"ZPOPMIN" | b"PUBLISH",
                 _,
             ) => Err(wrong_number(name)),
             _ => Err(Reply::err(&format!("unknown command '{}'", String::from_utf8_lossy(name)))),
@@ -177,6 +178,26 @@ impl Store {
         }
         self.put(key, Entry { value: Value::Text(value.to_vec()), expires });
         Ok(Reply::ok())
+    }
+
+    /// Overwrites a part, and fills up with zeros before it; the expiry stays.
+    fn set_range(&mut self, key: &[u8], offset: &[u8], bytes: &[u8]) -> Answer {
+        let offset = usize::try_from(integer(offset)?).map_err(|_| Reply::err("offset is out of range"))?;
+        if self.get_mut(key).is_none() {
+            if bytes.is_empty() {
+                return Ok(Reply::Int(0));
+            }
+            self.put(key, Entry { value: Value::Text(Vec::new()), expires: None });
+        }
+        let Some(Value::Text(text)) = self.get_mut(key).map(|entry| &mut entry.value) else {
+            return Err(Reply::wrong_type());
+        };
+        if !bytes.is_empty() {
+            let end = offset + bytes.len();
+            text.resize(text.len().max(end), 0);
+            text[offset..end].copy_from_slice(bytes);
+        }
+        Ok(Reply::count(text.len()))
     }
 
     /// -2 where there is no key, -1 where it never ends.

@@ -1,21 +1,51 @@
-//! Numbers of a fixed width, as far as scripts use them: doubles, the least significant byte first.
+//! Numbers of a fixed width, as far as scripts use them: doubles, and whole numbers of four bytes, the least significant byte
+//! first.
 
 use mlua::{Lua, MultiValue, String, Value};
 
-const WIDTH: usize = size_of::<f64>();
+/// One number of a format.
+#[derive(Clone, Copy)]
+enum Field {
+    Double,
+    Whole,
+}
+
+impl Field {
+    const fn width(self) -> usize {
+        match self {
+            Self::Double => size_of::<f64>(),
+            Self::Whole => size_of::<u32>(),
+        }
+    }
+
+    fn read(self, bytes: &[u8]) -> Value {
+        match self {
+            Self::Double => Value::Number(f64::from_le_bytes(bytes.try_into().unwrap_or_default())),
+            Self::Whole => Value::Number(u32::from_le_bytes(bytes.try_into().unwrap_or_default()).into()),
+        }
+    }
+}
 
 fn refused(text: &str) -> mlua::Error {
     mlua::Error::external(format!("ERR {text}"))
 }
 
-/// How many numbers a format such as `<dd` has.
-fn doubles(format: Option<&Value>) -> mlua::Result<usize> {
+/// The numbers of a format such as `<I4dd`.
+fn fields(format: Option<&Value>) -> mlua::Result<Vec<Field>> {
     let Some(Value::String(format)) = format else { return Err(refused("a format is missing")) };
     let format = format.as_bytes();
-    match format.strip_prefix(b"<") {
-        Some(doubles) if doubles.iter().all(|byte| *byte == b'd') => Ok(doubles.len()),
-        _ => Err(refused("a format that is not known here")),
+    let mut rest = format.strip_prefix(b"<").ok_or_else(|| refused("a format that is not known here"))?;
+    let mut fields = Vec::new();
+    while !rest.is_empty() {
+        let (field, left) = match rest {
+            [b'd', left @ ..] => (Field::Double, left),
+            [b'I', b'4', left @ ..] => (Field::Whole, left),
+            _ => return Err(refused("a format that is not known here")),
+        };
+        fields.push(field);
+        rest = left;
     }
+    Ok(fields)
 }
 
 fn number(value: Option<&Value>) -> mlua::Result<f64> {
@@ -29,24 +59,29 @@ fn number(value: Option<&Value>) -> mlua::Result<f64> {
 
 pub(super) fn pack(lua: &Lua, arguments: &MultiValue) -> mlua::Result<String> {
     let mut packed = Vec::new();
-    for place in 1..=doubles(arguments.front())? {
-        packed.extend(number(arguments.get(place))?.to_le_bytes());
+    for (place, field) in fields(arguments.front())?.into_iter().enumerate() {
+        let Field::Double = field else { return Err(refused("a format that is not known here")) };
+        packed.extend(number(arguments.get(place + 1))?.to_le_bytes());
     }
     lua.create_string(packed)
 }
 
 pub(super) fn unpack(arguments: &MultiValue) -> mlua::Result<MultiValue> {
-    let count = doubles(arguments.front())?;
+    let fields = fields(arguments.front())?;
     let Some(Value::String(packed)) = arguments.get(1) else { return Err(refused("bad argument: string expected")) };
     let start = match arguments.get(2) {
         Some(Value::Integer(start)) => usize::try_from(*start - 1).map_err(|_| refused("offset out of range"))?,
         _ => 0,
     };
     let packed = packed.as_bytes();
-    let end = start + count * WIDTH;
-    let numbers = packed.get(start..end).ok_or_else(|| refused("data string too short"))?;
-    let read = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().unwrap_or_default());
-    let mut values: MultiValue = numbers.chunks_exact(WIDTH).map(|bytes| Value::Number(read(bytes))).collect();
-    values.push_back(Value::Integer(i64::try_from(end + 1).unwrap_or(i64::MAX)));
+    let mut rest = packed.get(start..).unwrap_or_default();
+    let mut values = MultiValue::new();
+    for field in fields {
+        let (bytes, left) = rest.split_at_checked(field.width()).ok_or_else(|| refused("data string too short"))?;
+        values.push_back(field.read(bytes));
+        rest = left;
+    }
+    let next = packed.len() - rest.len() + 1;
+    values.push_back(Value::Integer(i64::try_from(next).unwrap_or(i64::MAX)));
     Ok(values)
 }

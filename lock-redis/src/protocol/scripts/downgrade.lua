@@ -13,7 +13,7 @@ if not is_own(value) then
   -- A resent request finds what the first one made.
   return {number_of(value, delay) and 1 or 0, 0}
 end
-local number, since = struct.unpack('<d', held, 2), struct.unpack('<d', held, 42)
+local number, since = struct.unpack('<d', held, 10), struct.unpack('<d', held, 2)
 redis.call('HSET', notes, value, struct.pack('<dddd', number, since, delay, 0) .. string.sub(held, 50))
 redis.call('ZADD', members, digits(ms + ttl + delay), value)
 keep_members()

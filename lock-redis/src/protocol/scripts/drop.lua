@@ -6,7 +6,7 @@
 local value = ARGV[1]
 if not KEYS[2] then
   local held = redis.pcall('GET', KEYS[1])
-  if type(held) ~= 'string' or #held < 49 or string.sub(held, 10, 41) ~= value then
+  if type(held) ~= 'string' or #held < 49 or string.sub(held, 18, 49) ~= value then
     return {0, 0}
   end
   redis.call('DEL', KEYS[1])

@@ -1,9 +1,8 @@
-local kind, value, ttl, delay = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local of, span = tonumber(ARGV[8]), tonumber(ARGV[10])
+local kind, value, payload, ttl = ARGV[1], string.sub(ARGV[3], 1, 32), string.sub(ARGV[3], 33), tonumber(ARGV[4])
+local proposal, delay, of, span, claim = struct.unpack('<ddddd', ARGV[5])
+local channel = string.sub(ARGV[5], 41)
 local stamp = digits(now + span)
 
--- An error where an earlier version of this library keeps a hash.
-redis.call('GET', head)
 if is_foreign then
   return {'format'}
 end
@@ -17,7 +16,7 @@ local function granted()
     -- Safeguard: a resent request arms the whole ttl (Redis)
     arm(value, ttl, delay)
     save_head()
-    return {'granted', number}
+    return number
   end
 end
 
@@ -27,7 +26,7 @@ if again then
 end
 -- The undo of this attempt was here before it: it must not come back.
 -- Safeguard: an acquisition finds the tombstone of its undo (Redis)
-if found[3] then
+if redis.pcall('GET', KEYS[9]) == '' then
   return {'undone'}
 end
 -- Before the dead go: whoever speaks is alive.
@@ -60,18 +59,18 @@ if not is_placed then
   local left = closed_to(kind, value, of)
   -- Safeguard: a reader does not overtake a writer that waits (Redis)
   if not left and redis.call('EXISTS', queue) == 0 then
-    grant(kind, value, ttl, delay, tonumber(ARGV[6]), of, ARGV[7])
+    grant(kind, value, ttl, delay, proposal, of, payload)
     announce()
     save_head()
-    return {'granted', counter}
+    return counter
   end
-  if ARGV[9] ~= '1' then
+  if channel == '' then
     save_head()
     return {'held', left or 0, more}
   end
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or '0'
   redis.call('HSET', waiters, value, kind
-    .. struct.pack('<dddddd', tonumber(ARGV[11]), delay, tonumber(ARGV[6]), now, of, #ARGV[12]) .. ARGV[12] .. ARGV[7])
+    .. struct.pack('<dddddd', claim, delay, proposal, now, of, #channel) .. channel .. payload)
   redis.call('ZADD', queue, digits(last + 1), value)
   redis.call('ZADD', alive, stamp, value)
   waiting = is_semaphore and waiting or 1

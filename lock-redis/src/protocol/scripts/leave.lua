@@ -24,6 +24,9 @@ end
 -- Safeguard: an undo leaves its tombstone also where it gave the lock back (Redis)
 if is_undo then
   redis.call('SET', KEYS[9], '', 'PX', ARGV[5])
+  -- The common path does not look for it.
+  -- Safeguard: an undo closes the common path while its tombstone is there (Redis)
+  looked = math.max(looked, now + ARGV[5] * 1000)
 end
 -- Nobody was told of this grant, so nobody is at work under it.
 if (had or is_undo) and redis.pcall('GET', delayed) == value then
@@ -35,6 +38,8 @@ if is_intact then
   if had then
     announce()
   end
+end
+if is_intact or is_undo then
   save_head()
 end
 return {had and 1 or 0, more}

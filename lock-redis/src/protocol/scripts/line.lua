@@ -47,7 +47,7 @@ if packed_head and not is_foreign then
   counter, looked = struct.unpack('<dd', packed_head, 5)
 elseif type(held) == 'string' and #held >= 49 and string.byte(held) == 1 then
   -- Nothing is known of the others: all flags are set. The holder's number is not given out again.
-  counter = struct.unpack('<d', held, 2)
+  counter = struct.unpack('<d', held, 10)
 end
 
 local function save_head()
@@ -74,7 +74,7 @@ end
 
 local function is_own(value)
   -- Safeguard: only the holder gives the lock on (Redis, queue)
-  return type(held) == 'string' and #held >= 49 and string.sub(held, 10, 41) == value
+  return type(held) == 'string' and #held >= 49 and string.sub(held, 18, 49) == value
 end
 
 local function last_end()
@@ -106,7 +106,7 @@ end
 -- The number by which `value` holds it, if its lease has not ended.
 local function number_of(value, delay)
   if is_own(value) then
-    return (struct.unpack('<d', held, 2))
+    return (struct.unpack('<d', held, 10))
   end
   local ends = tonumber(redis.call('ZSCORE', members, value) or '')
   local note = ends and ends - delay >= ms and redis.call('HGET', notes, value)
@@ -131,7 +131,7 @@ end
 local function grant(kind, value, span, delay, proposal, of, payload)
   counter = math.max(math.min(proposal, now + 60000000), counter + 1, now)
   if kind == 'w' then
-    held = '\1' .. struct.pack('<d', counter) .. value .. struct.pack('<d', now) .. payload
+    held = '\1' .. struct.pack('<dd', now, counter) .. value .. payload
     redis.call('SET', lock, held, 'PX', span)
     if delay > 0 then
       closed = 1

@@ -45,7 +45,7 @@ if wanted > 0 and not is_foreign then
   if head then
     flags, counter, looked = string.sub(head, 1, 4), struct.unpack('<dd', head, 5)
   elseif kind == 'string' and #alone[2] >= 49 and string.byte(alone[2]) == 1 then
-    counter = struct.unpack('<d', alone[2], 2)
+    counter = struct.unpack('<d', alone[2], 10)
   end
   if looked < now + wanted / 2 then
     redis.call('SET', KEYS[1], flags .. struct.pack('<dd', counter, now + wanted), 'PX', '259200000')

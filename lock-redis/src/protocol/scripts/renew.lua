@@ -8,7 +8,7 @@ local held = redis.pcall('GET', KEYS[1])
 -- Safeguard: a renewal extends only its own value (Redis)
 -- Safeguard: a renewal is of one grant (Redis)
 -- Safeguard: catalogue: a renewal does not set the key (Redis)
-if type(held) ~= 'string' or string.sub(held, 2, 41) ~= ARGV[1] then
+if type(held) ~= 'string' or string.sub(held, 10, 49) ~= ARGV[1] then
   return 0
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
