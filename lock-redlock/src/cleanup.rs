@@ -15,9 +15,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Quorum {
-    /// Sends `call` to `node` until it is confirmed, or until what it gives back has ended by its ttl.
-    pub(crate) fn undo_later(self: &Arc<Self>, node: usize, what: &'static str, call: ScriptCall, ttl: Duration) {
-        let until = self.clock().now().saturating_add(ttl);
+    /// Sends `call` to `node` until it is confirmed, or for `limit`: what it gives back has ended by then, also when
+    /// the request that takes it has not arrived yet.
+    pub(crate) fn undo_later(self: &Arc<Self>, node: usize, what: &'static str, call: ScriptCall, limit: Duration) {
+        let until = self.clock().now().saturating_add(limit);
         if self.undo_queues[node].add(PendingUndo { what, call, until }) {
             self.cleanup().spawn(run(Arc::clone(self), node));
         }

@@ -62,6 +62,8 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "told-still", "T", 118),
     ("redlock", "generation", "T", 88),
     ("redlock", "stamp-kept", "P", 111),
+    ("redlock", "tombstone-always", "O", 2_509),
+    ("redlock", "replaced-frozen", "T", 150),
     ("redis", "tombstone", "O", 166),
     ("redis", "tombstone-always", "O", 588),
     ("redis", "bury", "O", 74),

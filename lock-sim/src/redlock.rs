@@ -177,7 +177,9 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
                 (habits.hold, habits.reads, habits.downgrades) = (2 * ttl.min(SECOND), 0, 100);
             }
         }
-        Aim::Behind | Aim::Replaced | Aim::Strays => (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100),
+        Aim::Behind | Aim::Replaced | Aim::Strays => {
+            (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100)
+        }
     }
     let context = stage.world.context(host);
     let limits = [chance.one_of(&[200, 1_000]), chance.one_of(&[60, 200, 1_000])].map(Duration::from_millis);

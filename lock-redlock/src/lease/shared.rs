@@ -7,7 +7,10 @@ use std::{
 };
 
 use lock_core::{Error, LockName, ReleaseOutcome, Validity};
-use lock_redis::{node::ScriptCall, scripts::held};
+use lock_redis::{
+    node::ScriptCall,
+    scripts::{TOMBSTONE, held},
+};
 
 use crate::{
     nodes::{
@@ -105,7 +108,9 @@ impl SharedLease {
 
     fn release_later(&self, node: usize, calls: &[Option<ScriptCall>]) {
         if let Some(call) = &calls[node] {
-            self.quorum.undo_later(node, "release", call.clone(), self.ttl());
+            // A request that may still arrive takes the lock for its ttl from then on.
+            let late = if self.quorum_lease(|lease| lease.may_arrive_at(node)) { TOMBSTONE } else { Duration::ZERO };
+            self.quorum.undo_later(node, "release", call.clone(), late + self.ttl());
         }
     }
 }

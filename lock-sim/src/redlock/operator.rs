@@ -34,7 +34,14 @@ pub(super) type Orders = Rc<RefCell<Order>>;
 impl Order {
     pub(super) fn new(members: Vec<ServerId>) -> Self {
         let generations = vec![members.clone()];
-        Self { members, generations, wants: Arc::new(Notify::new()), is_calm: false, to_empty: Vec::new(), without_lease: None }
+        Self {
+            members,
+            generations,
+            wants: Arc::new(Notify::new()),
+            is_calm: false,
+            to_empty: Vec::new(),
+            without_lease: None,
+        }
     }
 
     fn replacing(&self, old: ServerId, new: ServerId) -> Vec<ServerId> {
