@@ -110,9 +110,10 @@ impl Guardian {
 
     /// Ends the group, and the guardian with it. What is left at `deadline` gets SIGKILL.
     pub(crate) async fn end_group(&mut self, deadline: BootInstant) {
-        group::ask_to_end(self.group);
-        // It does not ask a second time, and sees to the end should this process be stopped or killed now.
+        // Before the group is asked: should this process be stopped or killed now, the guardian sees to the end. It does not ask a
+        // second time.
         let _ = self.tell(GuardianMessage::Ending(deadline)).await;
+        group::ask_to_end(self.group);
         group::end(self.group, deadline).await;
         let _ = Clock::boot().timeout(LIMIT, self.process.wait()).await;
     }

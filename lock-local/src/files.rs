@@ -46,7 +46,7 @@ pub(crate) struct LockDirectory {
 pub(crate) type QueuePosition = (Arc<Contender>, Option<u64>);
 
 /// A contender of this process: a file in the lock's directory that the kernel keeps locked, removed when this value is
-/// dropped. It leaves when it is dropped.
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Contender {
     pub(crate) number: u64,

@@ -27,8 +27,7 @@ pub type Failpoint = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 /// A request to the database's thread, as a closure that runs there.
 type DatabaseRequest = Box<dyn FnOnce(&mut DatabaseThread) + Send>;
 
-/// Handle to the thread that uses the SQLite database; the thread ends when this value is dropped. The thread ends when
-/// this is dropped.
+/// Handle to the thread that uses the SQLite database; the thread ends when this value is dropped.
 pub(crate) struct Database {
     url: String,
     clock: Clock,

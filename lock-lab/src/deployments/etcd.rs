@@ -27,8 +27,8 @@ use crate::{
 inventory::submit! {
     Description {
         scheme: "etcd",
-        // A server looks twice a second for what has ended, and counts whole seconds.
-        lease: Some(Lease { setting: "session_ttl", notice: Duration::from_millis(1_500), has_claims: false }),
+        // A server looks twice a second for what has ended. It counts whole seconds, as the leases here are.
+        lease: Some(Lease { setting: "session_ttl", notice: Duration::from_millis(600), has_claims: false }),
         answer_limit: Some("response_timeout"),
         decides: Decides::Ensemble(1),
         is_durable: true,
@@ -36,7 +36,7 @@ inventory::submit! {
         is_compared: true,
         strike: Some("the server killed, and started again with its data"),
         is_struck: true,
-        quick: &["server-restarted-durable", "session-taken-over"],
+        quick: &["pauses", "server-restarted-durable"],
         column: Some("etcd"),
         ..Description::new("etcd1", "etcd 1", start)
     }

@@ -26,7 +26,7 @@ pub(crate) fn directory() -> Result<TempDir, LabError> {
     Ok(dir)
 }
 
-/// The running process of a server, killed and waited for when this value is dropped. Killed and waited for when dropped.
+/// The running process of a server, killed and waited for when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,

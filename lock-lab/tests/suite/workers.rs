@@ -37,7 +37,7 @@ async fn goes_on(workers: &mut Workers, fault: BootInstant) {
 /// Stops the holder of the kept lock until another one has it and has written, and lets it go on.
 async fn stopped_holder(careless: usize) -> (History, Moments) {
     let redis = Redis::start().await.unwrap();
-    let mut options = options_of(&format!("{}?ttl=2s", redis.url()), 2, 3);
+    let mut options = options_of(&format!("{}?ttl=6s", redis.url()), 2, 3);
     options.processes[0].careless = careless;
     let mut workers = Workers::start(&options).await.unwrap();
     workers.keep(0, LIMIT).await.unwrap();
@@ -52,7 +52,7 @@ async fn stopped_holder(careless: usize) -> (History, Moments) {
     workers.resume(0).unwrap();
     let told = |history: &History| {
         let lost = |event: &Event| {
-            let kept = event.whose.lock == Lock::Kept && event.whose.process == 0;
+            let kept = event.whose.lock == Lock::Kept && event.whose.process == 0 && event.at > fault;
             kept && matches!(event.what, What::ReleaseFailed { .. })
         };
         history.events.iter().any(lost).then_some(())
