@@ -63,6 +63,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "generation", "T", 88),
     ("redlock", "stamp-kept", "P", 111),
     ("redlock", "tombstone-always", "O", 2_509),
+    ("redlock", "undo-arrivals", "O", 3_213),
     ("redlock", "replaced-frozen", "T", 150),
     ("redis", "tombstone", "O", 166),
     ("redis", "tombstone-always", "O", 588),

@@ -6,7 +6,7 @@ mod undo;
 use std::sync::Arc;
 
 use lock_core::{BootInstant, Error, safeguard, validity::deadline};
-use lock_redis::scripts::{TOMBSTONE, held};
+use lock_redis::scripts::held;
 use tokio_util::sync::CancellationToken;
 
 use self::undo::Undo;
@@ -249,8 +249,7 @@ impl Round {
             false => Some(claim.undo(true, QueueChange::None)),
         };
         if let Some(call) = call {
-            // The vote may arrive for as long as a tombstone is kept, and take the lock for its ttl from then on.
-            self.quorum.undo_later(node, "undo", call, TOMBSTONE + claim.ttl);
+            self.quorum.undo_later(node, "undo", call, claim.ttl, true);
         }
     }
 

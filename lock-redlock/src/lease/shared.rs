@@ -7,10 +7,7 @@ use std::{
 };
 
 use lock_core::{Error, LockName, ReleaseOutcome, Validity};
-use lock_redis::{
-    node::ScriptCall,
-    scripts::{TOMBSTONE, held},
-};
+use lock_redis::{node::ScriptCall, scripts::held};
 
 use crate::{
     nodes::{
@@ -108,9 +105,8 @@ impl SharedLease {
 
     fn release_later(&self, node: usize, calls: &[Option<ScriptCall>]) {
         if let Some(call) = &calls[node] {
-            // A request that may still arrive takes the lock for its ttl from then on.
-            let late = if self.quorum_lease(|lease| lease.may_arrive_at(node)) { TOMBSTONE } else { Duration::ZERO };
-            self.quorum.undo_later(node, "release", call.clone(), late + self.ttl());
+            let may_arrive = self.quorum_lease(|lease| lease.may_arrive_at(node));
+            self.quorum.undo_later(node, "release", call.clone(), self.ttl(), may_arrive);
         }
     }
 }

@@ -58,7 +58,7 @@ const TOMBSTONE_ALWAYS: Removal = Removal {
 };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 31] = [
+pub(super) const ALL: [Placed; 32] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -133,6 +133,7 @@ pub(super) const ALL: [Placed; 31] = [
     script("A renewal extends the very holding that was counted, by its number.", &RENEWAL_NUMBER, 200_000),
     script("A downgrade changes the very holding that was counted, by its number.", &DOWNGRADE_NUMBER, 200_000),
     script("An undo leaves its tombstone also where it found something.", &TOMBSTONE_ALWAYS, 200_000),
+    placed("undo-arrivals", "An undo goes on for as long as what it undoes may arrive.", Stands::Code, 200_000),
     placed(
         "vote-or-join",
         "A vote that is answered after the node was asked to join counts as a join.",
@@ -147,4 +148,4 @@ pub(super) const ALL: [Placed; 31] = [
     ),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 31] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 32] = alone(&ALL);
