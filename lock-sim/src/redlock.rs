@@ -128,8 +128,8 @@ fn prepare(weather: Weather, without: &Without, [mut chance, aims]: [Chance; 2],
         servers,
         end,
         is_calm: false,
-        was_cut_off: weather.aim != Aim::Nothing,
-        is_lasting: weather.resets > 0 || weather.aim != Aim::Nothing,
+        was_cut_off: !matches!(weather.aim, Aim::Nothing | Aim::Strays),
+        is_lasting: weather.resets > 0 || !matches!(weather.aim, Aim::Nothing | Aim::Strays),
         server_stood_still: false,
         wires,
     };
@@ -141,7 +141,7 @@ fn prepare(weather: Weather, without: &Without, [mut chance, aims]: [Chance; 2],
     for host in stage.clients.clone() {
         begin(&mut stage, &scene, host, &mut chance);
     }
-    plan(&mut stage, &weather, &mut chance);
+    plan(&mut stage, &weather, &scene.orders, &mut chance);
     (stage, scene)
 }
 
@@ -171,13 +171,15 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
         Aim::Nothing | Aim::Forgetful => {}
         Aim::Lapse => (habits.hold, habits.pause) = (2 * ttl, 50 * MS),
         // One holds for long, and others look often whether they may.
-        Aim::Behind | Aim::Replaced if host.place() == 0 => {
+        Aim::Behind | Aim::Replaced | Aim::Strays if host.place() == 0 => {
             (habits.hold, habits.pause, habits.tries) = (4 * ttl.min(SECOND), 10 * MS, 50);
             if weather.shares && chance.one_in(2) {
                 (habits.hold, habits.reads, habits.downgrades) = (2 * ttl.min(SECOND), 0, 100);
             }
         }
-        Aim::Behind | Aim::Replaced => (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100),
+        Aim::Behind | Aim::Replaced | Aim::Strays => {
+            (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100)
+        }
     }
     let context = stage.world.context(host);
     let limits = [chance.one_of(&[200, 1_000]), chance.one_of(&[60, 200, 1_000])].map(Duration::from_millis);
@@ -209,7 +211,7 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
     });
 }
 
-fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
+fn plan(stage: &mut Stage, weather: &Weather, orders: &Orders, chance: &mut Chance) {
     let (clients, servers) = (stage.clients.clone(), stage.servers.clone());
     for _ in 0..weather.faults {
         let at = chance.below(weather.end);
@@ -233,8 +235,9 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
     if weather.aim == Aim::Replaced {
         stage.world.at(chance.between(400 * MS, 1_500 * MS), faults::Own::Scene(0));
         let newcomers = servers[weather.servers..].iter().copied();
-        let silent = newcomers.chain([chance.one_of(&servers[..weather.servers])]);
-        for server in silent {
+        let silent = chance.one_of(&servers[..weather.servers]);
+        orders.borrow_mut().without_lease = Some(silent);
+        for server in newcomers.chain([silent]) {
             stage.world.at(0, faults::Own::Fault(faults::Fault::Block(clients[0], server, [true; 2], weather.end)));
         }
     }

@@ -249,7 +249,7 @@ impl Round {
             false => Some(claim.undo(true, QueueChange::None)),
         };
         if let Some(call) = call {
-            self.quorum.undo_later(node, "undo", call, claim.ttl);
+            self.quorum.undo_later(node, "undo", call, claim.ttl, true);
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct PendingUndo {
     /// Names the call in the log.
     pub(crate) what: &'static str,
     pub(crate) call: ScriptCall,
-    /// When the thing has ended by its ttl.
+    /// When the thing has ended by its ttl, whenever it was taken.
     pub(crate) until: BootInstant,
 }
 

@@ -266,3 +266,28 @@ fn a_grant_that_comes_too_late_to_be_of_use_is_none() {
         nodes.until_nothing_is_left(0..3, "late").await;
     });
 }
+
+#[test]
+fn an_undo_goes_on_for_as_long_as_what_it_undoes_may_arrive() {
+    // Shorter than the time for which a vote may be under way, which is that of a tombstone.
+    const TTL: Duration = Duration::from_secs(2);
+    simulated(3, &[], |nodes| async move {
+        let locks = nodes.connect(&[("ttl", "2s"), ("node_timeout", "200ms"), ("connect_timeout", "200ms")]).await;
+        // All nodes know the scripts by then.
+        locks.mutex("early").lock().await.unwrap().release().await.unwrap();
+        nodes.settle().await;
+        nodes.hold_late(0, 2).await;
+        let guard = locks.mutex("late").lock().await.unwrap();
+        nodes.block(0, 2, Way::Up, true).await;
+        guard.release().await.unwrap();
+        nodes.clock().sleep(TTL + Duration::from_millis(500)).await;
+        assert_eq!(nodes.get(2, "{lock:late}"), None, "the vote is still under way");
+        nodes.block(0, 2, Way::Up, false).await;
+        nodes.let_go().await;
+        let arrived = nodes.clock().now();
+        nodes.until("the vote has come", || nodes.get(2, "{lock:late}").is_some()).await;
+        nodes.until_nothing_is_left(0..3, "late").await;
+        let took = nodes.clock().now().saturating_since(arrived);
+        assert!(took < TTL / 2, "it was left to its ttl: {took:?}");
+    });
+}

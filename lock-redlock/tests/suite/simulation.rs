@@ -305,6 +305,19 @@ impl Nodes {
         self.order(move |world, _| world.block(host, server, way, is_blocked)).await;
     }
 
+    /// Holds the next request about `late` on its way from a client to a server, whose connection the client gives up, until
+    /// [`Nodes::let_go`].
+    pub(crate) async fn hold_late(&self, client: usize, node: usize) {
+        let (host, server) = (self.0.hosts[client], self.0.servers[node]);
+        let is_meant = |request: &[u8]| String::from_utf8_lossy(request).contains("{lock:late}");
+        self.order(move |world, _| world.detain(host, server, is_meant, true)).await;
+    }
+
+    /// Lets the request arrive that is held on its way.
+    pub(crate) async fn let_go(&self) {
+        self.order(|world, _| world.let_go(1)).await;
+    }
+
     /// Has every message take so long.
     pub(crate) async fn delay(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap();

@@ -8,7 +8,7 @@ use crate::{
         faults::{Fault, Own},
     },
     redis::Loses,
-    world::{HostId, ServerId, Stop},
+    world::{HostId, ServerId, Stop, Way},
 };
 
 /// What a schedule aims at.
@@ -25,6 +25,9 @@ pub(super) enum Aim {
     Replaced,
     /// A server is told of a change of the members and loses its data before a majority was told.
     Forgetful,
+    /// Requests come late, some of them down connections that their clients have given up, and leases are long: what comes
+    /// when its attempt or its lease is over must not take the lock for nobody.
+    Strays,
 }
 
 /// Sees to it that the situation comes about.
@@ -56,6 +59,25 @@ fn is_vote(bytes: &[u8]) -> bool {
     bytes.windows(8).any(|window| window == b"$2\r\n15\r\n")
 }
 
+/// Whether a request is about a lease: a renewal, a request to join, or an undo.
+fn is_about_a_lease(bytes: &[u8]) -> bool {
+    bytes.windows(8).any(|window| window == b"$2\r\n11\r\n")
+}
+
+/// The holder hears of the change from a server that stays and has nothing of the lease, and never comes to have it there:
+/// what it asks to join goes down connections that it gives up.
+fn keep_from_joining(stage: &mut Stage, orders: &Orders) {
+    let holder = stage.clients[0];
+    let (holds, _) = stage.oracle.who_holds(holder);
+    if !holds || stage.is_calm {
+        return stage.world.let_go(10 * MS);
+    }
+    let Some(server) = orders.borrow().without_lease else { return };
+    if !stage.world.is_waiting_to_detain() {
+        stage.world.detain(holder, server, is_about_a_lease, true);
+    }
+}
+
 impl Director {
     pub(super) fn new(mut chance: Chance) -> Self {
         let phase = if chance.one_in(2) { Phase::Free } else { Phase::Never };
@@ -65,7 +87,7 @@ impl Director {
     /// Looks at what has happened, and lets something go wrong.
     pub(super) fn look(&mut self, stage: &mut Stage, weather: &Weather, orders: &Orders) {
         match weather.aim {
-            Aim::Nothing => {}
+            Aim::Nothing | Aim::Strays => {}
             Aim::Behind if !matches!(self.phase, Phase::Never) => self.overtake(stage, weather),
             Aim::Behind | Aim::Lapse => {
                 let grants = stage.oracle.grants();
@@ -77,7 +99,8 @@ impl Director {
             }
             Aim::Forgetful if !self.is_done => self.forget(stage, weather, orders),
             Aim::Replaced if !self.is_done => self.leave_untold(stage, weather, orders),
-            Aim::Forgetful | Aim::Replaced => {}
+            Aim::Replaced => keep_from_joining(stage, orders),
+            Aim::Forgetful => {}
         }
     }
 
@@ -154,9 +177,15 @@ impl Director {
         let generations = orders.borrow().generations.clone();
         let [first, second, ..] = generations.as_slice() else { return };
         self.is_done = true;
-        let operator = stage.operator;
-        for server in first.iter().copied().filter(|server| !second.contains(server)) {
-            stage.strike(Fault::Block(operator, server, [true; 2], 6 * weather.max_ttl));
+        let (operator, holder) = (stage.operator, stage.clients[0]);
+        for server in first.iter().copied() {
+            if second.contains(&server) {
+                for way in [Way::Up, Way::Down] {
+                    stage.world.block(holder, server, way, false);
+                }
+            } else {
+                stage.strike(Fault::Block(operator, server, [true; 2], 6 * weather.max_ttl));
+            }
         }
     }
 

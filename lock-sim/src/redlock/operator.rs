@@ -25,6 +25,8 @@ pub(super) struct Order {
     pub(super) is_calm: bool,
     /// Servers that may not come back with their data.
     pub(super) to_empty: Vec<ServerId>,
+    /// A member that a holder did not reach when it was granted the lock.
+    pub(super) without_lease: Option<ServerId>,
 }
 
 pub(super) type Orders = Rc<RefCell<Order>>;
@@ -32,7 +34,14 @@ pub(super) type Orders = Rc<RefCell<Order>>;
 impl Order {
     pub(super) fn new(members: Vec<ServerId>) -> Self {
         let generations = vec![members.clone()];
-        Self { members, generations, wants: Arc::new(Notify::new()), is_calm: false, to_empty: Vec::new() }
+        Self {
+            members,
+            generations,
+            wants: Arc::new(Notify::new()),
+            is_calm: false,
+            to_empty: Vec::new(),
+            without_lease: None,
+        }
     }
 
     fn replacing(&self, old: ServerId, new: ServerId) -> Vec<ServerId> {

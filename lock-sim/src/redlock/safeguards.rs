@@ -43,8 +43,22 @@ const REJOIN_IF_FREE: Removal = Removal {
     )],
 };
 
+const RENEWAL_NUMBER: Removal = Removal {
+    name: "renewal-number",
+    changes: &[(
+        "if redis.pcall('GET', lock) ~= ARGV[1] or redis.call('HGET', token, 'held') ~= ARGV[3] then",
+        "if redis.pcall('GET', lock) ~= ARGV[1] then",
+    )],
+};
+const DOWNGRADE_NUMBER: Removal =
+    Removal { name: "downgrade-number", changes: &[("if held ~= ARGV[6] then", "if false then")] };
+const TOMBSTONE_ALWAYS: Removal = Removal {
+    name: "tombstone-always",
+    changes: &[("if ARGV[5] ~= '0' then", "if ARGV[5] ~= '0' and not held and not read then")],
+};
+
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 26] = [
+pub(super) const ALL: [Placed; 32] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -116,6 +130,22 @@ pub(super) const ALL: [Placed; 26] = [
         Stands::Disk,
         100_000,
     ),
+    script("A renewal extends the very holding that was counted, by its number.", &RENEWAL_NUMBER, 200_000),
+    script("A downgrade changes the very holding that was counted, by its number.", &DOWNGRADE_NUMBER, 200_000),
+    script("An undo leaves its tombstone also where it found something.", &TOMBSTONE_ALWAYS, 200_000),
+    placed("undo-arrivals", "An undo goes on for as long as what it undoes may arrive.", Stands::Code, 200_000),
+    placed(
+        "vote-or-join",
+        "A vote that is answered after the node was asked to join counts as a join.",
+        Stands::Code,
+        200_000,
+    ),
+    placed(
+        "replaced-frozen",
+        "What a replaced member kept counts no longer than was promised when it was replaced.",
+        Stands::Code,
+        200_000,
+    ),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 26] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 32] = alone(&ALL);

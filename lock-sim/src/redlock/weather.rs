@@ -50,6 +50,9 @@ impl Weather {
         if !matches!(seed % 16, 6 | 13 | 14) {
             return weather;
         }
+        if seed % 16 == 13 {
+            return weather.aiming(Aim::Strays, aims);
+        }
         match aims.below(8) {
             0..4 => weather.aiming(Aim::Behind, aims),
             4 => weather.aiming(Aim::Lapse, aims),
@@ -67,6 +70,7 @@ impl Weather {
             }
             Aim::Forgetful => (300 * MS, 2 * MS, 0),
             Aim::Replaced => (1_000 * MS, 2 * MS, 0),
+            Aim::Strays => (4_000 * MS, 3_000 * MS, 100),
         };
         let wires = Wires {
             most: 2 * MS,

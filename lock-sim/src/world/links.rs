@@ -122,6 +122,12 @@ impl<E> World<E> {
         self.detention.is_some_and(|detention| detention.caught.is_some())
     }
 
+    /// Whether a request is to be held up that has not come yet.
+    #[must_use]
+    pub fn is_waiting_to_detain(&self) -> bool {
+        self.detention.is_some_and(|detention| detention.caught.is_none())
+    }
+
     /// Lets the request that is held up, and what came behind it, arrive within this time.
     pub fn let_go(&mut self, within: Time) {
         if let Some(connection) = self.detention.take().and_then(|detention| detention.caught) {
