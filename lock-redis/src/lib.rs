@@ -72,6 +72,7 @@ pub mod fence;
 mod lease;
 pub mod node;
 mod places;
+mod plain;
 pub mod protocol;
 mod queue;
 mod renewal;
@@ -82,7 +83,7 @@ pub mod wire;
 
 pub use crate::{
     backend::Redis,
-    config::{Config, Deployment, Sentinel},
+    config::{Config, Deployment, Sentinel, Strategy},
     driver::RedisDriver,
     protocol::{keys, token},
 };
