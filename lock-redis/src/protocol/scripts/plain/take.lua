@@ -18,7 +18,7 @@ end
 
 local is_own = found[1] == value
 -- It holds the lock already: a resent request gets the same grant. Its client counts the whole ttl from the first sending.
--- Safeguard: a resent request gets the same grant (Redis, plain)
+-- Safeguard: a resent request arms the whole ttl (Redis, plain)
 if is_own and packed and string.sub(packed, 10, 41) == value then
   redis.call('PEXPIRE', lock, ARGV[2])
   return {'granted', counter}
