@@ -32,14 +32,15 @@ pub(super) const STRATEGY: Setting<Strategy> = Setting::choice(
     "How contenders take turns: with `queue` in line on the server, with `plain` by `SET NX PX` as clients of other libraries do, to share locks with those.",
 );
 
-/// With the strategy `plain`.
+/// With the strategy `plain`, which says what it is unless it is set. A queue refuses it.
 pub(super) const LOOK_AGAIN: Setting<Duration> = Setting::duration(
     "look_again",
     Strategy::LOOK_AGAIN,
     TEN_MS,
     MINUTE,
-    "With `strategy=plain`: after how long those who wait look by themselves, since other libraries tell nobody of a release.",
-);
+    "Only with `strategy=plain`, 500ms there: after how long those who wait look by themselves, since other libraries tell nobody of a release.",
+)
+.without_default();
 
 pub(super) const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     "connect_timeout",
