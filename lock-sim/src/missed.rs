@@ -75,7 +75,7 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redis", "rearm-again", "T", 122),
     ("redis", "from-heartbeat", "T", 4),
     ("redis", "margin", "T", 1),
-    ("redis", "end-before-release", "M", 0),
+    ("redis", "end-before-release", "T", 0),
     ("redis", "limit", "L", 0),
     ("validity", "compare-and-swap", "L", 5),
     ("validity", "first-reason", "L", 135),
