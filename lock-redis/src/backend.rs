@@ -7,12 +7,21 @@ use futures::stream::BoxStream;
 use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Config, client::Client, config::settings::TTL, lease::Leases, queue::Queue, servers::Servers, watch};
+use crate::{
+    Config, Strategy, client::Client, config::settings::TTL, lease::Leases, plain::Plain, queue::Queue,
+    servers::Servers, watch,
+};
 
 /// A connection to Redis: one server, the primary that sentinels name, or a cluster.
 pub struct Redis {
     client: Arc<Client>,
-    queue: Queue,
+    turns: Turns,
+}
+
+/// How one acquires, by the strategy.
+enum Turns {
+    Queue(Queue),
+    Plain(Plain),
 }
 
 impl Redis {
@@ -40,8 +49,12 @@ impl Redis {
         let connected = Servers::connect(&config, &context).await;
         let servers = connected.map_err(|error| error.into_error(&config.url()))?;
         let client = Arc::new(Client::new(config, servers, context));
-        let queue = Queue::new(&client, Leases::new(&client));
-        Ok(Arc::new(Self { client, queue }))
+        let leases = Leases::new(&client);
+        let turns = match client.config.strategy {
+            Strategy::Queue => Turns::Queue(Queue::new(&client, leases)),
+            Strategy::Plain { look_again } => Turns::Plain(Plain::new(&client, leases, look_again)),
+        };
+        Ok(Arc::new(Self { client, turns }))
     }
 }
 
@@ -53,22 +66,27 @@ impl Backend for Redis {
 
     fn capabilities(&self) -> Capabilities {
         let scheme = self.client.config.deployment.scheme();
-        Capabilities::new(scheme)
-            .with_ttl(TTL.range())
-            .with(Feature::Expiry)
-            .with(Feature::Fifo)
-            .with(Feature::Queue)
-            .with(Feature::ReadWrite)
-            .with(Feature::Downgrade)
-            .with(Feature::Semaphore)
-            .with(Feature::LockDelay)
+        let capabilities = Capabilities::new(scheme).with_ttl(TTL.range()).with(Feature::Expiry);
+        match self.turns {
+            Turns::Plain(_) => capabilities,
+            Turns::Queue(_) => capabilities
+                .with(Feature::Fifo)
+                .with(Feature::Queue)
+                .with(Feature::ReadWrite)
+                .with(Feature::Downgrade)
+                .with(Feature::Semaphore)
+                .with(Feature::LockDelay),
+        }
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         if self.client.closed.is_cancelled() {
             return Err(Error::Closed);
         }
-        self.queue.acquire(&request, &stop).await
+        match &self.turns {
+            Turns::Queue(queue) => queue.acquire(&request, &stop).await,
+            Turns::Plain(plain) => plain.acquire(&request, &stop).await,
+        }
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {

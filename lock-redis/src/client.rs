@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
+    config::Strategy,
     node::{Node, NodeError},
     protocol::{keys::Keys, token::Proposals},
     servers::Servers,
@@ -48,8 +49,18 @@ impl Client {
         self.context.clock()
     }
 
-    pub(crate) fn keys(&self, name: &LockName) -> Keys {
-        Keys::new(&self.config.prefix, name)
+    /// The keys of a name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] when its key would be one that this library uses for something else.
+    pub(crate) fn keys(&self, name: &LockName) -> Result<Keys, Error> {
+        match self.config.strategy {
+            Strategy::Queue => Ok(Keys::new(&self.config.prefix, name)),
+            Strategy::Plain { .. } => Keys::plain(&self.config.prefix, name).ok_or_else(|| Error::InvalidName {
+                name: name.to_string(),
+                problem: "keys that begin with `lock-plain:` are what this library notes beside the locks of `strategy=plain`",
+            }),
+        }
     }
 
     /// The node that has these keys now.
@@ -74,7 +85,9 @@ impl Client {
 
     /// The refusal of a name that another version of this library uses.
     pub(crate) fn other_format(&self, name: &LockName) -> Error {
-        let reason = format!("another version of this library uses the name {name}, in another format");
+        let reason = format!(
+            "another version of this library, or somebody else, uses keys of the name {name}, in another format"
+        );
         Error::no_answer(self.config.url(), reason)
     }
 

@@ -2,12 +2,16 @@
 
 mod deployment;
 pub(crate) mod settings;
+mod strategy;
 
 use std::{sync::Arc, time::Duration};
 
 use lock_core::{Error, Settings};
 
-pub use self::deployment::{Deployment, Sentinel};
+pub use self::{
+    deployment::{Deployment, Sentinel},
+    strategy::Strategy,
+};
 use crate::{
     node::{Address, AddressMap, NodeConfig, Replicas},
     protocol::keys::Keys,
@@ -28,6 +32,8 @@ pub struct Config {
     pub ttl: Duration,
     /// What the keys of all locks begin with.
     pub prefix: String,
+    /// How contenders take turns. All who use a name have to use the same strategy.
+    pub strategy: Strategy,
 }
 
 impl Config {
@@ -43,6 +49,7 @@ impl Config {
             address_map: AddressMap::default(),
             ttl: settings::TTL.default_value(),
             prefix: settings::PREFIX.default_value().to_owned(),
+            strategy: settings::STRATEGY.default_value(),
         }
     }
 
@@ -93,8 +100,26 @@ impl Config {
         if let Some(prefix) = settings::PREFIX.take(&mut given) {
             config.prefix = prefix;
         }
+        config.strategy = settings::STRATEGY.read(&mut given)?;
+        if let Some(given) = settings::LOOK_AGAIN.read_if_set(&mut given)? {
+            match &mut config.strategy {
+                Strategy::Plain { look_again } => *look_again = given,
+                Strategy::Queue => {
+                    let given = format!("{given:?}");
+                    return Err(Error::config(
+                        "look_again",
+                        given,
+                        "nothing without `strategy=plain`: a queue tells its waiters",
+                    ));
+                }
+            }
+        }
         if let Some(value) = given.values.remove("queue") {
-            return Err(Error::config("queue", value, "nothing: waiters always stand in line on the server"));
+            return Err(Error::config(
+                "queue",
+                value,
+                "nothing: it is now `strategy=queue`, the default, or `strategy=plain`",
+            ));
         }
         given.finish()?;
         config.check()?;
@@ -112,6 +137,13 @@ impl Config {
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// With another strategy, by which contenders take turns.
+    #[must_use]
+    pub const fn with_strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
         self
     }
 
@@ -192,7 +224,15 @@ impl Config {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if !Keys::is_prefix(&self.prefix) {
+        let is_allowed = match self.strategy {
+            Strategy::Queue => Keys::is_prefix(&self.prefix),
+            Strategy::Plain { look_again } => {
+                settings::LOOK_AGAIN.check(look_again)?;
+                let is_reserved = format!("{}:", self.prefix) == Keys::RESERVED;
+                self.prefix.is_empty() || Keys::is_prefix(&self.prefix) && !is_reserved
+            }
+        };
+        if !is_allowed {
             return Err(settings::PREFIX.refused(&self.prefix));
         }
         settings::TTL.check(self.ttl)?;

@@ -63,11 +63,7 @@ impl FencedKey {
             // A closing brace in it would end the tag.
             // Safeguard: a fence has its token in the slot of its value (Redis)
             None if !value.is_empty() && !value.contains('}') => format!("{{{value}}}:fence"),
-            None => {
-                let slot = slots::slot_of(&value);
-                let tag = (0_u32..).map(|tag| tag.to_string()).find(|tag| slots::slot_of(tag) == slot);
-                format!("{{{}}}:{value}:fence", tag.unwrap_or_default())
-            }
+            None => format!("{{{}}}:{value}:fence", slots::tag_of(slots::slot_of(&value))),
         };
         Self { value, token }
     }

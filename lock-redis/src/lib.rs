@@ -14,7 +14,8 @@
 //! * Grants in the order of arrival. Readers beside each other and never beside a writer; a reader that comes after a waiting
 //!   writer waits for it. Each reader and each permit of a semaphore has an expiry of its own.
 //! * A lock delay: after an abnormal end the lock stays closed for as long as its holder had asked for.
-//! * Any other client that locks by `SET key value NX PX ttl` on the key `{lock:NAME}` is excluded, and excludes.
+//! * Any other client that locks by `SET key value NX PX ttl` on the key `{lock:NAME}` is excluded, and excludes. To share locks
+//!   with other libraries there is a strategy of its own, [`Strategy::Plain`].
 //!
 //! # What this does not guarantee
 //! * **Redis replicates asynchronously**, with sentinels and in a cluster, too. When a primary fails before it has
@@ -59,6 +60,11 @@
 //! passed over after three times that. A lock that was handed over is its new holder's for two of these times at first, which is
 //! what its guard says; the first renewal, 20 ms later, makes it a whole ttl.
 //!
+//! # Beside other libraries
+//! With [`Strategy::Plain`] (`strategy=plain`) the lock key is `prefix:name`, or the bare name with an empty prefix, and holds a
+//! plain string, as redis-py's `Lock`, `rslock` and others have it. Only the exclusive lock, in no order; a fencing token rises
+//! with each grant of this library, and knows nothing of others.
+//!
 //! # On the server
 //! See [`keys`] for the keys, and `docs/protocols.md` for what is done with them.
 
@@ -72,6 +78,7 @@ pub mod fence;
 mod lease;
 pub mod node;
 mod places;
+mod plain;
 pub mod protocol;
 mod queue;
 mod renewal;
@@ -82,7 +89,7 @@ pub mod wire;
 
 pub use crate::{
     backend::Redis,
-    config::{Config, Deployment, Sentinel},
+    config::{Config, Deployment, Sentinel, Strategy},
     driver::RedisDriver,
     protocol::{keys, token},
 };

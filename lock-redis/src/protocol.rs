@@ -7,6 +7,7 @@ pub mod claim;
 pub mod keys;
 pub mod look;
 pub mod packed;
+mod plain;
 pub mod token;
 
 use std::time::Duration;

@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::stream::{self, BoxStream};
+use futures::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
 use lock_core::{BootInstant, Error, LockName, Snapshot};
 
 use crate::{
     client::Client,
     node::{FailureKind, Node, Subscription},
-    protocol::look,
+    protocol::{keys::Keys, look},
 };
 
 /// Changes that follow each other within this are merged into one look.
@@ -29,12 +32,12 @@ const HEARD: Duration = Duration::from_secs(5);
 
 /// Who holds `name` and who waits for it.
 pub(crate) async fn look(client: &Client, name: &LockName) -> Result<Snapshot, Error> {
-    look_on(client, name, Duration::ZERO).await
+    look_on(client, name, &client.keys(name)?, Duration::ZERO).await
 }
 
 /// The same, and wants changes to be published for so long.
-async fn look_on(client: &Client, name: &LockName, wanted: Duration) -> Result<Snapshot, Error> {
-    let call = || look::look(&client.keys(name), wanted);
+async fn look_on(client: &Client, name: &LockName, keys: &Keys, wanted: Duration) -> Result<Snapshot, Error> {
+    let call = || look::look(keys, wanted);
     let answer = match client.servers.call(call()).await {
         Err(error) if error.kind() == FailureKind::Connection => client.servers.call(call()).await,
         answer => answer,
@@ -45,9 +48,13 @@ async fn look_on(client: &Client, name: &LockName, wanted: Duration) -> Result<S
 
 /// Follows a name: how it is, and again whenever that has changed.
 pub(crate) fn followed(client: Arc<Client>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
-    let node = client.node_for(&client.keys(&name));
-    let subscription = node.subscribe(&client.keys(&name).changes());
-    let follower = Follower { client, name, node, subscription, given: Given::Nothing };
+    let keys = match client.keys(&name) {
+        Ok(keys) => keys,
+        Err(error) => return stream::iter([Err(error)]).boxed(),
+    };
+    let node = client.node_for(&keys);
+    let subscription = node.subscribe(&keys.changes());
+    let follower = Follower { client, name, keys, node, subscription, given: Given::Nothing };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let closed = follower.client.closed.clone();
         let item = closed.run_until_cancelled(follower.next()).await?;
@@ -58,6 +65,7 @@ pub(crate) fn followed(client: Arc<Client>, name: LockName) -> BoxStream<'static
 struct Follower {
     client: Arc<Client>,
     name: LockName,
+    keys: Keys,
     /// Whose channel it is.
     node: Node,
     subscription: Subscription,
@@ -88,7 +96,7 @@ impl Follower {
             self.listen();
             // Before the look: what is published from here on is about a later state.
             let before = Before { changes: self.subscription.changes(), would_hear: self.subscription.is_confirmed() };
-            match look_on(&self.client, &self.name, HEARD).await {
+            match look_on(&self.client, &self.name, &self.keys, HEARD).await {
                 Ok(state) => {
                     let look_again = self.client.clock().now().saturating_add(first_end(&state, before.would_hear));
                     if !matches!(&self.given, Given::State(given) if given.is_like(&state)) {
@@ -107,9 +115,9 @@ impl Follower {
 
     /// Listens where the lock is: it may be somewhere else by now.
     fn listen(&mut self) {
-        let node = self.client.node_for(&self.client.keys(&self.name));
+        let node = self.client.node_for(&self.keys);
         if !node.is(&self.node) {
-            self.subscription = node.subscribe(&self.client.keys(&self.name).changes());
+            self.subscription = node.subscribe(&self.keys.changes());
             self.node = node;
         }
     }

@@ -50,5 +50,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Every machine.
 #[must_use]
 pub fn machines() -> Vec<&'static dyn Machine> {
-    vec![&zookeeper::ZooKeeper, &redlock::Redlock, &one_redis::OneRedis, &validity::Cell]
+    vec![
+        &zookeeper::ZooKeeper,
+        &redlock::Redlock,
+        &one_redis::OneRedis::QUEUE,
+        &one_redis::OneRedis::PLAIN,
+        &validity::Cell,
+    ]
 }

@@ -84,6 +84,15 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("validity", "first-reason", "L", 135),
     ("validity", "seen-is-final", "L", 0),
     ("validity", "limit", "L", 37),
+    ("redis-plain", "tombstone", "O", 338),
+    ("redis-plain", "tombstone-always", "O", 7_280),
+    ("redis-plain", "bury", "O", 720),
+    ("redis-plain", "own-value", "T", 0),
+    ("redis-plain", "if-free", "T", 1),
+    ("redis-plain", "clock-floor", "F", 6_608),
+    ("redis-plain", "margin", "T", 1),
+    ("redis-plain", "end-before-release", "T", 0),
+    ("redis-plain", "limit", "L", 0),
 ];
 
 /// What is known of a safeguard of the machine that is called so.

@@ -1,7 +1,8 @@
-//! One Redis server: the shipped backend with either way to wait, its clients and its server under faults.
+//! One Redis server: the shipped backend with either strategy, its clients and its server under faults.
 
 mod kept;
 mod line;
+mod plain;
 mod safeguards;
 mod weather;
 
@@ -9,22 +10,33 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::LocalBoxFuture;
 use lock_core::{Context, Locks};
-use lock_redis::{Config, Redis};
+use lock_redis::{Config, Redis, Strategy};
 
 use self::{
     line::{Lines, Patience},
+    plain::Plain,
     weather::{Kind, Weather},
 };
 use crate::{
-    Chance, Fact, LocalClock, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,
-    contest::{Grant, Oracle, Scene, Stage, Without, compete, faults},
+    Chance, Counts, Fact, LocalClock, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,
+    contest::{Grant, Oracle, Placed, Scene, Stage, Without, compete, faults},
     redis::{Fleet, HostNetwork, Loses, address},
     world::{HostClocks, HostId, ServerId, Stop, Wires, World},
 };
 
 /// A server, and clients that compete for a lock on it.
 #[derive(Debug)]
-pub struct OneRedis;
+pub struct OneRedis {
+    is_plain: bool,
+}
+
+impl OneRedis {
+    /// In line on the server.
+    pub const QUEUE: Self = Self { is_plain: false };
+
+    /// By the strategy `plain`, beside clients of other libraries.
+    pub const PLAIN: Self = Self { is_plain: true };
+}
 
 const LOST: usize = faults::fact::COUNT;
 const DELETED: usize = LOST + 1;
@@ -32,9 +44,10 @@ const JUMPED: usize = LOST + 2;
 const SEMAPHORE: usize = LOST + 3;
 const DELAYED: usize = LOST + 4;
 const HEAD_LOST: usize = LOST + 5;
+const FOREIGN: usize = LOST + 6;
 
-const FACTS: [Fact; faults::fact::COUNT + 6] = {
-    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 6];
+const FACTS: [Fact; FOREIGN + 1] = {
+    let mut facts = [Fact { name: "", sort: Sort::Fault }; FOREIGN + 1];
     let mut place = 0;
     while place < faults::fact::COUNT {
         facts[place] = faults::fact::FACTS[place];
@@ -46,16 +59,46 @@ const FACTS: [Fact; faults::fact::COUNT + 6] = {
     facts[SEMAPHORE] = Fact { name: "a contest for permits", sort: Sort::Coverage };
     facts[HEAD_LOST] = Fact { name: "somebody deleted the head", sort: Sort::Fault };
     facts[DELAYED] = Fact { name: "a contest with lock delays", sort: Sort::Coverage };
+    facts[FOREIGN] = Fact { name: "another library's client granted", sort: Sort::Coverage };
     facts
 };
 
+/// The facts that come about in line: all but the last one.
+const IN_LINE: &[Fact] = FACTS.split_at(FOREIGN).0;
+
+/// Those of the strategy `plain`, which knows no readers, no permits, and no lock delays.
+const PLAIN_PLACES: [usize; 16] = {
+    use faults::fact::{LOST_LEASE, WRITER};
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, WRITER, LOST_LEASE, LOST, DELETED, JUMPED, HEAD_LOST, FOREIGN]
+};
+
+const PLAIN_FACTS: [Fact; PLAIN_PLACES.len()] = {
+    let mut facts = [FACTS[0]; PLAIN_PLACES.len()];
+    let mut place = 0;
+    while place < PLAIN_PLACES.len() {
+        facts[place] = FACTS[PLAIN_PLACES[place]];
+        place += 1;
+    }
+    facts
+};
+
+/// From here on the number of a strike is for how many milliseconds, beyond this, a client of another library takes the lock.
+const FOREIGN_TAKES: u32 = 1_000;
+
+/// The strike by which it gives the lock back.
+const FOREIGN_RELEASES: u32 = u32::MAX;
+
 impl Machine for OneRedis {
     fn name(&self) -> &'static str {
-        "redis"
+        if self.is_plain { "redis-plain" } else { "redis" }
     }
 
     fn about(&self) -> &'static str {
-        "the shipped backend on one Redis"
+        if self.is_plain {
+            "the shipped backend on one Redis, by the strategy plain"
+        } else {
+            "the shipped backend on one Redis"
+        }
     }
 
     fn tested(&self) -> u64 {
@@ -63,20 +106,31 @@ impl Machine for OneRedis {
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {
-        &safeguards::SAFEGUARDS
+        if self.is_plain { &safeguards::PLAIN_SAFEGUARDS } else { &safeguards::SAFEGUARDS }
     }
 
     fn facts(&self) -> &'static [Fact] {
-        &FACTS
+        if self.is_plain { &PLAIN_FACTS } else { IN_LINE }
     }
 
     fn run(&self, seed: u64, without: Option<usize>, trace: &mut Trace) -> Outcome {
-        let without = Without::taking_out(&safeguards::ALL, without);
+        let all: &'static [Placed] = if self.is_plain { &safeguards::PLAIN } else { &safeguards::ALL };
+        let without = Without::taking_out(all, without);
         let mut chance = Chance::new(seed);
         let mut weather = Weather::draw(&mut chance);
+        if self.is_plain {
+            weather = weather.exclusive();
+        }
         without.change(&mut weather.wires);
-        let (stage, mut scene) = prepare(weather, &without, chance, std::mem::take(trace));
-        let (outcome, told) = stage.play(&mut scene);
+        let (stage, mut scene) = prepare(self.is_plain, weather, &without, chance, std::mem::take(trace));
+        let (mut outcome, told) = stage.play(&mut scene);
+        if self.is_plain {
+            let all = outcome.counts;
+            outcome.counts = Counts::default();
+            for (place, its) in PLAIN_PLACES.into_iter().enumerate() {
+                outcome.counts.0[place] = all.0[its];
+            }
+        }
         *trace = told;
         outcome
     }
@@ -87,9 +141,11 @@ struct Only {
     server: ServerId,
     config: Config,
     line: Lines,
+    /// With the strategy `plain`.
+    plain: Option<Plain>,
 }
 
-fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Only) {
+fn prepare(is_plain: bool, weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Only) {
     let oracle = Oracle::new(trace);
     oracle.note("world", format_args!("{weather:?}"));
     let mut world = World::new(Chance::new(chance.below(u64::MAX)), weather.wires);
@@ -98,7 +154,11 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
     let mut fleet = Fleet::default();
     let server = fleet.add(&mut world, weather.server_clock(&mut chance), without.removal());
     let at = address(server);
-    let config = Config::new(at.host, at.port);
+    let mut config = Config::new(at.host, at.port);
+    if is_plain {
+        let look_again = Duration::from_millis(chance.one_of(&[20, 100, 500]));
+        config = config.with_strategy(Strategy::Plain { look_again });
+    }
     let mut stage = Stage {
         world,
         fleet,
@@ -109,13 +169,18 @@ fn prepare(weather: Weather, without: &Without, mut chance: Chance, trace: Trace
         end: weather.end,
         is_calm: false,
         was_cut_off: false,
-        is_lasting: false,
+        // A request may come when a server goes on that stood still for longer than a ttl; by then its undo is given up.
+        is_lasting: is_plain && (weather.ttls_differ || weather.ttl > SECOND),
         server_stood_still: false,
         wires: weather.wires,
     };
-    let scene = Only { weather, server, config, line: Lines::default() };
+    let plain = is_plain.then(Plain::default);
+    let scene = Only { weather, server, config, line: Lines::default(), plain };
     oracle_begins(&mut stage, &scene, &mut chance);
     plan(&mut stage, &weather, &mut chance);
+    if is_plain {
+        plan_foreign(&mut stage, &weather, &mut chance);
+    }
     (stage, scene)
 }
 
@@ -187,9 +252,62 @@ fn plan(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
     }
 }
 
+/// Clients of other libraries, which come, hold, and go.
+fn plan_foreign(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
+    for _ in 0..chance.below(5) {
+        let (at, ms) = (chance.below(weather.end), chance.between(10, 1_500));
+        stage.world.at(at, faults::Own::Scene(FOREIGN_TAKES + u32::try_from(ms).unwrap_or(0)));
+        if chance.one_in(2) {
+            stage.world.at(at + chance.below(ms * MS), faults::Own::Scene(FOREIGN_RELEASES));
+        }
+    }
+}
+
+impl Only {
+    /// Whether the strike is of a client of another library.
+    fn strike_foreign(&mut self, stage: &mut Stage, number: u32) -> bool {
+        let (now, server) = (stage.world.now(), self.server);
+        let Some(plain) = self.plain.as_mut().filter(|_| number >= FOREIGN_TAKES) else { return false };
+        if number == FOREIGN_RELEASES {
+            plain.release_foreign(&mut stage.fleet, now, server);
+            stage.oracle.note("another library", format_args!("releases"));
+        } else if plain.take_foreign(&mut stage.fleet, now, server, (number - FOREIGN_TAKES).into()) {
+            stage.oracle.count(FOREIGN);
+            stage.oracle.note("another library", format_args!("holds for {} ms", number - FOREIGN_TAKES));
+        }
+        true
+    }
+
+    fn delete_head(&mut self, stage: &mut Stage) {
+        let (now, server) = (stage.world.now(), self.server);
+        match &mut self.plain {
+            Some(plain) => plain.delete_record(&mut stage.fleet, now, server),
+            None => {
+                stage.fleet.at(server, now).store_mut().remove(kept::keys().token().as_bytes());
+            }
+        }
+    }
+
+    fn delete_lock(&mut self, stage: &mut Stage) {
+        let (now, server) = (stage.world.now(), self.server);
+        if let Some(plain) = &mut self.plain {
+            return plain.delete_lock(&mut stage.fleet, now, server);
+        }
+        for keys in kept::lines() {
+            for key in [keys.lock, keys.members, keys.notes] {
+                stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
+            }
+        }
+    }
+}
+
 impl Scene for Only {
     fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
-        kept::until(&mut stage.fleet, stage.world.now(), self.server, grant)
+        let now = stage.world.now();
+        match &self.plain {
+            Some(plain) => plain.until(&mut stage.fleet, now, self.server, grant),
+            None => kept::until(&mut stage.fleet, now, self.server, grant),
+        }
     }
 
     fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {
@@ -197,17 +315,20 @@ impl Scene for Only {
             // A server that comes back with old data has what was given back since.
             return None;
         }
-        kept::residue(&mut stage.fleet, stage.world.now(), self.server, at_once)
+        let residue = if self.plain.is_some() { Plain::residue } else { kept::residue };
+        residue(&mut stage.fleet, stage.world.now(), self.server, at_once)
     }
 
     fn strike(&mut self, stage: &mut Stage, number: u32) {
+        if self.strike_foreign(stage, number) {
+            return;
+        }
         let (now, server) = (stage.world.now(), self.server);
         if self.weather.kind == Kind::Losing && number % 4 == 1 {
             // Nobody loses anything by that.
             stage.oracle.count(HEAD_LOST);
             stage.oracle.note("world", format_args!("the head is deleted"));
-            stage.fleet.at(server, now).store_mut().remove(kept::keys().token().as_bytes());
-            return;
+            return self.delete_head(stage);
         }
         stage.oracle.excuse();
         match self.weather.kind {
@@ -215,6 +336,7 @@ impl Scene for Only {
             Kind::Losing => {
                 stage.oracle.count(LOST);
                 if number.is_multiple_of(3) {
+                    self.delete_lock(stage);
                     stage.fleet.at(server, now).store_mut().flush();
                     return stage.oracle.note("world", format_args!("the server is flushed"));
                 }
@@ -228,11 +350,7 @@ impl Scene for Only {
             Kind::Meddled if number.is_multiple_of(2) => {
                 stage.oracle.count(DELETED);
                 stage.oracle.note("world", format_args!("somebody deletes the lock"));
-                for keys in kept::lines() {
-                    for key in [keys.lock, keys.members, keys.notes] {
-                        stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
-                    }
-                }
+                self.delete_lock(stage);
             }
             Kind::Meddled => {
                 stage.oracle.count(JUMPED);
@@ -246,6 +364,12 @@ impl Scene for Only {
     fn calm(&mut self, _: &mut Stage) {}
 
     fn look(&mut self, stage: &mut Stage) {
+        if let Some(plain) = &mut self.plain {
+            if let Some(text) = plain.look(&mut stage.fleet, stage.world.now(), self.server) {
+                stage.oracle.violate("M", text);
+            }
+            return;
+        }
         // Where data is lost or deleted nobody is promised a place in line.
         if self.weather.kind != Kind::Usual {
             return;

@@ -13,7 +13,7 @@ use std::{
 
 use lock_core::Locks;
 use lock_lab::servers::{Redis as RealRedis, RedisOptions};
-use lock_redis::{Config, Redis, node::NodeConfig, wire::Network};
+use lock_redis::{Config, Redis, Strategy, node::NodeConfig, wire::Network};
 use lock_redlock::{InitOptions, Redlock};
 use lock_sim::{
     Chance, LocalClock, MS, SECOND,
@@ -57,6 +57,8 @@ struct Played {
 #[derive(Clone, Copy)]
 enum What {
     Lock,
+    /// By the strategy `plain`.
+    Plain,
     Semaphore,
     Quorum,
 }
@@ -92,16 +94,22 @@ fn contest(seed: u64, what: What) -> Played {
             hold: 400 * MS,
             until: 15 * SECOND,
             permits: NonZeroU32::new(2).filter(|_| matches!(what, What::Semaphore)),
-            delay: chance.one_in(2).then(|| Duration::from_millis(100)).filter(|_| !matches!(what, What::Quorum)),
-            shares: true,
+            delay: chance
+                .one_in(2)
+                .then(|| Duration::from_millis(100))
+                .filter(|_| !matches!(what, What::Quorum | What::Plain)),
+            shares: !matches!(what, What::Plain),
             counts: [0; 4],
         };
         let at = address(servers[0]);
         world.spawn(host, async move {
             let clock = context.clock();
             let locks = match what {
-                What::Lock | What::Semaphore => {
-                    let config = Config::new(at.host, at.port).with_ttl(Duration::from_millis(300));
+                What::Lock | What::Plain | What::Semaphore => {
+                    let mut config = Config::new(at.host, at.port).with_ttl(Duration::from_millis(300));
+                    if matches!(what, What::Plain) {
+                        config = config.with_strategy(Strategy::Plain { look_again: Duration::from_millis(50) });
+                    }
                     let config = config.with_network(network).with_response_timeout(Duration::from_millis(100));
                     Locks::new(Redis::connect_in(config, context).await.unwrap())
                 }
@@ -261,6 +269,11 @@ async fn compare(name: &str, what: What) {
 #[tokio::test]
 async fn a_real_server_answers_and_keeps_what_the_model_does_for_a_lock() {
     compare("a lock", What::Lock).await;
+}
+
+#[tokio::test]
+async fn a_real_server_answers_and_keeps_what_the_model_does_for_a_plain_lock() {
+    compare("a plain lock", What::Plain).await;
 }
 
 #[tokio::test]

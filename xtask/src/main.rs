@@ -24,7 +24,7 @@ struct Arguments {
 /// The subcommands of `cargo xtask`.
 #[derive(Debug, Subcommand)]
 enum XtaskCommand {
-    /// Installs the servers that the tests need, where they are missing.
+    /// Installs the servers and the packages that the tests need, where they are missing.
     Setup,
     /// Set-up, then every test of the workspace on real servers.
     Test {
@@ -106,13 +106,13 @@ fn main() -> ExitCode {
 
 fn work(job: XtaskCommand) -> Result<()> {
     match job {
-        XtaskCommand::Setup => setup::require_servers(),
+        XtaskCommand::Setup => setup::require_all(),
         XtaskCommand::Test { rest } => {
-            setup::require_servers()?;
+            setup::require_all()?;
             if rest.is_empty() { tests::all() } else { tests::some(&rest) }
         }
         XtaskCommand::Ci => {
-            setup::require_servers()?;
+            setup::require_all()?;
             checks::all()
         }
         XtaskCommand::Compare { out, rest } => {

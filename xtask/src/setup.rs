@@ -1,4 +1,4 @@
-//! The servers that tests and measurements need, installed where they are missing.
+//! The servers that tests and measurements need, and whatever else the tests do, installed where it is missing.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::MetadataCommand;
+use cargo_metadata::{MetadataCommand, Package};
 use serde::Deserialize;
 
 use crate::run;
@@ -53,6 +53,36 @@ pub(crate) fn require_servers() -> Result<()> {
         None => Ok(()),
         Some(needed) => bail!("{} is still missing although {} is installed", needed.has, needed.package),
     }
+}
+
+/// Has all servers installed, and the packages of npm that tests need, or fails and says what is missing and how to get it.
+pub(crate) fn require_all() -> Result<()> {
+    require_servers()?;
+    for folder in npm_folders()?.iter().filter(|folder| !is_up_to_date(folder)) {
+        let by_hand = || format!("install them with: npm ci, in {}", folder.display());
+        eprintln!("missing packages of npm; installing those of {}", folder.display());
+        // The scripts of packages are not run: what is in them is enough.
+        let options = ["ci", "--ignore-scripts", "--no-audit", "--no-fund"];
+        run(Command::new("npm").args(options).current_dir(folder)).with_context(by_hand)?;
+    }
+    Ok(())
+}
+
+/// The folders in which crates say what they need of npm: `npm` of `[package.metadata]` in their Cargo.toml.
+fn npm_folders() -> Result<Vec<PathBuf>> {
+    let workspace = MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")?;
+    let folder = |package: &Package| {
+        let folder = package.metadata.get("npm")?.as_str()?;
+        Some(package.manifest_path.parent()?.join(folder).into_std_path_buf())
+    };
+    Ok(workspace.workspace_packages().into_iter().filter_map(folder).collect())
+}
+
+/// Whether npm has installed there what its package-lock.json says, and that has not changed since.
+fn is_up_to_date(folder: &Path) -> bool {
+    let written = |file: &str| folder.join(file).metadata().and_then(|file| file.modified()).ok();
+    // npm writes the first one when everything else is there.
+    written("node_modules/.package-lock.json").is_some_and(|installed| Some(installed) >= written("package-lock.json"))
 }
 
 /// Has all servers installed if possible, and says so if not.

@@ -41,6 +41,22 @@ inventory::submit! {
     }
 }
 
+inventory::submit! {
+    Description {
+        key: "redis-plain",
+        title: "Redis plain",
+        settings: "strategy=plain",
+        // Who waits is to hear of a release by its message.
+        in_trials: "look_again=1m",
+        lease: Some(Lease::TTL),
+        is_struck: false,
+        trials: Trials::All,
+        column: Some("Redis `strategy=plain`"),
+        start: |options| start_with(false, true, options),
+        ..REDIS
+    }
+}
+
 /// One server in memory.
 const REDIS: Description = Description {
     scheme: "redis",
@@ -52,13 +68,19 @@ const REDIS: Description = Description {
 };
 
 fn start(is_durable: bool, options: StartOptions) -> StartFuture {
+    start_with(is_durable, false, options)
+}
+
+/// `is_plain`: for the strategy `plain`.
+fn start_with(is_durable: bool, is_plain: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
         let server = Redis::start_as_told(kind).await?;
         if options.least_rights {
-            rights::grant(&server, "Redis").await?;
+            rights::grant(&server, if is_plain { "Redis with strategy=plain" } else { "Redis" }).await?;
         }
-        let truth = RedisTruth::of_one(vec![server.port()], options.patience);
+        let truth = if is_plain { RedisTruth::of_one_plain } else { RedisTruth::of_one };
+        let truth = truth(vec![server.port()], options.patience);
         Ok(Box::new(RedisDeployment { server, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
     })
 }

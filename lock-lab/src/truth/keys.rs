@@ -18,11 +18,22 @@ const AFTER_MEMBERS: Duration = Duration::from_secs(1);
 /// What `PTTL` answers about a key that is not there, or not any more.
 const KEY_IS_GONE: i64 = -2;
 
+/// What the keys of the records begin with, with the strategy `plain`.
+const PLAIN_TOKEN: &str = "lock-plain:token:";
+
+/// The keys of a lock, with the strategy `plain` or with that of the queue.
+pub(super) fn lock_keys(is_plain: bool, name: &LockName) -> Keys {
+    let plain = is_plain.then(|| Keys::plain(PREFIX, name)).flatten();
+    plain.unwrap_or_else(|| Keys::new(PREFIX, name))
+}
+
 /// Recognizes the keys of some locks among all keys of a Redis server, and those that must not be left.
 #[derive(Debug)]
 pub(super) struct LockKeys {
     /// By their lock keys, as `{prefix:name}`.
     locks: HashSet<String>,
+    /// What the keys beside them end with, where the strategy is `plain`.
+    anchors: HashSet<String>,
     /// Whether sets whose members have all ended may stay.
     has_died: bool,
 }
@@ -30,12 +41,22 @@ pub(super) struct LockKeys {
 impl LockKeys {
     /// Those of these locks. `has_died`: somebody may have died, so sets of members may stay for the moment that they do
     /// after the last of them has ended.
-    pub(super) fn of(names: &[LockName], has_died: bool) -> Self {
-        Self { locks: names.iter().map(|name| Keys::new(PREFIX, name).lock().to_owned()).collect(), has_died }
+    pub(super) fn of(is_plain: bool, names: &[LockName], has_died: bool) -> Self {
+        let keys: Vec<_> = names.iter().map(|name| lock_keys(is_plain, name)).collect();
+        let anchor = |keys: &Keys| keys.token().strip_prefix(PLAIN_TOKEN).map(str::to_owned);
+        Self {
+            locks: keys.iter().map(|keys| keys.lock().to_owned()).collect(),
+            anchors: keys.iter().filter_map(anchor).collect(),
+            has_died,
+        }
     }
 
     /// A pattern for `KEYS` that matches all of them.
     pub(super) fn pattern(&self) -> String {
+        if !self.anchors.is_empty() {
+            // What the lock keys and those beside them have in common.
+            return format!("{PREFIX}*");
+        }
         let mut locks = self.locks.iter();
         let mut common = locks.next().cloned().unwrap_or_default();
         for lock in locks {
@@ -78,8 +99,21 @@ impl LockKeys {
     /// What a key adds to its lock key; `None` when it is another lock's. The lock key ends with a brace, and what it is
     /// added to has none.
     fn part<'key>(&self, key: &'key str) -> Option<&'key str> {
+        if !self.anchors.is_empty() {
+            return self.plain_part(key);
+        }
         let (lock, part) = key.split_at(key.rfind('}')? + 1);
         (self.locks.contains(lock) && (part.is_empty() || part.starts_with(':'))).then_some(part)
+    }
+
+    /// The same with the strategy `plain`, with a colon in front as there.
+    fn plain_part<'key>(&self, key: &'key str) -> Option<&'key str> {
+        let Some(rest) = key.strip_prefix(Keys::RESERVED) else { return self.locks.contains(key).then_some("") };
+        // With the colon before it.
+        let part = &key[Keys::RESERVED.len() - 1..];
+        let (first, anchor) = rest.split_once(':')?;
+        let anchor = if first == "undone" { anchor.split_once(':')?.1 } else { anchor };
+        self.anchors.contains(anchor).then(|| &part[..part.len() - anchor.len() - 1])
     }
 
     /// Whether a key that adds `part` to its lock key, and goes in `ttl` ms, may be there without anybody who holds or
@@ -105,7 +139,21 @@ mod tests {
 
     fn keys(names: &[&str], has_died: bool) -> LockKeys {
         let names: Vec<_> = names.iter().map(|name| LockName::new(*name).unwrap()).collect();
-        LockKeys::of(&names, has_died)
+        LockKeys::of(false, &names, has_died)
+    }
+
+    #[test]
+    fn keys_beside_a_plain_lock_are_told_from_those_of_others() {
+        let names = ["a", "{b}c"].map(|name| LockName::new(name).unwrap());
+        let keys = LockKeys::of(true, &names, true);
+        assert_eq!(keys.pattern(), "lock*");
+        let stays =
+            ["lock-plain:token:{lock:a}", "lock-plain:undone:0a1b:=lock:{b}c", "lock-plain:token:{lock:d}", "lock:d"];
+        assert!(keys.left(stays.map(|key| (key.to_owned(), 5_000))).is_empty());
+        for left in ["lock:a", "lock:{b}c", "lock-plain:other:{lock:a}"] {
+            assert_eq!(keys.left([(left.to_owned(), 7)]), [format!("the key {left} (for another 7 ms)")]);
+        }
+        assert_eq!(keys.left([("lock-plain:token:{lock:a}".to_owned(), -1)]).len(), 1);
     }
 
     fn left(parts: &[(&str, i64)]) -> Vec<String> {

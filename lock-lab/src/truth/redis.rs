@@ -15,7 +15,7 @@ use lock_redis::{
 use redis::{Pipeline, Value};
 
 use super::{
-    keys::{LockKeys, PREFIX},
+    keys::{LockKeys, lock_keys},
     server::RedisServer,
 };
 use crate::{
@@ -29,6 +29,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The answer of one Redis server about a lock: its role, what the lock key holds, and the milliseconds left of it.
 type HolderAnswer = (Value, Option<Vec<u8>>, i64);
+/// With the strategy `plain` the same, and the record beside the lock.
+type PlainAnswer = (Value, Option<Vec<u8>>, i64, Option<Vec<u8>>);
 /// Where nodes vote, the same and what stands beside the lock, and what each says of its membership.
 type VoteAnswer = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
 /// The status of one Redlock node: its record, the process that the deployment knows, and the milliseconds of its
@@ -41,6 +43,8 @@ pub(crate) struct RedisTruth {
     patience: Duration,
     /// On how many of them a holder has to be.
     majority: usize,
+    /// Whether the strategy is `plain`.
+    is_plain: bool,
     servers: Mutex<KnownServers>,
 }
 
@@ -89,7 +93,15 @@ impl Holder {
 
     /// By what the lock key holds.
     fn packed(packed: &[u8]) -> Self {
-        let lock = Lock::read(packed);
+        Self::known(Lock::read(packed))
+    }
+
+    /// With the strategy `plain`, by what the lock key and the record beside it hold.
+    fn plain(value: &[u8], record: Option<&[u8]>) -> Self {
+        Self::known(recorded(value, record))
+    }
+
+    fn known(lock: Option<Lock>) -> Self {
         let token = lock.as_ref().map(|lock| lock.number);
         Self { token, payload: lock.map(|lock| String::from_utf8_lossy(&lock.payload).into_owned()) }
     }
@@ -98,18 +110,27 @@ impl Holder {
 impl RedisTruth {
     /// Servers at these ports, of which one has the lock.
     pub(crate) fn of_one(ports: Vec<u16>, patience: Duration) -> Arc<Self> {
-        Self::new(ports, 1, patience)
+        Self::new(ports, 1, false, patience)
+    }
+
+    /// The same with the strategy `plain`.
+    pub(crate) fn of_one_plain(ports: Vec<u16>, patience: Duration) -> Arc<Self> {
+        Self::new(ports, 1, true, patience)
     }
 
     /// Servers at these ports, of which a majority votes.
     pub(crate) fn of_majority(ports: Vec<u16>, patience: Duration) -> Arc<Self> {
         let majority = ports.len() / 2 + 1;
-        Self::new(ports, majority, patience)
+        Self::new(ports, majority, false, patience)
     }
 
-    fn new(numbered: Vec<u16>, majority: usize, patience: Duration) -> Arc<Self> {
+    fn new(numbered: Vec<u16>, majority: usize, is_plain: bool, patience: Duration) -> Arc<Self> {
         let servers = Mutex::new(KnownServers { numbered, ..KnownServers::default() });
-        Arc::new(Self { patience, majority, servers })
+        Arc::new(Self { patience, majority, is_plain, servers })
+    }
+
+    fn keys(&self, name: &LockName) -> Keys {
+        lock_keys(self.is_plain, name)
     }
 
     /// Another server has come to the place of that number; the one of before may still run.
@@ -142,7 +163,7 @@ impl RedisTruth {
     /// deployment does not know yet counts as closed for ever, also where those that restart have no quarantine: the first
     /// vote that it is asked for begins one.
     async fn look(&self, server: &RedisServer, name: &LockName) -> Option<Sample> {
-        let keys = Keys::new(PREFIX, name);
+        let keys = self.keys(name);
         let mut question = redis::pipe();
         // At once: else the value of one holder could come with the time left of another.
         question.atomic();
@@ -154,6 +175,10 @@ impl RedisTruth {
             question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
             let (role, value, left, beside, info, member, quarantine): VoteAnswer = server.ask(&question).await?;
             (role, value.map(|value| Holder::of_vote(&value, beside)), left, Some((info, member, quarantine)))
+        } else if self.is_plain {
+            question.cmd("GET").arg(keys.token());
+            let (role, value, left, record): PlainAnswer = server.ask(&question).await?;
+            (role, value.map(|value| Holder::plain(&value, record.as_deref())), left, None)
         } else {
             let (role, packed, left): HolderAnswer = server.ask(&question).await?;
             (role, packed.map(|packed| Holder::packed(&packed)), left, None)
@@ -183,8 +208,14 @@ impl GroundTruth for RedisTruth {
     }
 
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, LabError> {
-        let (servers, lock) = (self.numbered(), Keys::new(PREFIX, name));
-        let looks = servers.iter().map(|server| holdings(server, lock.lock(), self.is_quorum()));
+        let (servers, keys) = (self.numbered(), self.keys(name));
+        let looks = servers.iter().map(|server| async {
+            if self.is_plain {
+                plain_holding(server, &keys).await
+            } else {
+                holdings(server, keys.lock(), self.is_quorum()).await
+            }
+        });
         let answers: Vec<_> = futures::future::join_all(looks).await.into_iter().flatten().collect();
         // Of servers that share the slots one has that of the lock; a node that votes is not passed over.
         if answers.len() < if self.is_quorum() { servers.len() } else { 1 } {
@@ -208,7 +239,7 @@ impl GroundTruth for RedisTruth {
         let mut servers = self.numbered();
         let beside = self.servers().beside.clone();
         servers.extend(beside.into_iter().map(|port| self.server(port)));
-        let keys = LockKeys::of(names, has_died);
+        let keys = LockKeys::of(self.is_plain, names, has_died);
         let answers = futures::future::join_all(servers.iter().map(|server| residue(server, &keys))).await;
         let (mut left, mut primaries) = (Left::default(), 0);
         for (server, answer) in servers.iter().zip(answers) {
@@ -228,7 +259,7 @@ impl GroundTruth for RedisTruth {
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), LabError> {
-        let lock = Keys::new(PREFIX, name).lock().to_owned();
+        let lock = self.keys(name).lock().to_owned();
         let mut deletion = redis::pipe();
         let parts = ["", ":readers", ":reading", ":permits", ":permitted"].map(|part| format!("{lock}{part}"));
         deletion.cmd("DEL").arg(&parts).ignore();
@@ -243,7 +274,7 @@ impl GroundTruth for RedisTruth {
 
     async fn serves(&self, number: usize, name: &LockName) {
         // Not a key of the lock, but in its slot.
-        let key = format!("observer:{}", Keys::new(PREFIX, name).lock());
+        let key = format!("observer:{}", self.keys(name).lock());
         let mut write: Pipeline = redis::pipe();
         write.cmd("SET").arg(&key).arg(1).arg("PX").arg(1000).ignore();
         let server = self.numbered().swap_remove(number);
@@ -332,6 +363,25 @@ async fn holdings(server: &RedisServer, lock: &str, is_quorum: bool) -> Option<V
     all.extend(members(readers, &reading, now, note));
     all.extend(members(permits, &permitted, now, note));
     Some(all)
+}
+
+/// What the record of the strategy `plain` says of the holder with this value.
+fn recorded(value: &[u8], record: Option<&[u8]>) -> Option<Lock> {
+    record.and_then(Lock::read_record).filter(|lock| lock.value == value)
+}
+
+/// What one server keeps of a holder by the strategy `plain`. Nothing from a replica; `None` when it does not answer.
+async fn plain_holding(server: &RedisServer, keys: &Keys) -> Option<Vec<NodeHolder>> {
+    let mut look = redis::pipe();
+    look.atomic().cmd("ROLE").get(keys.lock()).pttl(keys.lock()).get(keys.token());
+    let (role, value, remaining, record): PlainAnswer = server.ask(&look).await?;
+    let value = value.filter(|_| is_primary(&role));
+    let holder = value.map(|value| NodeHolder {
+        remaining: u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis),
+        numbers: recorded(&value, record.as_deref()).map(|lock| lock.number).into_iter().collect(),
+        value,
+    });
+    Some(holder.into_iter().collect())
 }
 
 /// Reads a note: the number of the grant, and the lock delay, for which a member stays after its lease.

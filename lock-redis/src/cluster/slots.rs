@@ -1,6 +1,6 @@
 //! Which part of a cluster has which slot: plain values, without a wire.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::LazyLock};
 
 use redis::Value;
 
@@ -22,6 +22,28 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
 pub(crate) fn slot_of(key: &str) -> u16 {
     let hashed = hash_tag(key).unwrap_or(key);
     crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % SLOTS
+}
+
+/// The least number that is a hash tag of each slot.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for tag in 0_u32.. {
+        let of_slot = &mut tags[usize::from(slot_of(&tag.to_string()))];
+        if of_slot.is_none() {
+            *of_slot = Some(tag);
+            missing -= 1;
+        }
+        if missing == 0 {
+            break;
+        }
+    }
+    tags.into_iter().flatten().collect()
+});
+
+/// A hash tag of that slot.
+pub(crate) fn tag_of(slot: u16) -> u32 {
+    TAGS[usize::from(slot)]
 }
 
 /// One server of a cluster.

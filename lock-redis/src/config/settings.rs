@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Setting, SettingDoc};
 
-use crate::protocol::keys::Keys;
+use super::Strategy;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -19,8 +19,28 @@ pub(crate) const TTL: Setting<Duration> = Setting::duration(
     "How long the server keeps a lock without a renewal, unless a request says otherwise.",
 );
 
-pub(super) const PREFIX: Setting<&str> =
-    Setting::text("prefix", Some("lock"), Keys::PREFIXES, "What the keys of all locks begin with.");
+pub(super) const PREFIX: Setting<&str> = Setting::text(
+    "prefix",
+    Some("lock"),
+    "1 to 64 of the characters a-z A-Z 0-9 . _ - /; with `strategy=plain` also none at all, and not `lock-plain`",
+    "What the keys of all locks begin with.",
+);
+
+pub(super) const STRATEGY: Setting<Strategy> = Setting::choice(
+    "strategy",
+    &[("queue", Strategy::Queue), ("plain", Strategy::plain())],
+    "How contenders take turns: with `queue` in line on the server, with `plain` by `SET NX PX` as clients of other libraries do, to share locks with those.",
+);
+
+/// With the strategy `plain`, which says what it is unless it is set. A queue refuses it.
+pub(super) const LOOK_AGAIN: Setting<Duration> = Setting::duration(
+    "look_again",
+    Strategy::LOOK_AGAIN,
+    TEN_MS,
+    MINUTE,
+    "Only with `strategy=plain`, 500ms there: after how long those who wait look by themselves, since other libraries tell nobody of a release.",
+)
+.without_default();
 
 pub(super) const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     "connect_timeout",
@@ -76,6 +96,8 @@ pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
     let mut all = vec![
         TTL.doc(),
         PREFIX.doc(),
+        STRATEGY.doc(),
+        LOOK_AGAIN.doc(),
         CONNECT_TIMEOUT.doc(),
         RESPONSE_TIMEOUT.doc(),
         MIN_REPLICAS.doc(),

@@ -38,7 +38,7 @@ fn what_is_not_allowed_is_named_with_what_is() {
     let error = refused(settings("h", &[("ttl", "10ms")]));
     assert!(error.contains("ttl") && error.contains("10ms") && error.contains("100ms"), "{error}");
     let error = refused(settings("h", &[("queue", "fifo")]));
-    assert!(error.contains("queue") && error.contains("fifo") && error.contains("always stand in line"), "{error}");
+    assert!(error.contains("queue") && error.contains("fifo") && error.contains("strategy=plain"), "{error}");
     let error = refused(settings("h", &[("prefix", "a:b")]));
     assert!(error.contains("prefix") && error.contains("a:b"), "{error}");
     let error = refused(settings("h", &[("tll", "1s")]));
@@ -54,6 +54,38 @@ fn what_is_not_allowed_is_named_with_what_is() {
     given.hosts.push(("i".to_owned(), None));
     let error = refused(given);
     assert!(error.contains("h,i") && error.contains("redlock"), "{error}");
+}
+
+#[test]
+fn the_strategy_is_one_of_two_and_only_plain_looks_again() {
+    let strategy = |values: &[(&str, &str)]| Config::from_settings(settings("h", values)).unwrap().strategy;
+    assert_eq!((strategy(&[]), strategy(&[("strategy", "queue")])), (Strategy::Queue, Strategy::Queue));
+    assert_eq!(strategy(&[("strategy", "plain")]), Strategy::Plain { look_again: Duration::from_millis(500) });
+    let given = [("strategy", "plain"), ("look_again", "20ms")];
+    assert_eq!(strategy(&given), Strategy::Plain { look_again: Duration::from_millis(20) });
+    let error = refused(settings("h", &[("strategy", "fair")]));
+    assert!(error.contains("fair") && error.contains("queue or plain"), "{error}");
+    let error = refused(settings("h", &[("look_again", "1s")]));
+    assert!(error.contains("look_again") && error.contains("1s") && error.contains("strategy=plain"), "{error}");
+    for wrong in ["9ms", "61s"] {
+        let error = refused(settings("h", &[("strategy", "plain"), ("look_again", wrong)]));
+        assert!(error.contains("look_again") && error.contains("10ms to 1m"), "{error}");
+    }
+    let at = Config::new("h", 1).with_strategy(Strategy::Plain { look_again: Duration::ZERO });
+    assert!(at.check().unwrap_err().to_string().contains("look_again"));
+}
+
+#[test]
+fn the_bare_name_is_a_key_with_plain_only_and_the_keys_beside_the_locks_have_a_beginning_of_their_own() {
+    let plain = |prefix| settings("h", &[("strategy", "plain"), ("prefix", prefix)]);
+    assert_eq!(Config::from_settings(plain("")).unwrap().prefix, "");
+    assert_eq!(Config::from_settings(plain("a")).unwrap().prefix, "a");
+    for prefix in ["lock-plain", "a:b"] {
+        let error = refused(plain(prefix));
+        assert!(error.contains(prefix) && error.contains("not `lock-plain`"), "{error}");
+    }
+    assert!(refused(settings("h", &[("prefix", "")])).contains("strategy=plain"));
+    assert!(Config::from_settings(settings("h", &[("prefix", "lock-plain")])).is_ok());
 }
 
 fn sentinels(path: &str, values: &[(&str, &str)]) -> Settings {

@@ -13,6 +13,7 @@ use super::{
     claim::Rhythm,
     keys::{Keys, LineKeys},
     packed::pack,
+    plain,
 };
 use crate::node::{Script, ScriptCall};
 
@@ -48,6 +49,8 @@ pub enum Kind {
     Reader,
     /// One of so many permits.
     Permit(NonZeroU32),
+    /// The lock, alone, by the strategy `plain`: without a line.
+    Plain,
 }
 
 impl Kind {
@@ -71,6 +74,7 @@ impl Kind {
             Self::Writer => "w",
             Self::Reader => "r",
             Self::Permit(_) => "p",
+            Self::Plain => "plain",
         }
     }
 
@@ -156,12 +160,22 @@ impl Attempt {
             .arg([numbers.as_flattened(), ask.waits.unwrap_or_default().as_bytes()].concat())
     }
 
+    /// Takes the lock by the strategy `plain`. One that waits says for how long a release is to be published. May be sent
+    /// again.
+    #[must_use]
+    pub fn take(&self, proposal: u64, payload: &[u8], waits: Duration) -> ScriptCall {
+        plain::take(&self.keys, &self.value, self.ttl, proposal, payload, waits)
+    }
+
     /// Extends the lease to the whole ttl, if it is held by the grant with this number. May be sent again.
     #[must_use]
     pub fn renew(&self, number: u64) -> ScriptCall {
+        if self.kind == Kind::Plain {
+            return plain::renew(&self.keys, &self.value, number, self.ttl);
+        }
         let line = self.line();
         let call = match self.kind {
-            Kind::Writer => {
+            Kind::Writer | Kind::Plain => {
                 let call = ScriptCall::new(&RENEW).key(line.lock);
                 let call = if self.delay.is_zero() { call } else { call.key(line.delay) };
                 call.arg([&pack(number), self.value.as_bytes()].concat())
@@ -176,15 +190,21 @@ impl Attempt {
     /// Gives it back, to those who may hold it next. May be sent again.
     #[must_use]
     pub fn release(&self) -> ScriptCall {
+        if self.kind == Kind::Plain {
+            return plain::release(&self.keys, &self.value);
+        }
         self.called(self.on_line(&RELEASE)).number(self.delay.as_millis())
     }
 
     /// Gives it back and hands it to nobody: only by keys that are there.
     #[must_use]
     pub fn drop_it(&self) -> ScriptCall {
+        if self.kind == Kind::Plain {
+            return plain::drop_it(&self.keys, &self.value);
+        }
         let (line, call) = (self.line(), ScriptCall::new(&DROP));
         let call = match self.kind {
-            Kind::Writer => call.key(line.lock),
+            Kind::Writer | Kind::Plain => call.key(line.lock),
             Kind::Reader | Kind::Permit(_) => call.key(line.members).key(line.notes),
         };
         call.arg(self.value.as_str()).number(self.delay.as_millis())
@@ -203,6 +223,9 @@ impl Attempt {
     }
 
     fn take_back(&self, tombstone: Duration) -> ScriptCall {
+        if self.kind == Kind::Plain {
+            return plain::take_back(&self.keys, &self.value, tombstone);
+        }
         let call = self.on_line(&LEAVE).key(self.keys.tombstone(&self.value));
         self.called(call).number(self.delay.as_millis()).number(tombstone.as_millis())
     }

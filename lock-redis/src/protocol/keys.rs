@@ -2,22 +2,58 @@
 
 use lock_core::LockName;
 
-/// The keys and the channel of one lock name.
+use crate::cluster::slots;
+
+/// The keys and the channels of one lock name.
 ///
-/// All begin with the lock key, so they share its hash tag: the text between the first `{` and the first `}` after it.
-/// Two names never share a key: the lock key ends with `}`, the others do not, and what stands before their last part
-/// is the whole lock key.
+/// With the strategy `queue` all begin with the lock key, so they share its hash tag: the text between the first `{` and the
+/// first `}` after it. Two names never share a key: the lock key ends with `}`, the others do not, and what stands before
+/// their last part is the whole lock key.
+///
+/// With the strategy `plain` the lock key is one that other libraries use, so it has no brace of ours. The other keys begin
+/// with [`Keys::RESERVED`], as no lock key does, and what they end with leads to the slot of the lock key and tells it from
+/// all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     lock: String,
+    /// What the other keys end with; `None` with the strategy `queue`.
+    anchor: Option<String>,
 }
 
 impl Keys {
+    /// What the keys beside the lock keys begin with, with the strategy `plain`. No lock key does there.
+    pub const RESERVED: &str = "lock-plain:";
+
     /// The keys of `name` under `prefix`, which must pass [`Keys::is_prefix`].
     #[must_use]
     pub fn new(prefix: &str, name: &LockName) -> Self {
         debug_assert!(Self::is_prefix(prefix), "an unchecked prefix: {prefix:?}");
-        Self { lock: format!("{{{prefix}:{name}}}") }
+        Self { lock: format!("{{{prefix}:{name}}}"), anchor: None }
+    }
+
+    /// The same with the strategy `plain`: the lock key is `prefix:name`, or the bare name where the prefix is empty. `None`
+    /// when it would begin with [`Keys::RESERVED`].
+    #[must_use]
+    pub fn plain(prefix: &str, name: &LockName) -> Option<Self> {
+        debug_assert!(prefix.is_empty() || Self::is_prefix(prefix), "an unchecked prefix: {prefix:?}");
+        let lock = if prefix.is_empty() { name.to_string() } else { format!("{prefix}:{name}") };
+        // Safeguard: no name is a key beside another lock (Redis, plain)
+        if lock.starts_with(Self::RESERVED) {
+            return None;
+        }
+        let anchor = match slots::hash_tag(&lock) {
+            Some(_) => format!("={lock}"),
+            // A closing brace in it would end the tag.
+            None if !lock.contains('}') => format!("{{{lock}}}"),
+            None => format!("{{{}}}:{lock}", slots::tag_of(slots::slot_of(&lock))),
+        };
+        Some(Self { lock, anchor: Some(anchor) })
+    }
+
+    /// Whether they are those of the strategy `plain`.
+    #[must_use]
+    pub const fn are_plain(&self) -> bool {
+        self.anchor.is_some()
     }
 
     /// Whether `prefix` can be told from a lock name: 1 to 64 ASCII letters, digits, `.`, `_`, `-` and `/`. A colon would
@@ -33,7 +69,8 @@ impl Keys {
 
     /// The lock itself. It exists while one holds it alone, and ends with that lease: byte 1, the time of the grant in
     /// microseconds, its number, the value of the attempt, and who holds it. Numbers are doubles of 8 bytes, here
-    /// and below. Any other client's `SET NX` on the key is excluded, and excludes.
+    /// and below. Any other client's `SET NX` on the key is excluded, and excludes. With the strategy `plain` it is the
+    /// value of the attempt alone.
     #[must_use]
     pub fn lock(&self) -> &str {
         &self.lock
@@ -41,8 +78,10 @@ impl Keys {
 
     /// The head: byte 1; a byte each that is 1 when somebody may wait, read, or keep the lock closed by a lock delay; the
     /// newest token number that was given out; until when somebody looks on or an attempt counts as just undone, in
-    /// microseconds. Earlier versions of this
-    /// library kept a hash here, so they and this one refuse each other's names.
+    /// microseconds. Earlier versions of this library kept a hash here, so they and this one refuse each other's names.
+    ///
+    /// With the strategy `plain` the *record*: byte 2; of the newest grant the number, the value of the attempt, and the time
+    /// in microseconds; until when somebody waits and until when somebody looks on, in microseconds; and who was granted.
     #[must_use]
     pub fn token(&self) -> String {
         self.part("token")
@@ -99,8 +138,17 @@ impl Keys {
         self.part("changed")
     }
 
+    /// The channel on which a release is published with the strategy `plain` while somebody waits.
+    #[must_use]
+    pub fn releases(&self) -> String {
+        self.part("released")
+    }
+
     fn part(&self, part: &str) -> String {
-        format!("{}:{part}", self.lock)
+        match &self.anchor {
+            None => format!("{}:{part}", self.lock),
+            Some(anchor) => format!("{}{part}:{anchor}", Self::RESERVED),
+        }
     }
 }
 
@@ -177,6 +225,70 @@ mod tests {
             let same = Keys::new(&p, &a) == Keys::new(&q, &b);
             prop_assert_eq!(same, p == q && a == b);
         }
+    }
+
+    /// The keys of a name without a prefix, with the strategy `plain`; none when it is refused.
+    fn all_plain(name: &str) -> Vec<String> {
+        let Some(keys) = Keys::plain("", &LockName::new(name).unwrap()) else { return Vec::new() };
+        vec![
+            keys.lock().to_owned(),
+            keys.token(),
+            keys.tombstone("0a1b"),
+            keys.tombstone("0a"),
+            keys.changes(),
+            keys.releases(),
+        ]
+    }
+
+    /// Names in which braces, and what the other keys begin and end with, come together in all ways.
+    fn odd_name() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            Just("{"),
+            Just("}"),
+            Just("a"),
+            Just(":"),
+            Just("="),
+            Just("1"),
+            Just("ä"),
+            Just("lock-plain:"),
+            Just("token:"),
+            Just("undone:0a:"),
+        ];
+        proptest::collection::vec(part, 1..6).prop_map(|parts| parts.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn all_keys_of_a_plain_lock_are_in_one_slot(name in prop_oneof![odd_name(), "\\PC{1,12}"]) {
+            let keys = all_plain(&name);
+            prop_assert!(keys.iter().all(|key| slots::slot_of(key) == slots::slot_of(&name)), "{keys:?}");
+        }
+
+        #[test]
+        fn two_plain_locks_never_share_a_key(a in odd_name(), b in odd_name()) {
+            let (all, others) = (all_plain(&a), all_plain(&b));
+            let distinct: std::collections::HashSet<_> = all.iter().collect();
+            prop_assert_eq!(distinct.len(), all.len());
+            prop_assert_eq!(all.iter().any(|key| others.contains(key)), a == b && !all.is_empty());
+        }
+
+        #[test]
+        fn a_plain_lock_beside_one_with_a_queue_shares_no_key_but_by_its_own_name(a in odd_name(), b in odd_name()) {
+            let queue = all("lock", &LockName::new(a).unwrap());
+            prop_assert!(!all_plain(&b).iter().skip(1).any(|key| queue.contains(key)));
+        }
+    }
+
+    #[test]
+    fn a_plain_lock_key_is_the_prefix_and_the_name() {
+        let name = |name| LockName::new(name).unwrap();
+        let keys = Keys::plain("lock", &name("a")).unwrap();
+        assert_eq!((keys.lock(), keys.token().as_str()), ("lock:a", "lock-plain:token:{lock:a}"));
+        let keys = Keys::plain("", &name("{x}a")).unwrap();
+        assert_eq!((keys.lock(), keys.token().as_str()), ("{x}a", "lock-plain:token:={x}a"));
+        assert_eq!(Keys::plain("", &name("lock-plain:a")), None);
+        assert_eq!(Keys::plain("lock-plain", &name("a")), None);
+        assert!(Keys::plain("lock", &name("lock-plain:a")).is_some() && Keys::plain("", &name("lock-plain")).is_some());
     }
 
     #[test]

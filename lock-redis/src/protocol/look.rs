@@ -8,6 +8,7 @@ use super::{
     answers::remaining,
     keys::Keys,
     packed::{Lock, Note, Waiter},
+    plain,
 };
 use crate::node::{NodeError, Script, ScriptCall, Value, text};
 
@@ -16,6 +17,9 @@ static LOOK: Script = Script::new(include_str!("scripts/look.lua"));
 /// Asks who holds the name of `keys` and who waits for it. Whoever wants to be told of changes says for how long.
 #[must_use]
 pub fn look(keys: &Keys, wanted: Duration) -> ScriptCall {
+    if keys.are_plain() {
+        return plain::look(keys, wanted);
+    }
     let [lock, permits] = [false, true].map(|is_semaphore| keys.line(is_semaphore));
     let call = ScriptCall::new(&LOOK).key(lock.head).key(lock.lock);
     let call = call.key(lock.members).key(lock.notes).key(lock.queue).key(lock.waiters).key(lock.alive);

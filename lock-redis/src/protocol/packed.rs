@@ -75,6 +75,17 @@ impl Lock {
         let (value, payload) = rest.split_at_checked(VALUE)?;
         Some(Self { number, value: value.to_vec(), since, payload: payload.to_vec() })
     }
+
+    /// Reads of the record of the strategy `plain` what it says of the newest grant; `None` when somebody else has written it.
+    #[must_use]
+    pub fn read_record(packed: &[u8]) -> Option<Self> {
+        let (number, rest) = unpack(packed.strip_prefix(&[2])?)?;
+        let (value, rest) = rest.split_at_checked(VALUE)?;
+        let (since, rest) = unpack(rest)?;
+        // Until when somebody waits, and looks on.
+        let (_, payload) = rest.split_at_checked(16)?;
+        Some(Self { number, value: value.to_vec(), since, payload: payload.to_vec() })
+    }
 }
 
 impl Note {
@@ -117,7 +128,9 @@ mod tests {
         ) {
             let lock = [&[1], &pack(since)[..], &pack(number), &[b'v'; VALUE], &payload].concat();
             let expected = Lock { number, value: vec![b'v'; VALUE], since, payload: payload.clone() };
-            prop_assert_eq!(Lock::read(&lock), Some(expected));
+            prop_assert_eq!(Lock::read(&lock), Some(expected.clone()));
+            let record = [&[2], &pack(number)[..], &[b'v'; VALUE], &pack(since), &[b't'; 16], &payload].concat();
+            prop_assert_eq!(Lock::read_record(&record), Some(expected));
             let note = [&pack(number)[..], &pack(since), &pack(delay), &pack(of.into()), &payload].concat();
             let delay = Duration::from_millis(delay);
             let expected = Note { number, since, delay, of: of.into(), payload: payload.clone() };
@@ -130,7 +143,7 @@ mod tests {
 
         #[test]
         fn whatever_others_write_is_read_without_a_panic(bytes: Vec<u8>) {
-            let _ = (Lock::read(&bytes), Note::read(&bytes), Waiter::read(&bytes), unpack(&bytes));
+            let _ = (Lock::read(&bytes), Lock::read_record(&bytes), Note::read(&bytes), Waiter::read(&bytes), unpack(&bytes));
         }
     }
 }

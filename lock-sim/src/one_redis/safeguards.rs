@@ -100,3 +100,46 @@ pub(super) const ALL: [Placed; 15] = [
 ];
 
 pub(super) const SAFEGUARDS: [Safeguard; 15] = alone(&ALL);
+
+const PLAIN_TOMBSTONE: Removal = Removal { name: "tombstone", changes: &[("if found[3] then", "if false then")] };
+
+const PLAIN_TOMBSTONE_ALWAYS: Removal = Removal {
+    name: "tombstone-always",
+    changes: &[("if ARGV[2] ~= '0' then", "if ARGV[2] ~= '0' and not is_own then")],
+};
+
+const PLAIN_OWN_VALUE: Removal = Removal {
+    name: "own-value",
+    changes: &[
+        ("if found[1] ~= ARGV[1] then", "if not found[1] then"),
+        ("local is_own = found[1] == ARGV[1]", "local is_own = found[1]"),
+    ],
+};
+
+const PLAIN_IF_FREE: Removal = Removal { name: "if-free", changes: &[("'NX', 'PX'", "'PX'")] };
+
+const PLAIN_CLOCK_FLOOR: Removal = Removal { name: "clock-floor", changes: &[("counter + 1, now)", "counter + 1)")] };
+
+/// All of the strategy `plain`, and where they stand.
+pub(super) const PLAIN: [Placed; 9] = [
+    script("An undo that comes before its acquisition leaves a tombstone.", &PLAIN_TOMBSTONE, 100_000),
+    script(
+        "An undo leaves its tombstone also where it found something to give back.",
+        &PLAIN_TOMBSTONE_ALWAYS,
+        100_000,
+    ),
+    script("A release and a renewal are of the own value only.", &PLAIN_OWN_VALUE, 10_000),
+    script("The lock is taken only where the key is not there.", &PLAIN_IF_FREE, 10_000),
+    script("No number is below the server's clock.", &PLAIN_CLOCK_FLOOR, 100_000),
+    placed(
+        "bury",
+        "After the release of an attempt that was sent twice its undo leaves a tombstone.",
+        Stands::Code,
+        100_000,
+    ),
+    placed("margin", "A lease is worth its ttl less one per cent and 2 ms.", Stands::Code, 10_000),
+    placed("end-before-release", "The holder's validity ends before its release is sent.", Stands::Code, 10_000),
+    placed("limit", "No renewal moves the end of the longest holding time.", Stands::Code, 10_000),
+];
+
+pub(super) const PLAIN_SAFEGUARDS: [Safeguard; 9] = alone(&PLAIN);

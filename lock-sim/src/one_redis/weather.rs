@@ -93,6 +93,12 @@ impl Weather {
         weather
     }
 
+    /// The same with a lock for one holder at a time and nothing else.
+    pub(super) const fn exclusive(mut self) -> Self {
+        (self.shares, self.is_crowded, self.permits, self.delay) = (false, false, None, 0);
+        self
+    }
+
     /// Whether somebody may be granted the lock, not hear of it in time, and come once more by a request that was
     /// on its way all the time.
     pub(super) fn is_late_in_line(&self) -> bool {
