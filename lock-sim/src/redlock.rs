@@ -219,6 +219,8 @@ fn plan(stage: &mut Stage, weather: &Weather, orders: &Orders, chance: &mut Chan
             faults::Fault::Restart(server, stop, _, length) => {
                 faults::Fault::Restart(server, stop, weather.loses(chance), length)
             }
+            // Where a majority may lose its counters, or be replaced, tokens rise by the clocks alone.
+            faults::Fault::Jump(host, by) if weather.kind == Kind::Usual => faults::Fault::Jump(host, -by.abs()),
             fault => fault,
         };
         stage.world.at(at, faults::Own::Fault(fault));

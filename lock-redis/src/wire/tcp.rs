@@ -166,6 +166,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_comes_after_a_read_that_did_not_fill_its_buffer_is_read_too() {
+        let (mut socket, mut other) = pair().await;
+        let mut buffer = [0; 16];
+        for byte in 0..200 {
+            let read = async {
+                if byte % 2 == 0 {
+                    // It is read when it is there already, and else waited for.
+                    tokio::task::yield_now().await;
+                }
+                Clock::boot().timeout(LIMIT, socket.read(&mut buffer)).await.expect("it was not told of it")
+            };
+            let (read, written) = tokio::join!(read, other.write_all(&[byte]));
+            written.unwrap();
+            assert_eq!((read.unwrap(), buffer[0]), (1, byte));
+        }
+        drop(other);
+        assert_eq!(socket.read(&mut buffer).await.unwrap(), 0, "the end is told, too");
+    }
+
+    #[tokio::test]
     async fn the_kernel_gives_a_request_up_before_its_tombstone_ends() {
         let (socket, _other) = pair().await;
         let limit = sockopt::tcp_user_timeout(&*socket.0).unwrap();

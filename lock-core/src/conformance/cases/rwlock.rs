@@ -147,14 +147,16 @@ pub(super) async fn a_hundred_readers_hold_the_lock_at_once_and_a_writer_waits_f
     while let Some(reader) = within("one reader of many", reading.join_next()).await? {
         readers.push(reader??);
     }
-    let writer = spawn_writer(&clients[0], &name);
+    // Without the limit of a single wait: it waits for as long as the readers are looked at one after the other.
+    let waiting = clients[0].rwlock(&name);
+    let mut writer = tokio::spawn(async move { waiting.write().await });
     writer_waits(&clients[1], &name).await?;
     for reader in readers {
-        ensure!(!writer.is_finished(), "the writer was granted beside {reader:?}");
+        ensure!(!writer.is_finished(), "the writer got {:?} beside {reader:?}", (&mut writer).await);
         run.is_kept(&reader).await?;
         reader.release().await?;
     }
-    writer.await??.release().await?;
+    within("a writer behind many readers", writer).await???.release().await?;
     run.nothing_left(&name).await
 }
 
