@@ -5,17 +5,12 @@
 //! They play in turns, round after round; each figure is the median of the rounds. The goal of a figure stands beside it.
 //! `cargo bench --bench uncontended`; with `--test` for one short round.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    future::Future,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs, future::Future, pin::Pin, time::Duration};
 
 use comfy_table::Table;
 use futures::future::{BoxFuture, join_all};
 use lock::Locks;
+use lock_core::Clock;
 use lock_lab::servers::{Redis, RedisNodes};
 use redis::{Script, aio::MultiplexedConnection};
 use rslock::LockManager;
@@ -158,9 +153,9 @@ impl Taken {
         let sends_set = contestant.sends_set();
         let before = (worked(servers, sends_set).await, waits());
         for _ in 0..pairs {
-            let started = Instant::now();
+            let started = Clock::boot().now();
             contestant.pair().await;
-            self.times.push(started.elapsed());
+            self.times.push(Clock::boot().now().saturating_since(started));
         }
         let after = (waits(), worked(servers, sends_set).await);
         self.server += after.1.0 - before.0.0;

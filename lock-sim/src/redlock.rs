@@ -178,7 +178,7 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
             }
         }
         Aim::Behind | Aim::Replaced | Aim::Strays => {
-            (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100)
+            (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100);
         }
     }
     let context = stage.world.context(host);

@@ -177,7 +177,8 @@ mod tests {
                 }
                 Clock::boot().timeout(LIMIT, socket.read(&mut buffer)).await.expect("it was not told of it")
             };
-            let (read, written) = tokio::join!(read, other.write_all(&[byte]));
+            let bytes = [byte];
+            let (read, written) = tokio::join!(read, other.write_all(&bytes));
             written.unwrap();
             assert_eq!((read.unwrap(), buffer[0]), (1, byte));
         }
