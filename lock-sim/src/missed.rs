@@ -63,6 +63,8 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
     ("redlock", "generation", "T", 88),
     ("redlock", "stamp-kept", "P", 3_735),
     ("redlock", "tombstone-always", "O", 61),
+    ("redlock", "renewal-number", "L", 19_278),
+    ("redlock", "downgrade-number", "L", 23_630),
     ("redlock", "undo-arrivals", "O", 59_725),
     ("redlock", "replaced-frozen", "T", 150),
     ("redis", "tombstone", "O", 50),

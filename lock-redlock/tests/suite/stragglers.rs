@@ -100,6 +100,8 @@ fn a_holder_that_nobody_can_tell_of_its_loss_does_not_go_on_with_a_node_that_joi
         nodes.command(2, &["SET", "{lock:silent}", "somebody", "PX", "3600000"]);
         // A bare majority, without the third node.
         let guard = locks.mutex("silent").lock().await.unwrap();
+        // The third node's vote may still be on its way.
+        nodes.settle().await;
         // The holder will not hear that the second node has lost the lock.
         nodes.block(0, 1, Way::Down, true).await;
         nodes.command(2, &["DEL", "{lock:silent}"]);

@@ -58,7 +58,7 @@ const TOMBSTONE_ALWAYS: Removal = Removal {
 };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 32] = [
+pub(super) const ALL: [Placed; 31] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -135,12 +135,6 @@ pub(super) const ALL: [Placed; 32] = [
     script("An undo leaves its tombstone also where it found something.", &TOMBSTONE_ALWAYS, 200_000),
     placed("undo-arrivals", "An undo goes on for as long as what it undoes may arrive.", Stands::Code, 200_000),
     placed(
-        "vote-or-join",
-        "A vote that is answered after the node was asked to join counts as a join.",
-        Stands::Code,
-        200_000,
-    ),
-    placed(
         "replaced-frozen",
         "What a replaced member kept counts no longer than was promised when it was replaced.",
         Stands::Code,
@@ -148,4 +142,4 @@ pub(super) const ALL: [Placed; 32] = [
     ),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 32] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 31] = alone(&ALL);
