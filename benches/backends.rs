@@ -8,7 +8,8 @@ use std::{hint::black_box, time::Duration};
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 use futures::future::join_all;
 use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
-use redis::{Script, aio::MultiplexedConnection};
+use lock_redis::protocol::{answers::done, packed::pack};
+use redis::{Script, Value, aio::MultiplexedConnection};
 use tokio::runtime::Runtime;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -59,10 +60,11 @@ impl BareRedis {
         {
             call.key(format!("{{bare:bench}}{part}"));
         }
-        call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(TTL_MS).arg(0).arg(0).arg("").arg(0).arg(0);
-        call.arg(6_000_000).arg(4_000).arg("");
-        let granted: (String, u64) = call.invoke_async(&mut connection).await.unwrap();
-        assert_eq!(granted.0, "granted");
+        // Proposal, lock delay, permits, for how long it counts as alive, length of a claim.
+        let numbers = [0, 0, 0, 6_000_000, 4_000].map(pack).concat();
+        call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(TTL_MS).arg(numbers);
+        let granted: u64 = call.invoke_async(&mut connection).await.unwrap();
+        assert!(granted > 0);
     }
 
     async fn release(&self, mut connection: MultiplexedConnection) {
@@ -71,8 +73,8 @@ impl BareRedis {
             call.key(format!("{{bare:bench}}{part}"));
         }
         call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(0);
-        let released: (u32, u32) = call.invoke_async(&mut connection).await.unwrap();
-        assert_eq!(released, (1, 0));
+        let released: Value = call.invoke_async(&mut connection).await.unwrap();
+        assert!(done(&released).unwrap().had);
     }
 }
 
