@@ -30,7 +30,6 @@ impl Quorum {
         // Safeguard: an undo goes on for as long as what it undoes may arrive (Redlock)
         let latest_arrival = if may_arrive && safeguard("undo-arrivals") { TOMBSTONE } else { Duration::ZERO };
         let until = self.clock().now().saturating_add(latest_arrival + ttl);
-
         if self.undo_queues[node].add(PendingUndo { what, call, until }) {
             self.cleanup().spawn(run(Arc::clone(self), node));
         }

@@ -149,7 +149,7 @@ impl Attempt {
         let rhythm = Rhythm::of(self.ttl);
         let (alive, claim) = (rhythm.alive.as_micros(), rhythm.claim.as_millis());
         let rest = [self.delay.as_millis(), self.kind.permits().into(), alive, claim];
-        // One argument for what the common path does not look at: each costs the server as much as a short command.
+        // One argument for what the common path does not look at: each costs the server a third of a short command.
         let numbers = [ask.proposal].into_iter().chain(rest.map(saturated)).map(pack).collect::<Vec<_>>();
         self.on_line(&ENTER)
             .key(self.keys.tombstone(&self.value))

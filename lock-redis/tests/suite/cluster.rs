@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{LIMIT, connect, in_line, keys, renewed, soon};
+use crate::common::{LIMIT, connect, in_line, keys, passed_on, renewed, soon};
 use lock_core::{Clock, Error, Locks};
 use lock_lab::servers;
 use lock_redis::{Config, node::Address};
@@ -60,11 +60,7 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard() {
     until_somebody_waits(&cluster, primary, "a").await;
     // In order: the old primary lives on as a replica, and sends its clients on.
     cluster.failover(replica).await.unwrap();
-    renewed(&guard).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = soon(waiting).await.unwrap().unwrap();
-    assert!(next.token() > token);
+    let next = passed_on(guard, waiting).await;
     assert!(holder(&cluster, replica, "a").await.is_some());
     // By a crash: it has to be found through others. A lock that was handed over outlasts that from its first renewal on.
     renewed(&next).await;

@@ -6,7 +6,7 @@ use std::{env, path::Path, process::Stdio, time::Duration};
 use crate::common::{LIMIT, Server, connect, server, soon};
 use lock_core::{Clock, Locks};
 use lock_redis::Strategy;
-use redis::{AsyncCommands, aio::MultiplexedConnection};
+use redis::{AsyncCommands, AsyncConnectionConfig, aio::MultiplexedConnection};
 use rslock::LockManager;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -28,15 +28,15 @@ const CHILD: &str = "LOCK_REDIS_CHILD";
 const RSLOCK: [&str; 2] =
     ["two_hundred_alternating_increments_with_rslock_lose_none", "rslock_and_this_library_keep_each_other_out"];
 
-/// Increments the counter in turns, by redis-py's lock.
+/// Increments the counter in turns, by redis-py's lock. Each who has the lock gives the turn away and keeps the lock for a moment,
+/// into which the next one would come if the lock did not keep it out.
 const COUNT_BY_REDIS_PY: &str = "
 import redis, sys, time
 r = redis.Redis(port=int(sys.argv[1]))
 for _ in range(int(sys.argv[3])):
-    while r.get('last') != b'ours':
-        time.sleep(0.0005)
+    r.blpop('turn:other')
     with r.lock(sys.argv[2], timeout=30, sleep=0.001):
-        r.set('last', 'other')
+        r.rpush('turn:ours', 1)
         count = int(r.get('count') or 0)
         time.sleep(0.002)
         r.set('count', count + 1)
@@ -60,9 +60,9 @@ const redlock = new (require('redlock'))([redis], { retryCount: -1, retryDelay: 
 const pause = ms => new Promise(done => setTimeout(done, ms))
 async function count() {
     for (let time = 0; time < Number(times); time++) {
-        while (await redis.get('last') !== 'ours') await pause(1)
+        await redis.blpop('turn:other', 0)
         const lock = await redlock.lock(key, 30000)
-        await redis.set('last', 'other')
+        await redis.rpush('turn:ours', 1)
         const count = Number(await redis.get('count'))
         await pause(2)
         await redis.set('count', count + 1)
@@ -166,26 +166,29 @@ async fn ours(server: &Server) -> Locks {
     connect(server.patient().with_prefix("").with_strategy(Strategy::Plain { look_again })).await
 }
 
-/// Resolves when the other one has been in. It holds the lock then, most of the time.
-async fn turn(connection: &mut MultiplexedConnection, after: &str) {
-    soon(async {
-        while connection.get::<_, Option<String>>("last").await.unwrap().as_deref() != Some(after) {
-            Clock::boot().sleep(Duration::from_micros(500)).await;
-        }
-    })
-    .await;
+/// A connection on which one waits for its turn for as long as that takes.
+async fn counting(port: u16) -> MultiplexedConnection {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
+
+/// Resolves when whoever was before has the lock and has given the turn to `who`.
+async fn turn(connection: &mut MultiplexedConnection, who: &str) {
+    let _: (String, u32) = soon(connection.blpop(format!("turn:{who}"), 0.0)).await.unwrap();
 }
 
 /// What is done under the lock: a second holder would read the same count.
-async fn increment(connection: &mut MultiplexedConnection, who: &str) {
-    () = connection.set("last", who).await.unwrap();
+async fn increment(connection: &mut MultiplexedConnection, next: &str) {
+    () = connection.rpush(format!("turn:{next}"), 1).await.unwrap();
     let count: Option<u64> = connection.get("count").await.unwrap();
+    // The moment into which the next one would come; nothing waits for it.
     Clock::boot().sleep(Duration::from_millis(2)).await;
     () = connection.set("count", count.unwrap_or_default() + 1).await.unwrap();
 }
 
 /// In the other process.
-async fn be_the_child(task: Task, port: &str) {
+async fn be_the_child(task: Task, port: u16) {
     let url = format!("redis://127.0.0.1:{port}/");
     let mut manager = LockManager::new(vec![url.as_str()]);
     let (key, ttl) = (KEY.as_bytes(), Duration::from_secs(30));
@@ -202,12 +205,11 @@ async fn be_the_child(task: Task, port: &str) {
         return;
     }
     manager.set_retry(u32::MAX, Duration::from_millis(2));
-    let client = redis::Client::open(url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = counting(port).await;
     for _ in 0..TIMES {
-        turn(&mut connection, "ours").await;
+        turn(&mut connection, "other").await;
         let lock = manager.lock(key, ttl).await.unwrap();
-        increment(&mut connection, "other").await;
+        increment(&mut connection, "ours").await;
         manager.unlock(&lock).await;
     }
 }
@@ -215,14 +217,14 @@ async fn be_the_child(task: Task, port: &str) {
 /// A counter that this library and another one increment in turns.
 async fn assert_none_is_lost(other: Other) {
     let mut server = server().await;
-    server.ask::<()>(&["SET", "last", "other"]).await;
+    server.ask::<()>(&["RPUSH", "turn:ours", "1"]).await;
     let other = other.start(Task::Count, &server);
     let locks = ours(&server).await;
-    let mut connection = server.redis.connection().await.unwrap();
+    let mut connection = counting(server.redis.port()).await;
     for _ in 0..TIMES {
-        turn(&mut connection, "other").await;
+        turn(&mut connection, "ours").await;
         let guard = soon(locks.mutex(KEY).lock()).await.unwrap();
-        increment(&mut connection, "ours").await;
+        increment(&mut connection, "other").await;
         guard.release().await.unwrap();
     }
     end(other).await;
@@ -266,7 +268,7 @@ async fn two_hundred_alternating_increments_with_redlock_of_node_lose_none() {
 #[tokio::test]
 async fn two_hundred_alternating_increments_with_rslock_lose_none() {
     match env::var(CHILD) {
-        Ok(port) => be_the_child(Task::Count, &port).await,
+        Ok(port) => be_the_child(Task::Count, port.parse().unwrap()).await,
         Err(_) => assert_none_is_lost(Other::Rslock).await,
     }
 }
@@ -284,7 +286,7 @@ async fn redlock_of_node_and_this_library_keep_each_other_out() {
 #[tokio::test]
 async fn rslock_and_this_library_keep_each_other_out() {
     match env::var(CHILD) {
-        Ok(port) => be_the_child(Task::Hold, &port).await,
+        Ok(port) => be_the_child(Task::Hold, port.parse().unwrap()).await,
         Err(_) => assert_exclusion(Other::Rslock).await,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{LIMIT, config, connect, renewed, soon};
+use crate::common::{LIMIT, config, connect, passed_on, renewed, soon};
 use lock_core::{Error, Locks};
 use lock_lab::servers;
 use lock_redis::{Config, Sentinel, Strategy, node::Address};
@@ -47,11 +47,7 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_by_sentinels() {
         until_somebody_waits(node).await;
     }
     let primary = servers.failover().await.unwrap();
-    renewed(&guard).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = soon(waiting).await.unwrap().unwrap();
-    assert!(next.token() > token);
+    let next = passed_on(guard, waiting).await;
     assert!(servers.nodes()[primary].ask::<Option<Vec<u8>>>("GET", &[NAME]).await.unwrap().is_some());
     next.release().await.unwrap();
 }
@@ -68,11 +64,7 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard_and_a_mo
     let waiting = spawn_lock(&second);
     until_somebody_waits(&cluster.nodes()[primary]).await;
     cluster.failover(replica).await.unwrap();
-    renewed(&guard).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = soon(waiting).await.unwrap().unwrap();
-    assert!(next.token() > token);
+    let next = passed_on(guard, waiting).await;
     assert_eq!(first.inspect(NAME).await.unwrap().holders[0].token, Some(next.token().number));
     let waiting = spawn_lock(&first);
     // The key of the record is in the slot of the lock, so it moves with it.

@@ -5,7 +5,7 @@ use crate::common::guide;
 
 use std::time::Duration;
 
-use crate::common::{LIMIT, connect, keys, renewed, soon};
+use crate::common::{LIMIT, connect, keys, passed_on, renewed, soon};
 use guide::{FalseSentinel, SERVICE};
 use lock_core::{Error, Locks, Loss};
 use lock_lab::servers::{self, RedisOptions};
@@ -111,11 +111,7 @@ async fn a_holder_and_those_who_wait_get_over_a_failover() {
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
     known_to_all(&servers, "a").await;
     let primary = servers.failover().await.unwrap();
-    renewed(&guard).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let next = soon(waiting).await.unwrap().unwrap();
-    assert!(next.token() > token);
+    let next = passed_on(guard, waiting).await;
     let kept: Option<Vec<u8>> = servers.nodes()[primary].ask("GET", &[keys("a").lock()]).await.unwrap();
     assert!(kept.is_some(), "the new primary keeps nothing");
     next.release().await.unwrap();

@@ -5,7 +5,7 @@ pub(crate) mod guide;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{BootInstant, Clock, Guard, LockName, Locks, LocksOptions};
+use lock_core::{BootInstant, Clock, Error, Guard, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
 use lock_redis::{
     Config, Redis,
@@ -17,6 +17,7 @@ use lock_redis::{
     },
 };
 use redis::{FromRedisValue, aio::MultiplexedConnection};
+use tokio::task::JoinHandle;
 
 /// Longer than anything that is waited for; only a promise that is broken takes so long.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -165,6 +166,16 @@ pub(crate) fn keys(name: &str) -> Keys {
 
 pub(crate) fn after(duration: Duration) -> BootInstant {
     Clock::boot().now().saturating_add(duration)
+}
+
+/// Releases after the next renewal, and waits until the one who waits is granted the lock, by a higher token.
+pub(crate) async fn passed_on(guard: Guard, waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
+    renewed(&guard).await;
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = soon(waiting).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    next
 }
 
 /// Runs `future`, which must end long before the limit.
