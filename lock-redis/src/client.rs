@@ -1,9 +1,6 @@
 //! What the parts of a connection share: the servers, the clock, what identifies its attempts, and the end.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use lock_core::{Clock, Context, Error, LockName};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +9,7 @@ use crate::{
     Config,
     config::Strategy,
     node::{Node, NodeError},
-    protocol::{keys::Keys, token::Proposals},
+    protocol::{keys::Keys, token::Proposals, values::Values},
     servers::Servers,
 };
 
@@ -25,9 +22,7 @@ pub(crate) struct Client {
     pub(crate) closed: CancellationToken,
     /// The channel on which this client is told of its grants.
     pub(crate) channel: String,
-    /// What tells the attempts of this client from those of others, and how many there were.
-    id: String,
-    attempts: AtomicU64,
+    pub(crate) values: Values,
 }
 
 impl Client {
@@ -39,8 +34,7 @@ impl Client {
             servers,
             proposals: Proposals::new(context.clock()),
             closed: CancellationToken::new(),
-            id: id[..20].to_owned(),
-            attempts: AtomicU64::new(0),
+            values: Values::new(&id),
             context,
         }
     }
@@ -66,11 +60,6 @@ impl Client {
     /// The node that has these keys now.
     pub(crate) fn node_for(&self, keys: &Keys) -> Node {
         self.servers.node_of(keys.lock())
-    }
-
-    /// A value that no other attempt has, of this connection or of another one: 80 random bits, and a count.
-    pub(crate) fn value(&self) -> String {
-        format!("{}{:012x}", self.id, self.attempts.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn unavailable(&self, error: NodeError) -> Error {

@@ -132,7 +132,7 @@ impl Acquisition<'_> {
     async fn send(&self, waits: Duration) -> (Arc<Attempt>, Result<Answered, crate::node::NodeError>) {
         let Plain { client, .. } = self.plain;
         let ttl = self.request.ttl.unwrap_or(client.config.ttl);
-        let attempt = Attempt::new(self.keys.clone(), Kind::Plain, client.value(), ttl, Duration::ZERO);
+        let attempt = Attempt::new(self.keys.clone(), Kind::Plain, client.values.next(), ttl, Duration::ZERO);
         let attempt = Arc::new(attempt);
         let call = attempt.take(client.proposals.next(), &self.request.payload, waits);
         let answered = try_once(client, &attempt, call, self.stop).await;

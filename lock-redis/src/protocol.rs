@@ -9,6 +9,7 @@ pub mod look;
 pub mod packed;
 mod plain;
 pub mod token;
+pub mod values;
 
 use std::time::Duration;
 

@@ -82,7 +82,7 @@ impl Acquisition<'_> {
         let Self { queue: Queue { client, leases, places }, request, kind, .. } = *self;
         let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
         // A value of its own each time: what is still on its way about an earlier attempt is not about this.
-        let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.value(), ttl, delay));
+        let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.values.next(), ttl, delay));
         let waits = request.wait == Wait::UntilStopped;
         // Before anything is sent: the message may come before the answer.
         let registered = waits.then(|| places.register(client, &attempt));

@@ -50,7 +50,6 @@ pub(crate) struct Acquisition {
     attempt: Attempt,
     /// `None` for an acquisition that does not wait.
     listener: Option<Listener>,
-    id: String,
     rounds: u32,
     backoff: Backoff,
     /// Since when no majority votes.
@@ -70,7 +69,6 @@ impl Acquisition {
             name: request.name,
             attempt: Attempt { claim, waiter },
             listener,
-            id: quorum.context.unique_id(),
             rounds: 0,
             backoff: new_backoff(),
             outage: None,
@@ -108,7 +106,7 @@ impl Acquisition {
 
     fn begin_round(&mut self) -> Box<Round> {
         self.rounds += 1;
-        self.attempt.claim.value = format!("{}:{}", self.id, self.rounds);
+        self.attempt.claim.value = self.redlock.values.next();
         if let Some(listener) = &mut self.listener {
             listener.mark_unchanged();
         }
@@ -185,6 +183,7 @@ impl Acquisition {
             token: grant.token,
             validity: Validity::new(redlock.quorum.clock(), grant.until),
             lease: Mutex::new(grant.lease),
+            votes: Arc::clone(round.dispatch()),
         });
         if !round.is_complete() {
             redlock.quorum.cleanup().spawn(round.finish(Arc::clone(&shared)));

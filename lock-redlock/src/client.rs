@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use lock_core::{Context, Error, Renewer};
-use lock_redis::token::Proposals;
+use lock_redis::{protocol::values::Values, token::Proposals};
 
 use crate::{
     Config,
@@ -18,6 +18,7 @@ pub struct Redlock {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) proposals: Proposals,
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) values: Values,
     pub(crate) renewer: Arc<Renewer<SharedLease>>,
 }
 
@@ -55,6 +56,7 @@ impl Redlock {
             quorum,
             proposals: Proposals::new(context.clock()),
             waiters: Waiters::new(context.unique_id(), context.clock()),
+            values: Values::new(&context.unique_id()),
             renewer: Arc::new(Renewer::new(&context, renewals)),
         }))
     }

@@ -1,6 +1,6 @@
 //! Scripts, and calls of them.
 
-use std::sync::OnceLock;
+use std::{iter, str, sync::OnceLock};
 
 use redis::Cmd;
 
@@ -10,43 +10,21 @@ use redis::Cmd;
 /// [`NodeError`](super::NodeError).
 #[derive(Debug)]
 pub struct Script {
-    prologue: &'static str,
-    body: &'static str,
-    loaded: OnceLock<Loaded>,
-}
-
-/// The text that the server runs, and its name there.
-#[derive(Debug)]
-struct Loaded {
-    source: String,
-    hash: String,
+    source: &'static str,
+    hash: OnceLock<String>,
 }
 
 impl Script {
     /// The script with this source.
     #[must_use]
     pub const fn new(source: &'static str) -> Self {
-        Self::with_prologue("", source)
-    }
-
-    /// The script whose source is `prologue` and then `body`: several scripts may begin with the same functions.
-    #[must_use]
-    pub const fn with_prologue(prologue: &'static str, body: &'static str) -> Self {
-        Self { prologue, body, loaded: OnceLock::new() }
+        Self { source, hash: OnceLock::new() }
     }
 
     /// The hash by which the server knows it.
     #[must_use]
     pub fn hash(&self) -> &str {
-        &self.loaded().hash
-    }
-
-    fn loaded(&self) -> &Loaded {
-        self.loaded.get_or_init(|| {
-            let source = format!("{}{}", self.prologue, self.body);
-            let hash = redis::Script::new(&source).get_hash().to_owned();
-            Loaded { source, hash }
-        })
+        self.hash.get_or_init(|| redis::Script::new(self.source).get_hash().to_owned())
     }
 }
 
@@ -54,8 +32,12 @@ impl Script {
 #[derive(Debug, Clone)]
 pub struct ScriptCall {
     script: &'static Script,
-    keys: Vec<String>,
-    args: Vec<Vec<u8>>,
+    /// The keys and then the arguments, one behind the other.
+    words: Vec<u8>,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// How many of them are keys.
+    keys: usize,
     /// It goes to a server that is about to have the slot of its keys.
     asking: bool,
 }
@@ -64,20 +46,25 @@ impl ScriptCall {
     /// A call without keys and arguments.
     #[must_use]
     pub const fn new(script: &'static Script) -> Self {
-        Self { script, keys: Vec::new(), args: Vec::new(), asking: false }
+        Self { script, words: Vec::new(), ends: Vec::new(), keys: 0, asking: false }
     }
 
     /// With another key.
+    ///
+    /// # Panics
+    /// After the first argument, where assertions are on for debugging.
     #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.keys.push(key.into());
-        self
+    pub fn key(mut self, key: impl AsRef<str>) -> Self {
+        debug_assert_eq!(self.keys, self.ends.len(), "keys come before arguments");
+        self.keys += 1;
+        self.arg(key.as_ref())
     }
 
     /// With another argument.
     #[must_use]
-    pub fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
-        self.args.push(arg.into());
+    pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.words.extend_from_slice(arg.as_ref());
+        self.ends.push(self.words.len());
         self
     }
 
@@ -87,9 +74,16 @@ impl ScriptCall {
         self.arg(number.into().to_string())
     }
 
+    /// The keys and the arguments.
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.words[start..*end])
+    }
+
     /// The first of its keys, which all are in one slot.
     pub(crate) fn first_key(&self) -> &str {
-        self.keys.first().map_or("", String::as_str)
+        let key = self.words().take(self.keys).next().unwrap_or_default();
+        str::from_utf8(key).unwrap_or_default()
     }
 
     /// Has it run, or not, on a server that does not have the slot of its keys yet.
@@ -107,12 +101,12 @@ impl ScriptCall {
 
     /// `EVALSHA`, or with the source itself `EVAL`, which also leaves the script on the server for later calls.
     pub(super) fn command(&self, with_source: bool) -> Cmd {
-        let mut command = if with_source { redis::cmd("EVAL") } else { redis::cmd("EVALSHA") };
-        let loaded = self.script.loaded();
-        command.arg(if with_source { &loaded.source } else { &loaded.hash });
-        command.arg(self.keys.len()).arg(&self.keys);
-        for arg in &self.args {
-            command.arg(arg.as_slice());
+        let (name, script) =
+            if with_source { ("EVAL", self.script.source) } else { ("EVALSHA", self.script.hash()) };
+        let mut command = Cmd::with_capacity(self.ends.len() + 3, self.words.len() + script.len() + 16);
+        command.arg(name).arg(script).arg(self.keys);
+        for word in self.words() {
+            command.arg(word);
         }
         command
     }

@@ -16,7 +16,7 @@ use crate::{
     members::servers::stranger,
     nodes::{
         quorum::Quorum,
-        replies::{NoReply, Replies, Reply},
+        replies::{Dispatch, NoReply, Replies, Reply},
         requests::{NodeRequest, ask, probe},
         roster::Roster,
         scripts::{QueueChange, ballot, renumbered},
@@ -61,8 +61,9 @@ impl Round {
     pub(crate) fn begin(quorum: &Arc<Quorum>, attempt: Attempt, proposal: u64) -> Self {
         let entry = attempt.entry();
         let roster = quorum.members.roster();
+        let vote = attempt.claim.vote(proposal, entry.as_ref());
         let request = |node| {
-            let call = attempt.claim.vote(proposal, entry.as_ref(), roster.stamp(node).ok()?);
+            let call = vote.to(roster.stamp(node).ok()?);
             Some(NodeRequest { probe: probe(quorum, node), enrollment: attempt.enrollment(node), ..call.into() })
         };
         let replies = ask(quorum, request, ballot);
@@ -251,6 +252,11 @@ impl Round {
         if let Some(call) = call {
             self.quorum.undo_later(node, "undo", call, claim.ttl, true);
         }
+    }
+
+    /// How the votes were sent.
+    pub(crate) const fn dispatch(&self) -> &Arc<Dispatch> {
+        self.replies.dispatch()
     }
 
     /// Whether nothing is left to be done after a grant: all nodes have granted, and no request may enroll the waiter again.

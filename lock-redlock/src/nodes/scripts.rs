@@ -18,26 +18,37 @@ use crate::protocol::{
     kind::LockKind,
 };
 
-/// The functions with which scripts begin that need the server's clock, the count of tokens, or members with an end each.
-const PROLOGUE: &str = include_str!("scripts/prologue.lua");
-
-/// A script out of files in `scripts/`, one after the other, behind the prologue.
+/// A script out of files in `scripts/`, one after the other.
 macro_rules! script {
     ($($part:literal),+) => {
-        Script::with_prologue(PROLOGUE, concat!($(include_str!(concat!("scripts/", $part))),+))
+        Script::new(concat!($(include_str!(concat!("scripts/", $part))),+))
     };
 }
 
-static ACQUIRE: Script = script!("head.lua", "member.lua", "vote.lua", "acquire.lua");
-static ACQUIRE_READ: Script = script!("head.lua", "member.lua", "vote.lua", "acquire_read.lua");
-static WRITE_BACK: Script = script!("head.lua", "member.lua", "write_back.lua");
-static RENUMBER: Script = script!("head.lua", "member.lua", "renumber.lua");
-static RENEW: Script = script!("head.lua", "member.lua", "renew.lua");
-static RENEW_READ: Script = script!("head.lua", "member.lua", "renew_read.lua");
-static REJOIN: Script = script!("head.lua", "member.lua", "rejoin.lua");
-static REJOIN_READ: Script = script!("head.lua", "member.lua", "rejoin_read.lua");
-static DOWNGRADE: Script = script!("head.lua", "member.lua", "turn.lua", "downgrade.lua");
-static UNDO: Script = script!("head.lua", "turn.lua", "undo.lua");
+/// A script out of files in `scripts/` about a lock.
+macro_rules! lock_script {
+    ($($part:literal),+) => { script!("prologue.lua", "head.lua", $($part),+) };
+}
+
+static ACQUIRE: Script = script!(
+    "grant.lua",
+    "acquire_short.lua",
+    "prologue.lua",
+    "head.lua",
+    "member.lua",
+    "vote.lua",
+    "acquire.lua"
+);
+static ACQUIRE_READ: Script =
+    script!("grant.lua", "prologue.lua", "head.lua", "member.lua", "vote.lua", "acquire_read.lua");
+static WRITE_BACK: Script = lock_script!("member.lua", "write_back.lua");
+static RENUMBER: Script = lock_script!("member.lua", "renumber.lua");
+static RENEW: Script = lock_script!("member.lua", "renew.lua");
+static RENEW_READ: Script = lock_script!("member.lua", "renew_read.lua");
+static REJOIN: Script = lock_script!("member.lua", "rejoin.lua");
+static REJOIN_READ: Script = lock_script!("member.lua", "rejoin_read.lua");
+static DOWNGRADE: Script = lock_script!("member.lua", "turn.lua", "downgrade.lua");
+static UNDO: Script = script!("undo_short.lua", "prologue.lua", "head.lua", "turn.lua", "undo.lua");
 static STATUS: Script = Script::new(include_str!("scripts/status.lua"));
 static MARK_MEMBER: Script = Script::new(include_str!("scripts/mark.lua"));
 
@@ -75,6 +86,18 @@ pub(crate) struct Claim {
     pub(crate) value: String,
     pub(crate) ttl: Duration,
     pub(crate) payload: Arc<[u8]>,
+}
+
+/// A call that goes to several servers, to each of them as the member that the client counts it as. The scripts read its stamp
+/// from the last argument and the last key.
+#[derive(Debug)]
+pub(crate) struct MemberCall(ScriptCall);
+
+impl MemberCall {
+    /// The call for the member with this stamp.
+    pub(crate) fn to(&self, stamp: &str) -> ScriptCall {
+        self.0.clone().arg(stamp)
+    }
 }
 
 /// A waiter, as a node's queue has it.
@@ -141,9 +164,9 @@ impl LockKeys {
             .key(self.part("reserved"))
     }
 
-    /// A call of a script that begins with `turn.lua`.
-    fn turn(&self, script: &'static Script, value: &str) -> ScriptCall {
-        self.call(script, value).arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
+    /// With the arguments with which `turn.lua` begins.
+    fn turn(&self, call: ScriptCall, value: &str) -> ScriptCall {
+        call.arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
     }
 
     /// The key whose existence says that this waiter is gone.
@@ -161,8 +184,8 @@ impl LockKeys {
 }
 
 impl Claim {
-    /// Asks the server with this stamp for its vote; `entry` is `None` for an attempt that does not wait.
-    pub(crate) fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>, stamp: &str) -> ScriptCall {
+    /// Asks a server for its vote; `entry` is `None` for an attempt that does not wait.
+    pub(crate) fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>) -> MemberCall {
         let call = self
             .keys
             .call(self.pick(&ACQUIRE, &ACQUIRE_READ), &self.value)
@@ -171,40 +194,42 @@ impl Claim {
             .key(RUN)
             .key(QUARANTINE)
             .key(DEPLOYMENT)
-            .arg(self.value.as_str())
+            .key(STAMP)
+            .arg(&self.value)
             .number(self.ttl.as_millis())
             .number(proposal)
             .arg(&*self.payload)
             .arg(self.keys.0.changes());
         let call = match entry {
-            None => call.arg("").number(0_u8).number(0_u8).number(0_u8),
-            Some(entry) => enroll(call.arg(entry.waiter.as_str()), entry),
+            None => call.arg("").arg("0").arg("0").arg("0"),
+            Some(entry) => enroll(call.arg(&entry.waiter), entry),
         };
-        as_member(call, stamp)
+        MemberCall(call)
     }
 
     /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to `token`. A node
     /// refuses a reader the number if another one may have it.
     pub(crate) fn renumber(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
         let call = self.call(&WRITE_BACK, &RENUMBER).number(number).number(token);
-        as_member(call.arg(self.keys.0.changes()), stamp)
+        call.arg(self.keys.0.changes()).arg(stamp)
     }
 
     /// Extends the holding to which a node gave `number`, and no other holding of the same value.
     pub(crate) fn extend(&self, number: u64, stamp: &str) -> ScriptCall {
-        as_member(self.call(&RENEW, &RENEW_READ).number(self.ttl.as_millis()).number(number), stamp)
+        self.call(&RENEW, &RENEW_READ).number(self.ttl.as_millis()).number(number).arg(stamp)
     }
 
     /// Joins a node to the lease whose token is `token`.
     pub(crate) fn rejoin(&self, token: u64, stamp: &str) -> ScriptCall {
         let call = self.call(&REJOIN, &REJOIN_READ).number(self.ttl.as_millis()).number(token);
-        as_member(call.arg(&*self.payload), stamp)
+        call.arg(&*self.payload).arg(stamp)
     }
 
     /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
     pub(crate) fn downgrade(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
-        let call = self.keys.turn(&DOWNGRADE, &self.value).number(self.ttl.as_millis()).number(number).number(token);
-        as_member(call.arg(&*self.payload), stamp)
+        let call = self.keys.call(&DOWNGRADE, &self.value).key(STAMP);
+        let call = self.keys.turn(call, &self.value).number(self.ttl.as_millis()).number(number).number(token);
+        call.arg(&*self.payload).arg(stamp)
     }
 
     /// Gives back what the attempt has on a node, as a writer or as a reader. May be sent again.
@@ -226,18 +251,19 @@ impl Claim {
                 self.keys.gone(entry)
             }
         };
-        let call = self.keys.turn(&UNDO, value).key(gone).number(tombstone.as_millis());
+        let call = self.keys.call(&UNDO, value).key(gone);
+        let call = self.keys.turn(call, value).number(tombstone.as_millis());
         let call = call.number(u8::from(self.kind == LockKind::Reader));
         match change {
             QueueChange::None => call.arg(""),
-            QueueChange::Stay(entry) => enroll(call.arg(entry.waiter.as_str()).number(1_u8), entry),
-            QueueChange::Leave(entry) => call.arg(entry.waiter.as_str()).arg("").number(0_u8),
-            QueueChange::LeaveForGood(entry) => call.arg(entry.waiter.as_str()).arg("").number(TOMBSTONE.as_millis()),
+            QueueChange::Stay(entry) => enroll(call.arg(&entry.waiter).arg("1"), entry),
+            QueueChange::Leave(entry) => call.arg(&entry.waiter).arg("").arg("0"),
+            QueueChange::LeaveForGood(entry) => call.arg(&entry.waiter).arg("").number(TOMBSTONE.as_millis()),
         }
     }
 
     fn call(&self, writer: &'static Script, reader: &'static Script) -> ScriptCall {
-        self.keys.call(self.pick(writer, reader), &self.value).arg(self.value.as_str())
+        self.keys.call(self.pick(writer, reader), &self.value).key(STAMP).arg(&self.value)
     }
 
     const fn pick(&self, writer: &'static Script, reader: &'static Script) -> &'static Script {
@@ -253,11 +279,6 @@ fn enroll(call: ScriptCall, entry: &WaiterEntry) -> ScriptCall {
     call.number(entry.waited.as_millis())
         .number(WAITERS_KEPT.min(entry.ttl).as_millis())
         .number(intent_kept(entry.ttl).as_millis())
-}
-
-/// Appends as which member the client counts the server. The scripts read the stamp from the last argument and the last key.
-fn as_member(call: ScriptCall, stamp: &str) -> ScriptCall {
-    call.key(STAMP).arg(stamp)
 }
 
 /// A call of a script about the server itself.

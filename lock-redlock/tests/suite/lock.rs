@@ -13,6 +13,7 @@ use crate::{
     simulation::{simulated, simulated_once},
 };
 use lock_core::{Clock, Error, Loss};
+use lock_redis::protocol::packed::pack;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_held_by_one_at_a_time_and_released_on_all_nodes() {
@@ -73,7 +74,7 @@ async fn nodes_whose_counters_differ_agree_on_a_token_that_rises() {
     let mut last = locks.mutex("count").lock().await.unwrap().token().number;
     for ahead in [0, 1, 2] {
         until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "count").await;
-        command(&nodes.nodes()[ahead], &["HINCRBY", "{lock:count}:token", "counter", "90000000"]).await;
+        command(&nodes.nodes()[ahead], &["INCRBY", "{lock:count}:token", "90000000"]).await;
         let guard = locks.mutex("count").lock().await.unwrap();
         assert!(guard.token().number > last);
         last = guard.token().number;
@@ -81,7 +82,7 @@ async fn nodes_whose_counters_differ_agree_on_a_token_that_rises() {
         for node in nodes.nodes() {
             let mut connection = node.connection().await.unwrap();
             let counter: Option<u64> =
-                redis::cmd("HGET").arg("{lock:count}:token").arg("counter").query_async(&mut connection).await.unwrap();
+                redis::cmd("GET").arg("{lock:count}:token").query_async(&mut connection).await.unwrap();
             confirmed += usize::from(counter >= Some(last));
         }
         assert!(confirmed >= 2, "the token is on {confirmed} of 3 nodes");
@@ -96,13 +97,13 @@ async fn a_node_that_was_behind_has_the_token_before_the_grant_is_reported() {
     locks.mutex("count").lock().await.unwrap().release().await.unwrap();
     until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "count").await;
     let [ahead, behind, refuses] = nodes.nodes() else { panic!("three nodes") };
-    command(ahead, &["HINCRBY", "{lock:count}:token", "counter", "90000000"]).await;
+    command(ahead, &["INCRBY", "{lock:count}:token", "90000000"]).await;
     // So that these two are the majority, and nobody joins later.
     command(refuses, &["SET", "{lock:count}", "foreign"]).await;
     let guard = locks.mutex("count").lock().await.unwrap();
     let mut connection = behind.connection().await.unwrap();
     let counter: u64 =
-        redis::cmd("HGET").arg("{lock:count}:token").arg("counter").query_async(&mut connection).await.unwrap();
+        redis::cmd("GET").arg("{lock:count}:token").query_async(&mut connection).await.unwrap();
     assert_eq!(counter, guard.token().number);
     guard.release().await.unwrap();
 }
@@ -179,9 +180,9 @@ fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own() {
         let guard = locks.mutex("again").lock().await.unwrap();
         nodes.until("all nodes have joined", || nodes.count("again") == 3).await;
         // What a resent acquisition does that arrives after the first holding ended and another holder was granted.
-        let number = (guard.token().number + 7).to_string();
+        let number = pack(guard.token().number + 7);
         for node in 0..2 {
-            nodes.command(node, &["HSET", "{lock:again}:token", "held", &number]);
+            nodes.command(node, &[&b"SETRANGE"[..], b"{lock:again}", b"9", &number]);
         }
         assert_eq!(guard.lost().await, Loss::Revoked);
     });

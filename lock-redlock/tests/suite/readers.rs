@@ -177,7 +177,7 @@ async fn readers_that_come_together_on_nodes_whose_counters_differ_have_tokens_o
     for round in 0..20_u64 {
         // As after a node was away for a while.
         let node = &nodes.nodes()[usize::try_from(round).unwrap() % 3];
-        deployment::command(node, &["HINCRBY", "{lock:differ}:token", "counter", "2000000"]).await;
+        deployment::command(node, &["INCRBY", "{lock:differ}:token", "2000000"]).await;
         let reading = connections.iter().map(|locks| async { locks.rwlock("differ").read().await.unwrap() });
         let guards = futures::future::join_all(reading).await;
         for guard in &guards {
@@ -230,7 +230,7 @@ async fn an_observer_sees_each_leader_with_the_token_that_the_nodes_agreed_on() 
     for term in 0..5_u8 {
         // A node that is ahead, so that the token takes a second round.
         let node = &nodes.nodes()[usize::from(term)];
-        deployment::command(node, &["HINCRBY", "{lock:led}:token", "counter", "3000000"]).await;
+        deployment::command(node, &["INCRBY", "{lock:led}:token", "3000000"]).await;
         let leading = locks.election("led").campaign(vec![term]).await.unwrap();
         let seen = Clock::boot().timeout(LIMIT, leaders.next()).await.expect("in time").unwrap().unwrap();
         assert_eq!((seen.payload, seen.token), (vec![term], leading.token()));

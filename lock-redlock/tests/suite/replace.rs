@@ -25,7 +25,7 @@ async fn replace(list: &[u16], old: u16, new: u16) -> Result<Replaced, Error> {
     lock_redlock::replace(&config(list, &[]), (LOCAL, old), (LOCAL, new)).await
 }
 
-async fn key(port: u16, name: &str) -> Option<String> {
+async fn key(port: u16, name: &str) -> Option<Vec<u8>> {
     let client = redis::Client::open(format!("redis://{LOCAL}:{port}")).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     redis::cmd("GET").arg(format!("{{lock:{name}}}")).query_async(&mut connection).await.unwrap()

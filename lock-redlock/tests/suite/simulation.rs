@@ -12,6 +12,7 @@ use std::{
 
 use futures::channel::oneshot;
 use lock_core::{Clock, Context, Error, Guard, Locks, Settings};
+use lock_redis::protocol::packed::Lock;
 use lock_redlock::{Config, InitOptions, Redlock, Replaced};
 use lock_sim::{
     Chance, LocalClock, SECOND, Time,
@@ -185,31 +186,35 @@ impl Nodes {
     }
 
     /// Runs one command on a server, at once.
-    pub(crate) fn command(&self, node: usize, words: &[&str]) -> Reply {
-        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    pub(crate) fn command<W: AsRef<[u8]>>(&self, node: usize, words: &[W]) -> Reply {
+        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_ref().to_vec()).collect();
         match self.0.fleet.borrow_mut().at(self.0.servers[node], true_time()).command(&words) {
             Reply::Error(error) => panic!("{error}"),
             reply => reply,
         }
     }
 
-    /// The text that a command answers.
-    pub(crate) fn text(&self, node: usize, words: &[&str]) -> Option<String> {
-        match self.command(node, words) {
-            Reply::Bulk(text) => Some(String::from_utf8(text).unwrap()),
+    /// The value of a key on a server, as text.
+    pub(crate) fn get(&self, node: usize, key: &str) -> Option<String> {
+        match self.command(node, &["GET", key]) {
+            Reply::Bulk(text) => Some(String::from_utf8_lossy(&text).into_owned()),
             Reply::Nil => None,
             other => panic!("{other:?}"),
         }
     }
 
-    /// The value of a key on a server.
-    pub(crate) fn get(&self, node: usize, key: &str) -> Option<String> {
-        self.text(node, &["GET", key])
-    }
-
     /// How many servers have the key of `name`.
     pub(crate) fn count(&self, name: &str) -> usize {
-        (0..self.len()).filter(|node| self.get(*node, &format!("{{lock:{name}}}")).is_some()).count()
+        let key = format!("{{lock:{name}}}");
+        (0..self.len()).filter(|node| self.command(*node, &["EXISTS", &key]) == Reply::Int(1)).count()
+    }
+
+    /// What a server keeps of the one that holds `name` alone.
+    pub(crate) fn writer(&self, node: usize, name: &str) -> Option<Lock> {
+        match self.command(node, &["GET", &format!("{{lock:{name}}}")]) {
+            Reply::Bulk(held) => Lock::read(&held),
+            _ => None,
+        }
     }
 
     /// How many servers have so many readers of `name`.
@@ -305,12 +310,12 @@ impl Nodes {
         self.order(move |world, _| world.block(host, server, way, is_blocked)).await;
     }
 
-    /// Holds the next request about `late` on its way from a client to a server, whose connection the client gives up, until
-    /// [`Nodes::let_go`].
-    pub(crate) async fn hold_late(&self, client: usize, node: usize) {
+    /// Holds the next request about `late` on its way from a client to a server, until [`Nodes::let_go`]. If it `breaks`, the
+    /// client gives its connection up at once.
+    pub(crate) async fn hold_late(&self, client: usize, node: usize, breaks: bool) {
         let (host, server) = (self.0.hosts[client], self.0.servers[node]);
         let is_meant = |request: &[u8]| String::from_utf8_lossy(request).contains("{lock:late}");
-        self.order(move |world, _| world.detain(host, server, is_meant, true)).await;
+        self.order(move |world, _| world.detain(host, server, is_meant, breaks)).await;
     }
 
     /// Lets the request arrive that is held on its way.

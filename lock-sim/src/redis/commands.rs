@@ -296,10 +296,10 @@ impl Store {
     }
 
     fn info(&self) -> String {
-        let (run, policy) = (&self.run_id, self.maxmemory_policy);
+        let (run, time, policy) = (&self.run_id, self.now, self.maxmemory_policy);
         let maxmemory = u32::from(policy != "noeviction") * 1_000_000;
         format!(
-            "# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\n# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\n"
+            "# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\nserver_time_usec:{time}\r\n# Memory\r\nmaxmemory:{maxmemory}\r\nmaxmemory_policy:{policy}\r\n"
         )
     }
 }

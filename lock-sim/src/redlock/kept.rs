@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use lock_core::LockName;
-use lock_redis::keys::Keys;
+use lock_redis::{keys::Keys, protocol::packed::Lock};
 
 use crate::{
     MS, Time,
@@ -95,11 +95,9 @@ fn last_millisecond(store: &Store, payload: &[u8]) -> Option<u64> {
 }
 
 fn writer(store: &Store, payload: &[u8]) -> Option<u64> {
-    let Value::Hash(fields) = &store.get(KEYS.token.as_bytes())?.value else { return None };
-    let field = |name: &str| fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value);
     let entry = store.get(KEYS.lock.as_bytes())?;
-    let Value::Text(value) = &entry.value else { return None };
-    let is_its = field("payload").is_some_and(|its| its == payload) && field("value") == Some(value);
+    let Value::Text(held) = &entry.value else { return None };
+    let is_its = Lock::read(held).is_some_and(|writer| writer.payload == payload);
     u64::try_from(entry.expires?).ok().filter(|_| is_its)
 }
 

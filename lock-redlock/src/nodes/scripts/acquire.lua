@@ -1,5 +1,5 @@
 -- One node's vote for a writer: takes the lock here, or says who has it. One script, so one step for everybody else.
--- Answers {'granted', number}, {'held', ms or -1, value}, {'read', ms}, {'reserved', ms}, {'undone'},
+-- Answers the number of a grant, {'held', ms or -1, value}, {'read', ms}, {'reserved', ms}, {'undone'},
 -- {'quarantined', ms} or {'stranger', stamp}.
 -- It reads before it writes: an error can then only come from the first write, and means that nothing was written (but
 -- that what had ended before was removed).
@@ -12,20 +12,15 @@ local function line_up()
   end
 end
 
-if redis.call('EXISTS', lock) == 1 then
-  -- A key of another type is a foreign holder, not an error: hence pcall.
-  local holder = redis.pcall('GET', lock)
-  if holder ~= value then
-    local remaining = redis.call('PTTL', lock)
-    line_up()
-    return {'held', remaining, type(holder) == 'string' and holder or ''}
-  end
+local its, given = holder()
+if its == value and given then
   -- This very attempt holds it already: a resent request gets the same answer again, and the ttl is not touched,
   -- because the holder counts it from the first sending.
-  local stored = redis.call('HMGET', token, 'value', 'held')
-  if stored[1] == value and stored[2] then
-    return {'granted', stored[2]}
-  end
+  return given
+elseif its then
+  local remaining = redis.call('PTTL', lock)
+  line_up()
+  return {'held', remaining, its}
 end
 
 -- A writer's majority and a reader's share a node, and this is where that node refuses the writer.
@@ -43,13 +38,13 @@ if reserved and reserved ~= waiter then
   return {'reserved', remaining}
 end
 
-local number = number_of_grant()
+local stored = stored_counter()
 if waiter ~= '' then
   redis.call('ZCARD', waiters)
   read_members(writers, writing)
 end
-redis.call('SET', lock, value, 'PX', ttl)
-count(token, number, now, ttl, 'held', digits(number), 'value', value, 'payload', payload, 'since', digits(now))
+local number = next_number(stored, now)
+take(number, stored, now)
 if waiter ~= '' then
   redis.call('ZREM', waiters, waiter)
   writer_gone(waiter)
@@ -57,5 +52,4 @@ end
 if reserved then
   redis.call('DEL', reservation)
 end
-tell_of_grant()
-return {'granted', digits(number)}
+return number

@@ -1,6 +1,6 @@
 -- One node's vote for a reader: lets it read here, beside others, or says why not. One script, so one step for everybody
 -- else.
--- Answers {'granted', number}, {'held', ms or -1, value}, {'behind', ms}, {'reserved', ms}, {'undone'},
+-- Answers the number of a grant, {'held', ms or -1, value}, {'behind', ms}, {'reserved', ms}, {'undone'},
 -- {'quarantined', ms} or {'stranger', stamp}.
 -- It reads before it writes, as acquire.lua does.
 local function line_up()
@@ -11,19 +11,18 @@ end
 
 -- A writer's majority and a reader's share a node, and this is where that node refuses the reader.
 -- Safeguard: a node refuses a reader where a writer holds (Redlock)
-if redis.call('EXISTS', lock) == 1 then
-  -- A key of another type is a foreign holder, not an error: hence pcall.
-  local holder = redis.pcall('GET', lock)
+local its = holder()
+if its then
   local remaining = redis.call('PTTL', lock)
   line_up()
-  return {'held', remaining, type(holder) == 'string' and holder or ''}
+  return {'held', remaining, its}
 end
 
 -- This very attempt reads here already: a resent request gets the same answer again, and the ttl is not touched, because
 -- the holder counts it from the first sending.
 local known = reader(value)
 if known then
-  return {'granted', known}
+  return known
 end
 
 -- For a moment after a release the lock is kept for those who were woken. Readers do not stand in each other's way, and
@@ -44,16 +43,18 @@ if behind > 0 and not woken then
   return {'behind', behind}
 end
 
-local number = number_of_grant()
+local stored = stored_counter()
 readers_here()
 read_members(readers, reading)
 if waiter ~= '' then
   redis.call('ZCARD', waiting)
 end
-let_read(value, ttl, digits(number), digits(now), payload)
-count(token, number, now, ttl)
+local number = next_number(stored, now)
+let_read(value, ttl, number, now, payload)
+count(number, stored, now)
 if waiter ~= '' then
   redis.call('ZREM', waiting, waiter)
 end
-tell_of_grant()
-return {'granted', digits(number)}
+-- For those who look on. pcall: a user who may not publish reads all the same.
+redis.pcall('PUBLISH', ARGV[5], '')
+return number

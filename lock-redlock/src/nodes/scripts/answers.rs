@@ -13,12 +13,14 @@ use crate::protocol::{
 /// Reads the answer to a vote or a request to join.
 pub(crate) fn ballot(answer: &Value) -> Result<Ballot, NodeError> {
     let nonsense = || NodeError::nonsense(answer);
+    if let Value::Int(number) = answer {
+        return u64::try_from(*number).map(Ballot::Granted).map_err(|_| nonsense());
+    }
     let Value::Array(parts) = answer else { return Err(nonsense()) };
     let Some((kind, rest)) = parts.split_first().and_then(|(kind, rest)| Some((text(kind)?, rest))) else {
         return Err(nonsense());
     };
     match (kind, rest) {
-        ("granted", [number]) => parsed(number).map(Ballot::Granted).ok_or_else(nonsense),
         ("held", [Value::Int(left), Value::BulkString(holder)]) => {
             Ok(Ballot::Held { remaining: millis(*left), holder: holder.clone() })
         }
@@ -40,7 +42,6 @@ pub(crate) fn renumbered(answer: &Value) -> Result<Renumbered, NodeError> {
         Value::Int(0) => Ok(Renumbered::Gone),
         Value::Array(parts) => match parts.as_slice() {
             [Value::Int(counter)] => u64::try_from(*counter).map(Renumbered::Passed).map_err(|_| nonsense()),
-            [counter] => parsed(counter).map(Renumbered::Passed).ok_or_else(nonsense),
             _ => Err(nonsense()),
         },
         _ => Err(nonsense()),

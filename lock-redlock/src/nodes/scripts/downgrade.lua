@@ -5,21 +5,20 @@ local value, ttl = ARGV[1], tonumber(ARGV[5])
 if not is_member then
   return stamp == '' and 0 or -1
 end
-local held, since = unpack(redis.call('HMGET', token, 'held', 'since'))
--- pcall: a key of another type is another's lock.
-if redis.pcall('GET', lock) ~= value then
+local number, since = own(value)
+if not number then
   -- This request was here before.
-  return reader(value) == ARGV[7] and 1 or 0
+  return reader(value) == tonumber(ARGV[7]) and 1 or 0
 end
 -- The same value with another number is another holding, and somebody else may have been granted in between.
 -- Safeguard: a downgrade compares value and number (Redlock)
-if held ~= ARGV[6] then
+if number ~= tonumber(ARGV[6]) then
   return 0
 end
 read_members(readers, reading)
+stored_counter()
 redis.call('DEL', lock)
-redis.call('HDEL', token, 'held', 'value', 'payload', 'since')
-let_read(value, ttl, ARGV[7], since or digits(now), ARGV[8])
+let_read(value, ttl, ARGV[7], since, ARGV[8])
 raise_counter(ARGV[7], ttl)
 tell_of_change()
 wake_readers()

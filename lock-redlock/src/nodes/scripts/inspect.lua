@@ -1,7 +1,7 @@
 -- Who holds the lock, alone or as readers.
--- KEYS: lock, token, readers, reading
--- Answers {alone, readers}: alone is {} or {type, value, remaining ms or -1, number or '', payload or '', since
--- or ''}; readers lists {value, ms until it ends, note}.
+-- KEYS: lock, readers, reading
+-- Answers {alone, readers}: alone is {} or {type, what the key holds, remaining ms or -1}; readers lists {value, ms until it
+-- ends, note}.
 local _, ms = clock()
 
 local function members(set, notes)
@@ -13,24 +13,12 @@ local function members(set, notes)
   return all
 end
 
-local function alone(lock, token)
+local function alone(lock)
   local kind = redis.call('TYPE', lock).ok
   if kind == 'none' then
     return {}
   end
-  local value = ''
-  if kind == 'string' then
-    value = redis.call('GET', lock)
-  end
-  local number, payload, since = '', '', ''
-  if redis.call('TYPE', token).ok == 'hash' then
-    local stored = redis.call('HMGET', token, 'value', 'held', 'payload', 'since')
-    -- What an earlier holder left behind does not belong to this one.
-    if stored[1] == value then
-      number, payload, since = stored[2] or '', stored[3] or '', stored[4] or ''
-    end
-  end
-  return {kind, value, redis.call('PTTL', lock), number, payload, since}
+  return {kind, kind == 'string' and redis.call('GET', lock) or '', redis.call('PTTL', lock)}
 end
 
-return {alone(KEYS[1], KEYS[2]), members(KEYS[3], KEYS[4])}
+return {alone(KEYS[1]), members(KEYS[2], KEYS[3])}

@@ -5,11 +5,12 @@ use std::{str::FromStr, time::Duration};
 use lock_redis::{
     keys::Keys,
     node::{NodeError, Script, ScriptCall, Value, text},
+    protocol::packed::Lock,
 };
 
-use super::{PROLOGUE, answers::millis};
+use super::answers::millis;
 
-static INSPECT: Script = Script::with_prologue(PROLOGUE, include_str!("inspect.lua"));
+static INSPECT: Script = Script::new(concat!(include_str!("prologue.lua"), include_str!("inspect.lua")));
 
 /// Who holds a name, as one server sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ pub(crate) struct Holder {
 /// Asks who holds the name of `keys`.
 #[must_use]
 pub(crate) fn inspect(keys: &Keys) -> ScriptCall {
-    ScriptCall::new(&INSPECT).key(keys.lock()).key(keys.token()).key(keys.readers()).key(keys.reading())
+    ScriptCall::new(&INSPECT).key(keys.lock()).key(keys.readers()).key(keys.reading())
 }
 
 /// Reads the answer to [`inspect`].
@@ -54,20 +55,16 @@ pub(crate) fn look(answer: &Value) -> Result<Look, NodeError> {
 }
 
 fn alone_of(parts: &[Value]) -> Option<Holder> {
-    let [kind, Value::BulkString(value), Value::Int(left), number, Value::BulkString(payload), since] = parts else {
-        return None;
-    };
-    let value = match text(kind) {
-        Some("string") => value.clone(),
-        kind => kind.unwrap_or_default().as_bytes().to_vec(),
-    };
-    let number_in = |value| text(value).and_then(|digits| digits.parse().ok());
-    Some(Holder {
-        value,
-        number: number_in(number),
-        payload: payload.clone(),
-        remaining: millis(*left),
-        since: number_in(since),
+    let [kind, Value::BulkString(held), Value::Int(left)] = parts else { return None };
+    let remaining = millis(*left);
+    if text(kind) != Some("string") {
+        return Some(Holder { value: text(kind)?.as_bytes().to_vec(), remaining, ..Holder::default() });
+    }
+    Some(match Lock::read(held) {
+        Some(Lock { number, value, since, payload }) => {
+            Holder { value, number: Some(number), payload, remaining, since: Some(since) }
+        }
+        None => Holder { value: held.clone(), remaining, ..Holder::default() },
     })
 }
 

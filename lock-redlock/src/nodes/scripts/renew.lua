@@ -6,11 +6,10 @@ local ttl = tonumber(ARGV[2])
 if not is_member then
   return stamp == '' and -2 or -1
 end
--- pcall: a key of another type is another's lock. The same value with another number is another holding, and somebody else
--- may have been granted in between.
+-- The same value with another number is another holding, and somebody else may have been granted in between.
 -- Safeguard: a renewal compares value and number (Redlock)
 -- Safeguard: catalogue: a renewal does not set the key (Redlock)
-if redis.pcall('GET', lock) ~= ARGV[1] or redis.call('HGET', token, 'held') ~= ARGV[3] then
+if own(ARGV[1]) ~= tonumber(ARGV[3]) then
   return 0
 end
 redis.call('PEXPIRE', lock, ttl)

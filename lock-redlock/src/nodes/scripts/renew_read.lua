@@ -6,7 +6,7 @@ if not is_member then
   return stamp == '' and -2 or -1
 end
 -- The same value with another number is another holding.
-if reader(value) ~= ARGV[3] then
+if reader(value) ~= tonumber(ARGV[3]) then
   return 0
 end
 redis.call('ZADD', readers, digits(ms + ttl), value)

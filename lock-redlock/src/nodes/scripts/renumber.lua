@@ -6,22 +6,23 @@ if not is_member then
   return 0
 end
 local number, since, payload = reader(ARGV[1])
+local wanted = tonumber(ARGV[3])
 -- This request was here before.
-if number and number == ARGV[3] then
+if number == wanted then
   return 1
 end
 -- The same value with another number is another holding, of which the reader does not know.
-if number ~= ARGV[2] then
+if number ~= tonumber(ARGV[2]) then
   return 0
 end
 -- Readers do not exclude each other, so others are given numbers here meanwhile. A counter that jumps to a number reaches
 -- it once: of two readers that want the same one, a node gives it to one.
-local counter = redis.call('HGET', token, 'counter') or '0'
+local counter = stored_counter() or 0
 -- Safeguard: a node gives a number to one reader (Redlock)
-if tonumber(counter) >= tonumber(ARGV[3]) then
+if counter >= wanted then
   return {counter}
 end
-raise_counter(ARGV[3], 0)
-redis.call('HSET', reading, ARGV[1], table.concat({ARGV[3], since, '0', '0', payload}, ' '))
+raise_counter(wanted, 0)
+redis.call('HSET', reading, ARGV[1], reader_note(wanted, since, payload))
 redis.pcall('PUBLISH', ARGV[4], '')
 return 1

@@ -2,7 +2,10 @@
 
 use lock_core::{Clock, Context, clock::wall_micros};
 use lock_lab::servers::Redis;
-use lock_redis::node::{Node, NodeConfig, Value};
+use lock_redis::{
+    node::{Node, NodeConfig, Value},
+    protocol::packed::VALUE,
+};
 
 use super::*;
 use crate::protocol::{ballots::Ballot, token::Renumbered};
@@ -44,7 +47,7 @@ impl Server {
     }
 
     fn claim(&self, kind: LockKind, value: &str) -> Claim {
-        Claim { kind, keys: self.keys.clone(), value: value.to_owned(), ttl: TTL, payload: b"who".as_slice().into() }
+        Claim { kind, keys: self.keys.clone(), value: padded(value), ttl: TTL, payload: b"who".as_slice().into() }
     }
 
     async fn ballot(&self, call: ScriptCall) -> Ballot {
@@ -56,7 +59,7 @@ impl Server {
     }
 
     async fn vote_for(&self, kind: LockKind, value: &str, proposal: u64, entry: Option<&WaiterEntry>) -> Ballot {
-        self.ballot(self.claim(kind, value).vote(proposal, entry, STAMP)).await
+        self.ballot(self.claim(kind, value).vote(proposal, entry).to(STAMP)).await
     }
 
     async fn reads(&self, value: &str) -> u64 {
@@ -104,8 +107,13 @@ impl Server {
 
     async fn counter(&self) -> u64 {
         let mut connection = self.redis.connection().await.unwrap();
-        redis::cmd("HGET").arg(self.keys.0.token()).arg("counter").query_async(&mut connection).await.unwrap()
+        redis::cmd("GET").arg(self.keys.0.token()).query_async(&mut connection).await.unwrap()
     }
+}
+
+/// A value is of a fixed length.
+fn padded(value: &str) -> String {
+    format!("{value:->VALUE$}")
 }
 
 /// Of one that came so many tenths of a second after the first, all of them long ago.
@@ -154,7 +162,7 @@ async fn a_server_that_is_another_member_or_none_has_no_vote_and_keeps_no_lease_
     for other in ["test 1 2", "test 2 1", "other 1 1"] {
         for kind in [LockKind::Writer, LockKind::Reader] {
             let stranger = Ballot::Stranger(STAMP.to_owned());
-            assert_eq!(server.ballot(server.claim(kind, "y:1").vote(number, None, other)).await, stranger);
+            assert_eq!(server.ballot(server.claim(kind, "y:1").vote(number, None).to(other)).await, stranger);
             let rejoin = server.claim(kind, "x:1").rejoin(number, other);
             assert_eq!(server.ballot(rejoin).await, stranger);
             let extend = server.claim(kind, "x:1").extend(number, other);
@@ -182,7 +190,7 @@ async fn a_script_that_meets_a_foreign_type_takes_nothing() {
             let () = redis::cmd("LPUSH").arg(&foreign).arg("x").query_async(&mut connection).await.unwrap();
             let entry = entry("w", 1);
             let claim = server.claim(kind, "x:1");
-            let calls = [claim.vote(1, Some(&entry), STAMP), claim.rejoin(1, STAMP)];
+            let calls = [claim.vote(1, Some(&entry)).to(STAMP), claim.rejoin(1, STAMP)];
             for call in calls {
                 let refused = server.node.call(call).await.is_err();
                 let keys: Vec<String> = redis::cmd("KEYS").arg("{*").query_async(&mut connection).await.unwrap();
@@ -198,12 +206,46 @@ async fn a_script_that_meets_a_foreign_type_takes_nothing() {
 }
 
 #[tokio::test]
+async fn the_common_path_is_left_where_anybody_else_is() {
+    let server = Server::start().await;
+    let mut connection = server.redis.connection().await.unwrap();
+    let lock = server.keys.0.lock().to_owned();
+    let (me, reads) = (entry("me", 1), entry("reads", 1));
+    // From here on the node has a counter.
+    server.granted("x:1", wall_micros()).await;
+    assert!(matches!(server.vote("y:1", wall_micros(), None).await, Ballot::Held { .. }));
+    assert!(server.undo("x:1", QueueChange::None).await);
+    assert_eq!(server.vote("x:1", wall_micros(), Some(&reads)).await, Ballot::Undone);
+    server.undo("z:1", QueueChange::LeaveForGood(&me)).await;
+    assert_eq!(server.vote("y:1", wall_micros(), Some(&me)).await, Ballot::Undone);
+    server.reads("r:1").await;
+    assert!(matches!(server.vote("y:1", wall_micros(), None).await, Ballot::Read(_)));
+    server.undo_as(LockKind::Reader, "r:1", QueueChange::None).await;
+    for (key, refused) in [(format!("{lock}:reserved"), "Reserved"), (QUARANTINE.to_owned(), "Quarantined")] {
+        let () = redis::cmd("SET").arg(&key).arg("x").arg("PX").arg(60_000).query_async(&mut connection).await.unwrap();
+        let ballot = format!("{:?}", server.vote("y:1", wall_micros(), None).await);
+        assert!(ballot.starts_with(refused), "{ballot}");
+        let () = redis::cmd("DEL").arg(&key).query_async(&mut connection).await.unwrap();
+    }
+    // One that waits leaves both of its places when it is granted.
+    for place in ["waiters", "writers"] {
+        let command = &mut redis::cmd("ZADD");
+        let command = command.arg(format!("{lock}:{place}")).arg(i64::MAX).arg(&reads.waiter);
+        let () = command.query_async(&mut connection).await.unwrap();
+        let vote = server.vote(place, wall_micros(), Some(&reads)).await;
+        assert!(matches!(vote, Ballot::Granted(_)), "{vote:?}");
+        assert_eq!(server.lines().await, Vec::<String>::new());
+        server.undo(place, QueueChange::None).await;
+    }
+}
+
+#[tokio::test]
 async fn an_acquisition_that_is_sent_twice_is_granted_once() {
     let server = Server::start().await;
     let number = server.granted("x:1", wall_micros()).await;
     assert_eq!(server.granted("x:1", wall_micros() + 1_000).await, number);
     let refused = server.vote("y:1", wall_micros(), None).await;
-    assert!(matches!(refused, Ballot::Held { holder, .. } if holder == b"x:1"));
+    assert!(matches!(refused, Ballot::Held { holder, .. } if holder == padded("x:1").as_bytes()));
 }
 
 #[tokio::test]
@@ -268,7 +310,7 @@ async fn an_undo_leaves_the_lock_of_another_alone() {
     let server = Server::start().await;
     server.granted("x:1", wall_micros()).await;
     assert!(!server.undo("y:1", QueueChange::None).await);
-    assert!(matches!(server.vote("z:1", wall_micros(), None).await, Ballot::Held { holder, .. } if holder == b"x:1"));
+    assert!(matches!(server.vote("z:1", wall_micros(), None).await, Ballot::Held { holder, .. } if holder == padded("x:1").as_bytes()));
 }
 
 #[tokio::test]
@@ -289,7 +331,7 @@ async fn a_write_back_counts_only_for_the_very_holding_that_was_granted() {
     let other = server.granted("y:1", wall_micros()).await;
     server.undo("y:1", QueueChange::None).await;
     let mut connection = server.redis.connection().await.unwrap();
-    let () = redis::cmd("DEL").arg(server.keys.0.tombstone("x:1")).query_async(&mut connection).await.unwrap();
+    let () = redis::cmd("DEL").arg(server.keys.0.tombstone(&padded("x:1"))).query_async(&mut connection).await.unwrap();
     let second = server.granted("x:1", wall_micros()).await;
     assert!(first < other && other < second);
     assert!(!server.holds(server.claim(LockKind::Writer, "x:1").renumber(first, ahead + 1_000_000, STAMP)).await);
@@ -307,7 +349,7 @@ async fn a_node_that_joins_learns_the_token_and_keeps_a_higher_one() {
     server.undo("x:1", QueueChange::None).await;
     let other = server.granted("y:1", token + 9).await;
     let refused = server.rejoin(LockKind::Writer, "x:1", token).await;
-    assert!(matches!(refused, Ballot::Held { holder, .. } if holder == b"y:1"));
+    assert!(matches!(refused, Ballot::Held { holder, .. } if holder == padded("y:1").as_bytes()));
     assert_eq!(server.counter().await, other);
 }
 
@@ -384,7 +426,7 @@ async fn a_reader_is_refused_while_a_writer_holds_the_lock() {
     let server = Server::start().await;
     let writer = server.granted("x:1", wall_micros()).await;
     let refused = server.vote_for(LockKind::Reader, "r:1", wall_micros(), None).await;
-    assert!(matches!(refused, Ballot::Held { ref holder, .. } if holder == b"x:1"), "{refused:?}");
+    assert!(matches!(refused, Ballot::Held { ref holder, .. } if holder == padded("x:1").as_bytes()), "{refused:?}");
     let refused = server.rejoin(LockKind::Reader, "r:1", writer + 9).await;
     assert!(matches!(refused, Ballot::Held { .. }), "{refused:?}");
     assert!(server.undo("x:1", QueueChange::None).await);
@@ -395,7 +437,7 @@ async fn a_reader_is_refused_while_a_writer_holds_the_lock() {
 async fn each_reader_ends_by_its_own_time_whoever_else_is_renewed() {
     let server = Server::start().await;
     let short = Duration::from_millis(50);
-    let vote = |value, ttl| Claim { ttl, ..server.claim(LockKind::Reader, value) }.vote(wall_micros(), None, STAMP);
+    let vote = |value, ttl| Claim { ttl, ..server.claim(LockKind::Reader, value) }.vote(wall_micros(), None).to(STAMP);
     let dies = server.ballot(vote("dies:1", short)).await;
     let Ballot::Granted(dies) = dies else { panic!("{dies:?}") };
     let lives = server.reads("lives:1").await;

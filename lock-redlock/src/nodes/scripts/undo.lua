@@ -6,15 +6,12 @@
 -- Answers 1 when given back, 0 when the lock was gone or another's.
 local value, reads, waiter, in_line = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] == '1'
 
--- pcall: a key of another type is another's lock.
 -- Safeguard: an undo deletes only its own value (Redlock)
 -- Safeguard: catalogue: a late release leaves the next holder alone (Redlock)
-local held = redis.pcall('GET', lock) == value
+local held = own(value) ~= nil
 local read = reader(value) ~= nil
 if held then
   redis.call('DEL', lock)
-  -- The counter stays; who held it and with which payload is of no use any more.
-  redis.call('HDEL', token, 'held', 'value', 'payload', 'since')
 end
 if read then
   redis.call('ZREM', readers, value)

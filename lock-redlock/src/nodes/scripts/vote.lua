@@ -33,21 +33,3 @@ if redis.call('EXISTS', tombstone, KEYS[11]) > 0 then
   return {'undone'}
 end
 
--- max(stored + 1, proposal), so that nodes that nothing disturbed agree.
-local function number_of_grant()
-  -- A client whose clock is ahead cannot push the numbers away for good.
-  local number = math.min(tonumber(ARGV[3]), now + 60000000)
-  -- A client whose clock is behind must not go below what was given out and lost here, nor below what another server gave
-  -- out of which this one's counter does not know. Within a quarter of a second its proposal stands, so that the nodes agree.
-  -- Safeguard: a number is not below the server's clock (Redlock)
-  if number < now - 250000 then
-    number = now
-  end
-  local stored = tonumber(redis.call('HGET', token, 'counter') or '')
-  return stored and math.max(number, stored + 1) or number
-end
-
--- For those who look on. pcall: a user who may not publish holds it all the same.
-local function tell_of_grant()
-  redis.pcall('PUBLISH', ARGV[5], '')
-end

@@ -2,22 +2,21 @@
 -- holding that was counted for the grant stands.
 -- ARGV: value, number that this node gave to the holding, token, channel of changes, stamp
 -- Answers 1 when the counter has reached the token, 0 when the holding is gone or another server answers.
-local held = redis.call('HGET', token, 'held')
--- pcall: a key of another type is another's lock.
-if not is_member or redis.pcall('GET', lock) ~= ARGV[1] then
+local number, token_of_grant = own(ARGV[1]), tonumber(ARGV[3])
+if not is_member or not number then
   return 0
 end
 -- This request was here before.
-if held == ARGV[3] then
+if number == token_of_grant then
   return 1
 end
 -- The same value with another number is another holding: a resent acquisition can come back after the first one ended
 -- and somebody else was granted in between, whose token must not be passed from behind.
 -- Safeguard: a write-back compares value and number (Redlock)
-if held ~= ARGV[2] then
+if number ~= tonumber(ARGV[2]) then
   return 0
 end
-raise_counter(ARGV[3], 0)
-redis.call('HSET', token, 'held', ARGV[3])
+raise_counter(token_of_grant, 0)
+redis.call('SETRANGE', lock, 9, struct.pack('<d', token_of_grant))
 redis.pcall('PUBLISH', ARGV[4], '')
 return 1

@@ -37,10 +37,11 @@ pub(crate) async fn connect_to(ports: &[u16], values: &[(&str, &str)]) -> Locks 
     Locks::new(Redlock::connect(config(ports, values)).await.unwrap())
 }
 
-/// The value of a key on a server.
+/// The value of a key on a server, as text.
 pub(crate) async fn get(node: &Redis, key: &str) -> Option<String> {
     let mut connection = node.connection().await.unwrap();
-    redis::cmd("GET").arg(key).query_async(&mut connection).await.unwrap()
+    let value: Option<Vec<u8>> = redis::cmd("GET").arg(key).query_async(&mut connection).await.unwrap();
+    value.map(|value| String::from_utf8_lossy(&value).into_owned())
 }
 
 /// How many scripts a server has run.

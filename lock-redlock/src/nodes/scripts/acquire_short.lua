@@ -1,0 +1,24 @@
+
+-- The common path of a vote: the server is the member, was not restarted, and nobody holds the lock, reads, waits, or undid this
+-- attempt.
+local standing = redis.call('MGET', KEYS[15], KEYS[12], KEYS[2])
+local stored = tonumber(standing[3] or '')
+-- Safeguard: the common path is for a lock that nobody else uses (Redlock)
+if stored and standing[1] == ARGV[10] and standing[2]
+    and redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[6], KEYS[8], KEYS[10], KEYS[11], KEYS[13]) == 0 then
+  local info = standing[2] ~= 'any' and redis.call('INFO', 'server')
+  -- Safeguard: the common path asks whether the server has restarted (Redlock)
+  local at = info and string.find(info, 'run_id:' .. standing[2] .. '\r', 1, true)
+  if at or not info then
+    -- Redis before 7.0 does not say the time there.
+    local now = at and tonumber(string.match(info, 'server_time_usec:(%d+)', at) or '')
+    if not now then
+      local time = redis.call('TIME')
+      now = time[1] * 1000000 + time[2]
+    end
+    local number = next_number(stored, now)
+    take(number, stored, now)
+    return number
+  end
+end
+
