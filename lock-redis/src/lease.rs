@@ -214,7 +214,8 @@ mod tests {
         let servers = Servers::connect(&config, &context).await.unwrap();
         let client = Arc::new(Client::new(config, servers, context));
         let name = LockName::new("a").unwrap();
-        let attempt = Attempt::new(client.keys(&name).unwrap(), Kind::Writer, client.values.next(), TTL, Duration::ZERO);
+        let attempt =
+            Attempt::new(client.keys(&name).unwrap(), Kind::Writer, client.values.next(), TTL, Duration::ZERO);
         let ask = Ask { proposal: 0, payload: b"", waits: None };
         let answer = client.servers.call(attempt.enter(&ask)).await.unwrap();
         let Entered::Granted(number) = entered(&answer).unwrap() else { panic!("{answer:?}") };

@@ -101,8 +101,7 @@ impl ScriptCall {
 
     /// `EVALSHA`, or with the source itself `EVAL`, which also leaves the script on the server for later calls.
     pub(super) fn command(&self, with_source: bool) -> Cmd {
-        let (name, script) =
-            if with_source { ("EVAL", self.script.source) } else { ("EVALSHA", self.script.hash()) };
+        let (name, script) = if with_source { ("EVAL", self.script.source) } else { ("EVALSHA", self.script.hash()) };
         let mut command = Cmd::with_capacity(self.ends.len() + 3, self.words.len() + script.len() + 16);
         command.arg(name).arg(script).arg(self.keys);
         for word in self.words() {

@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
+use crate::nodes::scripts::held;
 use lock_core::{Error, LockName, ReleaseOutcome, Validity};
 use lock_redis::node::ScriptCall;
-use crate::nodes::scripts::held;
 
 use crate::{
     nodes::{

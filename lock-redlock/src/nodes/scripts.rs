@@ -9,7 +9,7 @@ use lock_core::LockName;
 use lock_redis::{
     keys::Keys,
     node::{Script, ScriptCall},
-    protocol::TOMBSTONE,
+    protocol::{TOMBSTONE, packed::pack},
 };
 
 pub(crate) use self::answers::{ballot, held, read_status, renumbered};
@@ -30,15 +30,8 @@ macro_rules! lock_script {
     ($($part:literal),+) => { script!("prologue.lua", "head.lua", $($part),+) };
 }
 
-static ACQUIRE: Script = script!(
-    "grant.lua",
-    "acquire_short.lua",
-    "prologue.lua",
-    "head.lua",
-    "member.lua",
-    "vote.lua",
-    "acquire.lua"
-);
+static ACQUIRE: Script =
+    script!("grant.lua", "acquire_short.lua", "prologue.lua", "head.lua", "member.lua", "vote.lua", "acquire.lua");
 static ACQUIRE_READ: Script =
     script!("grant.lua", "prologue.lua", "head.lua", "member.lua", "vote.lua", "acquire_read.lua");
 static WRITE_BACK: Script = lock_script!("member.lua", "write_back.lua");
@@ -63,9 +56,6 @@ const QUARANTINE: &str = "redlock:quarantine";
 /// The record of the deployment: a hash.
 const DEPLOYMENT: &str = "redlock:deployment";
 
-/// For how long after a release a node keeps the lock for the waiters that it woke: a few round trips, so that newcomers
-/// do not split the vote with them, and short, should they not come.
-const RESERVATION: Duration = Duration::from_millis(10);
 /// For how long after the last enrollment a node remembers its waiters, and no longer than their ttl. A waiter looks more
 /// than twice in that time, and each refused look enrolls it anew.
 const WAITERS_KEPT: Duration = Duration::from_secs(10);
@@ -89,7 +79,7 @@ pub(crate) struct Claim {
 }
 
 /// A call that goes to several servers, to each of them as the member that the client counts it as. The scripts read its stamp
-/// from the last argument and the last key.
+/// from the last argument.
 #[derive(Debug)]
 pub(crate) struct MemberCall(ScriptCall);
 
@@ -146,72 +136,34 @@ impl LockKeys {
 
     /// The pub/sub channel that wakes the waiters whose names begin with `channel`.
     pub(crate) fn channel(&self, channel: &str) -> String {
-        format!("{}{channel}", self.channels())
+        format!("{}:released:{channel}", self.0.lock())
     }
 
-    /// A call of a script that begins with `head.lua`, about the attempt with this value.
-    fn call(&self, script: &'static Script, value: &str) -> ScriptCall {
-        ScriptCall::new(script)
-            .key(self.0.lock())
-            .key(self.0.token())
-            .key(self.0.tombstone(value))
-            .key(self.0.readers())
-            .key(self.0.reading())
-            .key(self.part("writers"))
-            .key(self.part("writing"))
-            .key(self.part("waiters"))
-            .key(self.part("waiting"))
-            .key(self.part("reserved"))
-    }
-
-    /// With the arguments with which `turn.lua` begins.
-    fn turn(&self, call: ScriptCall, value: &str) -> ScriptCall {
-        call.arg(value).arg(self.0.changes()).arg(self.channels()).number(RESERVATION.as_millis())
-    }
-
-    /// The key whose existence says that this waiter is gone.
-    fn gone(&self, entry: &WaiterEntry) -> String {
-        self.0.tombstone(&entry.waiter)
-    }
-
-    fn channels(&self) -> String {
-        format!("{}:released:", self.0.lock())
-    }
-
-    fn part(&self, part: &str) -> String {
-        format!("{}:{part}", self.0.lock())
+    /// A call of a script about this lock.
+    fn call(&self, script: &'static Script) -> ScriptCall {
+        ScriptCall::new(script).key(self.0.lock())
     }
 }
 
 impl Claim {
     /// Asks a server for its vote; `entry` is `None` for an attempt that does not wait.
     pub(crate) fn vote(&self, proposal: u64, entry: Option<&WaiterEntry>) -> MemberCall {
+        let waits = entry.map_or([0; 3], |entry| enrolled(entry).map(|time| u64::try_from(time).unwrap_or(u64::MAX)));
+        let numbers = [proposal, waits[0], waits[1], waits[2]].map(pack);
+        let waiter = entry.map_or("", |entry| &entry.waiter);
         let call = self
             .keys
-            .call(self.pick(&ACQUIRE, &ACQUIRE_READ), &self.value)
-            // An attempt that does not wait has only its own tombstone to look for.
-            .key(entry.map_or_else(|| self.keys.0.tombstone(&self.value), |entry| self.keys.gone(entry)))
-            .key(RUN)
-            .key(QUARANTINE)
-            .key(DEPLOYMENT)
-            .key(STAMP)
-            .arg(&self.value)
+            .call(self.pick(&ACQUIRE, &ACQUIRE_READ))
+            .arg([self.value.as_bytes(), &self.payload].concat())
             .number(self.ttl.as_millis())
-            .number(proposal)
-            .arg(&*self.payload)
-            .arg(self.keys.0.changes());
-        let call = match entry {
-            None => call.arg("").arg("0").arg("0").arg("0"),
-            Some(entry) => enroll(call.arg(&entry.waiter), entry),
-        };
+            .arg([numbers.as_flattened(), waiter.as_bytes()].concat());
         MemberCall(call)
     }
 
     /// Gives the holding to which a node gave `number` the number `token`, and raises the node's counter to `token`. A node
     /// refuses a reader the number if another one may have it.
     pub(crate) fn renumber(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
-        let call = self.call(&WRITE_BACK, &RENUMBER).number(number).number(token);
-        call.arg(self.keys.0.changes()).arg(stamp)
+        self.call(&WRITE_BACK, &RENUMBER).number(number).number(token).arg(stamp)
     }
 
     /// Extends the holding to which a node gave `number`, and no other holding of the same value.
@@ -227,8 +179,8 @@ impl Claim {
 
     /// Makes a reader, with the number `token`, of the writer to which a node gave `number`. May be sent again.
     pub(crate) fn downgrade(&self, number: u64, token: u64, stamp: &str) -> ScriptCall {
-        let call = self.keys.call(&DOWNGRADE, &self.value).key(STAMP);
-        let call = self.keys.turn(call, &self.value).number(self.ttl.as_millis()).number(number).number(token);
+        let call =
+            self.keys.call(&DOWNGRADE).arg(&self.value).number(self.ttl.as_millis()).number(number).number(token);
         call.arg(&*self.payload).arg(stamp)
     }
 
@@ -245,25 +197,20 @@ impl Claim {
 
     fn undo_value(&self, value: &str, tombstone: bool, change: QueueChange<'_>) -> ScriptCall {
         let tombstone = if tombstone { TOMBSTONE } else { Duration::ZERO };
-        let gone = match change {
-            QueueChange::None => self.keys.0.tombstone(value),
-            QueueChange::Stay(entry) | QueueChange::Leave(entry) | QueueChange::LeaveForGood(entry) => {
-                self.keys.gone(entry)
-            }
-        };
-        let call = self.keys.call(&UNDO, value).key(gone);
-        let call = self.keys.turn(call, value).number(tombstone.as_millis());
-        let call = call.number(u8::from(self.kind == LockKind::Reader));
+        let call = self.keys.call(&UNDO).arg(value).number(tombstone.as_millis());
+        let call = call.arg(if self.kind == LockKind::Reader { "1" } else { "" });
         match change {
-            QueueChange::None => call.arg(""),
-            QueueChange::Stay(entry) => enroll(call.arg(&entry.waiter).arg("1"), entry),
+            QueueChange::None => call,
+            QueueChange::Stay(entry) => {
+                enrolled(entry).into_iter().fold(call.arg(&entry.waiter).arg("1"), ScriptCall::number)
+            }
             QueueChange::Leave(entry) => call.arg(&entry.waiter).arg("").arg("0"),
             QueueChange::LeaveForGood(entry) => call.arg(&entry.waiter).arg("").number(TOMBSTONE.as_millis()),
         }
     }
 
     fn call(&self, writer: &'static Script, reader: &'static Script) -> ScriptCall {
-        self.keys.call(self.pick(writer, reader), &self.value).key(STAMP).arg(&self.value)
+        self.keys.call(self.pick(writer, reader)).arg(&self.value)
     }
 
     const fn pick(&self, writer: &'static Script, reader: &'static Script) -> &'static Script {
@@ -274,11 +221,9 @@ impl Claim {
     }
 }
 
-/// Appends for how long a waiter has waited, and for how long a node keeps its waiters and a writer's intent.
-fn enroll(call: ScriptCall, entry: &WaiterEntry) -> ScriptCall {
-    call.number(entry.waited.as_millis())
-        .number(WAITERS_KEPT.min(entry.ttl).as_millis())
-        .number(intent_kept(entry.ttl).as_millis())
+/// For how many milliseconds a waiter has waited, and for how many a node keeps its waiters and a writer's intent.
+fn enrolled(entry: &WaiterEntry) -> [u128; 3] {
+    [entry.waited, WAITERS_KEPT.min(entry.ttl), intent_kept(entry.ttl)].map(|time| time.as_millis())
 }
 
 /// A call of a script about the server itself.

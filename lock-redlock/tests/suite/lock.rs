@@ -102,8 +102,7 @@ async fn a_node_that_was_behind_has_the_token_before_the_grant_is_reported() {
     command(refuses, &["SET", "{lock:count}", "foreign"]).await;
     let guard = locks.mutex("count").lock().await.unwrap();
     let mut connection = behind.connection().await.unwrap();
-    let counter: u64 =
-        redis::cmd("GET").arg("{lock:count}:token").query_async(&mut connection).await.unwrap();
+    let counter: u64 = redis::cmd("GET").arg("{lock:count}:token").query_async(&mut connection).await.unwrap();
     assert_eq!(counter, guard.token().number);
     guard.release().await.unwrap();
 }

@@ -6,9 +6,9 @@
 local function line_up()
   if waiter ~= '' then
     read_members(writers, writing)
-    writer_lines_up(waiter, waited, ARGV[8])
+    writer_lines_up(waiter, waited, kept)
     -- Readers that come from now on wait until it had its turn, does not wait any more, or does not look any more.
-    writer_waits(waiter, waited, ARGV[9])
+    writer_waits(waiter, waited, intent_kept)
   end
 end
 

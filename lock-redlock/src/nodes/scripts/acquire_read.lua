@@ -5,7 +5,7 @@
 -- It reads before it writes, as acquire.lua does.
 local function line_up()
   if waiter ~= '' then
-    reader_waits(waiter, waited, ARGV[8])
+    reader_waits(waiter, waited, kept)
   end
 end
 
@@ -55,6 +55,5 @@ count(number, stored, now)
 if waiter ~= '' then
   redis.call('ZREM', waiting, waiter)
 end
--- For those who look on. pcall: a user who may not publish reads all the same.
-redis.pcall('PUBLISH', ARGV[5], '')
+tell_of_grant()
 return number

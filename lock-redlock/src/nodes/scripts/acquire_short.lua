@@ -1,11 +1,12 @@
 
 -- The common path of a vote: the server is the member, was not restarted, and nobody holds the lock, reads, waits, or undid this
 -- attempt.
-local standing = redis.call('MGET', KEYS[15], KEYS[12], KEYS[2])
+local standing = redis.call('MGET', 'redlock:member', 'redlock:run', lock .. ':token')
 local stored = tonumber(standing[3] or '')
 -- Safeguard: the common path is for a lock that nobody else uses (Redlock)
-if stored and standing[1] == ARGV[10] and standing[2]
-    and redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[6], KEYS[8], KEYS[10], KEYS[11], KEYS[13]) == 0 then
+if stored and standing[1] == ARGV[4] and standing[2]
+    and redis.call('EXISTS', lock, lock .. ':undone:' .. value, gone, lock .. ':readers', lock .. ':reserved',
+      lock .. ':waiters', lock .. ':writers', 'redlock:quarantine') == 0 then
   local info = standing[2] ~= 'any' and redis.call('INFO', 'server')
   -- Safeguard: the common path asks whether the server has restarted (Redlock)
   local at = info and string.find(info, 'run_id:' .. standing[2] .. '\r', 1, true)

@@ -1,7 +1,11 @@
 -- How the scripts on a lock go on after the prologue: its keys, this node's clock, who holds it, its readers and those who
 -- wait.
--- KEYS: lock, token, tombstone of this attempt, readers, reading, writers, writing, waiters, waiting readers, reservation
-local lock, token, tombstone, readers, reading, writers, writing, waiters, waiting, reservation = unpack(KEYS)
+-- KEYS: lock
+-- ARGV: value of the attempt, ...
+local lock, value = KEYS[1], string.sub(ARGV[1], 1, 32)
+local token, tombstone, reservation = lock .. ':token', lock .. ':undone:' .. value, lock .. ':reserved'
+local readers, reading, waiting = lock .. ':readers', lock .. ':reading', lock .. ':waiting'
+local writers, writing, waiters = lock .. ':writers', lock .. ':writing', lock .. ':waiters'
 local now, ms = clock()
 -- The place of a waiting reader whose turn it is.
 local WOKEN = '-1'

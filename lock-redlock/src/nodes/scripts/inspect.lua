@@ -1,5 +1,5 @@
 -- Who holds the lock, alone or as readers.
--- KEYS: lock, readers, reading
+-- KEYS: lock
 -- Answers {alone, readers}: alone is {} or {type, what the key holds, remaining ms or -1}; readers lists {value, ms until it
 -- ends, note}.
 local _, ms = clock()
@@ -21,4 +21,4 @@ local function alone(lock)
   return {kind, kind == 'string' and redis.call('GET', lock) or '', redis.call('PTTL', lock)}
 end
 
-return {alone(KEYS[1]), members(KEYS[2], KEYS[3])}
+return {alone(KEYS[1]), members(KEYS[1] .. ':readers', KEYS[1] .. ':reading')}

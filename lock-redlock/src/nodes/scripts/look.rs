@@ -39,7 +39,7 @@ pub(crate) struct Holder {
 /// Asks who holds the name of `keys`.
 #[must_use]
 pub(crate) fn inspect(keys: &Keys) -> ScriptCall {
-    ScriptCall::new(&INSPECT).key(keys.lock()).key(keys.readers()).key(keys.reading())
+    ScriptCall::new(&INSPECT).key(keys.lock())
 }
 
 /// Reads the answer to [`inspect`].

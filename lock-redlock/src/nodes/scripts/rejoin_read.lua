@@ -2,7 +2,7 @@
 -- ARGV: value, ttl in ms, token of the grant, payload, stamp
 -- Answers the number of this holding, {'held', ms or -1, value}, {'undone'} or {'stranger', stamp}.
 -- A node in quarantine joins, too: whoever else it may have voted for has no majority while this lease has one.
-local value, ttl, number = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local ttl, number = tonumber(ARGV[2]), tonumber(ARGV[3])
 if not is_member then
   return {'stranger', stamp}
 end

@@ -9,7 +9,7 @@ end
 -- The same value with another number is another holding, and somebody else may have been granted in between.
 -- Safeguard: a renewal compares value and number (Redlock)
 -- Safeguard: catalogue: a renewal does not set the key (Redlock)
-if own(ARGV[1]) ~= tonumber(ARGV[3]) then
+if own(value) ~= tonumber(ARGV[3]) then
   return 0
 end
 redis.call('PEXPIRE', lock, ttl)

@@ -1,7 +1,7 @@
 -- Extends a reader's holding, if it is still the one that was counted.
 -- ARGV: value, ttl in ms, number that this node gave to the holding, stamp
 -- Answers 1 when extended, 0 when the holding is gone, -1 when another server answers, -2 when this one has lost its data.
-local value, ttl = ARGV[1], tonumber(ARGV[2])
+local ttl = tonumber(ARGV[2])
 if not is_member then
   return stamp == '' and -2 or -1
 end

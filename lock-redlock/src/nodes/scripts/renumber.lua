@@ -1,11 +1,11 @@
 -- Gives a reader another number here, one that this node has given to nobody, while the very holding that was counted for
 -- the grant stands.
--- ARGV: value, number that this node gave to the holding, the other number, channel of changes, stamp
+-- ARGV: value, number that this node gave to the holding, the other number, stamp
 -- Answers 1 when it has it, {counter} when this node may have given it to somebody else, 0 when the holding is gone.
 if not is_member then
   return 0
 end
-local number, since, payload = reader(ARGV[1])
+local number, since, payload = reader(value)
 local wanted = tonumber(ARGV[3])
 -- This request was here before.
 if number == wanted then
@@ -23,6 +23,6 @@ if counter >= wanted then
   return {counter}
 end
 raise_counter(wanted, 0)
-redis.call('HSET', reading, ARGV[1], reader_note(wanted, since, payload))
-redis.pcall('PUBLISH', ARGV[4], '')
+redis.call('HSET', reading, value, reader_note(wanted, since, payload))
+redis.pcall('PUBLISH', lock .. ':changed', '')
 return 1

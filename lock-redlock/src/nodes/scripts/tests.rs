@@ -310,7 +310,9 @@ async fn an_undo_leaves_the_lock_of_another_alone() {
     let server = Server::start().await;
     server.granted("x:1", wall_micros()).await;
     assert!(!server.undo("y:1", QueueChange::None).await);
-    assert!(matches!(server.vote("z:1", wall_micros(), None).await, Ballot::Held { holder, .. } if holder == padded("x:1").as_bytes()));
+    assert!(
+        matches!(server.vote("z:1", wall_micros(), None).await, Ballot::Held { holder, .. } if holder == padded("x:1").as_bytes())
+    );
 }
 
 #[tokio::test]

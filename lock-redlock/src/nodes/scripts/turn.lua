@@ -1,11 +1,14 @@
 -- Whose turn it is when somebody is gone: those are woken and nobody else, and for a moment the lock is kept for them.
--- ARGV: value, channel of changes, prefix of the waiters' channels, ms of a reservation, ...
+
+-- For how many ms: a few round trips, so that newcomers do not split the vote with them, and short, should they not come.
+local RESERVED = 10
+
 local function wake(waiter)
   -- Only who listens is woken; one that died, or is not listening yet and will look for itself, is passed over. A waiter's
   -- name begins with its channel.
   -- pcall: a user who may not publish has released all the same, and then nobody can be told of it.
   -- Safeguard: who may not publish releases all the same (Redlock)
-  local heard = redis.pcall('PUBLISH', ARGV[3] .. string.match(waiter, '^[^@]*'), '')
+  local heard = redis.pcall('PUBLISH', lock .. ':released:' .. string.match(waiter, '^[^@]*'), '')
   return type(heard) == 'number' and heard > 0
 end
 
@@ -13,7 +16,7 @@ local function wake_a_writer()
   local front = redis.call('ZPOPMIN', waiters)
   while front[1] do
     if wake(front[1]) then
-      redis.call('SET', reservation, front[1], 'PX', ARGV[4])
+      redis.call('SET', reservation, front[1], 'PX', RESERVED)
       return true
     end
     front = redis.call('ZPOPMIN', waiters)
@@ -39,7 +42,7 @@ local function wake_readers()
     end
   end
   if woken then
-    redis.call('SET', reservation, 'readers', 'PX', ARGV[4])
+    redis.call('SET', reservation, 'readers', 'PX', RESERVED)
   end
   return woken
 end
@@ -56,5 +59,5 @@ end
 
 -- For those who look on. pcall: a user who may not publish has released all the same.
 local function tell_of_change()
-  redis.pcall('PUBLISH', ARGV[2], '')
+  redis.pcall('PUBLISH', lock .. ':changed', '')
 end

@@ -1,10 +1,10 @@
 -- Gives back what an attempt has on this node, as a writer or as a reader, and wakes the waiters whose turn it is.
--- KEYS: ..., note that this waiter is gone
--- ARGV: ..., ms to keep a tombstone (0: none), 1 for a reader, waiter or '', 1 to stay in the queue or '' to leave it; of a waiter
---       that stays: ms since it came, ms to keep the waiters, ms to keep the intent of a writer; of a waiter that
+-- ARGV: value, ms to keep a tombstone (0: none), 1 for a reader or ''; of a waiter besides: its name, 1 to stay in the queue or '' to
+--       leave it; of one that stays: ms since it came, ms to keep the waiters, ms to keep the intent of a writer; of one that
 --       leaves: ms to keep the note that it is gone (0: none)
 -- Answers 1 when given back, 0 when the lock was gone or another's.
-local value, reads, waiter, in_line = ARGV[1], ARGV[6] == '1', ARGV[7], ARGV[8] == '1'
+local reads, waiter, in_line = ARGV[3] == '1', ARGV[4] or '', ARGV[5] == '1'
+local gone = lock .. ':undone:' .. waiter
 
 -- Safeguard: an undo deletes only its own value (Redlock)
 -- Safeguard: catalogue: a late release leaves the next holder alone (Redlock)
@@ -21,24 +21,24 @@ if held or read then
   tell_of_change()
 end
 -- Safeguard: an undo leaves its tombstone also where it found something (Redlock)
-if ARGV[5] ~= '0' then
+if ARGV[2] ~= '0' then
   -- A request that would take the lock for this attempt may still be on its way over a connection that broke: let it find
   -- this. Also where there was something to give back: that may have come by another request.
-  redis.call('SET', tombstone, '', 'PX', ARGV[5])
+  redis.call('SET', tombstone, '', 'PX', ARGV[2])
 end
 
 -- A request of an earlier round may arrive after the whole attempt was undone, over a connection that broke meanwhile. It
 -- gives back what it has to; but the waiter is gone, and its entry in the queue must not be renewed.
 -- Safeguard: a late pass does not renew the place of a waiter that is gone (Redlock)
-local stays, turn, intent = waiter ~= '' and in_line and redis.call('EXISTS', KEYS[11]) == 0, false, false
+local stays, turn, intent = waiter ~= '' and in_line and redis.call('EXISTS', gone) == 0, false, false
 if stays and reads then
-  reader_waits(waiter, ARGV[9], ARGV[10])
+  reader_waits(waiter, ARGV[6], ARGV[7])
 elseif stays then
-  writer_lines_up(waiter, ARGV[9], ARGV[10])
-  writer_waits(waiter, ARGV[9], ARGV[11])
+  writer_lines_up(waiter, ARGV[6], ARGV[7])
+  writer_waits(waiter, ARGV[6], ARGV[8])
 elseif waiter ~= '' and not in_line then
-  if ARGV[9] ~= '0' then
-    redis.call('SET', KEYS[11], '', 'PX', ARGV[9])
+  if ARGV[6] ~= '0' then
+    redis.call('SET', gone, '', 'PX', ARGV[6])
   end
   redis.call('ZREM', reads and waiting or waiters, waiter)
   intent = not reads and writer_gone(waiter)

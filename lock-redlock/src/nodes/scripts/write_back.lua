@@ -1,8 +1,8 @@
 -- Raises this node's counter to the token of a writer's grant, and the number of its holding with it, while the very
 -- holding that was counted for the grant stands.
--- ARGV: value, number that this node gave to the holding, token, channel of changes, stamp
+-- ARGV: value, number that this node gave to the holding, token, stamp
 -- Answers 1 when the counter has reached the token, 0 when the holding is gone or another server answers.
-local number, token_of_grant = own(ARGV[1]), tonumber(ARGV[3])
+local number, token_of_grant = own(value), tonumber(ARGV[3])
 if not is_member or not number then
   return 0
 end
@@ -18,5 +18,5 @@ if number ~= tonumber(ARGV[2]) then
 end
 raise_counter(token_of_grant, 0)
 redis.call('SETRANGE', lock, 9, struct.pack('<d', token_of_grant))
-redis.pcall('PUBLISH', ARGV[4], '')
+redis.pcall('PUBLISH', lock .. ':changed', '')
 return 1
