@@ -80,6 +80,8 @@ impl Keys {
     /// newest token number that was given out; until when somebody looks on or an attempt counts as just undone, in
     /// microseconds. Earlier versions of this library kept a hash here, so they and this one refuse each other's names.
     ///
+    /// On Redlock it is the counter alone, as digits, and the lock key is as with the strategy `queue`.
+    ///
     /// With the strategy `plain` the *record*: byte 2; of the newest grant the number, the value of the attempt, and the time
     /// in microseconds; until when somebody waits and until when somebody looks on, in microseconds; and who was granted.
     #[must_use]
