@@ -71,7 +71,7 @@ pub use crate::{
     snapshot::{Contender, Snapshot},
     spi::{Backend, Lease, ReleaseOutcome, Request, Wait},
     tasks::{Executor, Task},
-    time_limits::TimeLimits,
+    time_limits::{TimeLimit, TimeLimits},
     token::FencingToken,
     validity::Validity,
 };

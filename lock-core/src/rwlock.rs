@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::{
-    Error, Feature, Guard, LockName, Mode,
+    Error, Feature, Guard, LockName, Mode, Wait,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
 };
@@ -65,7 +65,7 @@ impl RwLock {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<Guard, Error> {
-        self.options.acquire(Mode::Read).await
+        self.options.acquire(Mode::Read, Wait::UntilStopped).await
     }
 
     /// Reads if that is possible at once: `None` when a writer holds the lock, or waits for it.
@@ -94,7 +94,7 @@ impl RwLock {
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.supported()?;
-        self.options.acquire(Mode::Exclusive).await.map(WriteGuard)
+        self.options.acquire(Mode::Exclusive, Wait::UntilStopped).await.map(WriteGuard)
     }
 
     /// Writes if that is possible at once: `None` when anybody else holds the lock.

@@ -1,13 +1,13 @@
 //! One attempt, sent until it is answered, with its undo.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use lock_core::BootInstant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::Client,
-    node::{Connection, FailureKind, Lane, Node, NodeError, Purpose, ScriptCall, Value},
+    node::{Connection, FailureKind, Lane, Node, NodeError, Purpose, ScriptCall},
     protocol::{
         answers::{Entered, done, entered},
         attempt::Attempt,
@@ -25,26 +25,18 @@ pub(crate) struct Answered {
     pub(crate) entered: Option<Entered>,
 }
 
-/// Sends one attempt: one round trip and one command on the server, unless the connection breaks.
-pub(crate) async fn try_once(
-    client: &Arc<Client>,
-    attempt: &Arc<Attempt>,
-    enter: ScriptCall,
-    stop: &CancellationToken,
-) -> Result<Answered, NodeError> {
-    Try { client, attempt, enter, stop }.run().await
+/// The call of the script by which one attempt enters, with what is needed to repeat the call and to undo it.
+pub(crate) struct EnterCall<'a> {
+    pub(crate) client: &'a Arc<Client>,
+    pub(crate) attempt: &'a Arc<Attempt>,
+    pub(crate) call: ScriptCall,
+    /// Tells the attempt to withdraw.
+    pub(crate) stop: &'a CancellationToken,
 }
 
-/// One attempt, ready to be sent.
-struct Try<'a> {
-    client: &'a Arc<Client>,
-    attempt: &'a Arc<Attempt>,
-    enter: ScriptCall,
-    stop: &'a CancellationToken,
-}
-
-impl Try<'_> {
-    async fn run(mut self) -> Result<Answered, NodeError> {
+impl EnterCall<'_> {
+    /// Sends the call until it is answered: one round trip and one command on the server, unless the connection breaks.
+    pub(crate) async fn run(mut self) -> Result<Answered, NodeError> {
         let mut node = self.client.node_for(&self.attempt.keys);
         let stopped = |sent_at| Ok(Answered { sent_at, entered: None });
         let Some(mut lane) = self.lane(&node).await? else { return stopped(self.client.clock().now()) };
@@ -54,7 +46,7 @@ impl Try<'_> {
         for _ in 0..HOPS {
             // Sent away, it did not run there: so nothing is to be undone there, and it counts from the first sending.
             let Err(error) = &answer else { break };
-            let Some(next) = self.client.servers.redirected(&mut self.enter, error, &node).await else { break };
+            let Some(next) = self.client.servers.redirected(&mut self.call, error, &node).await else { break };
             node = next;
             match self.lane(&node).await? {
                 Some(next) => lane = next,
@@ -113,9 +105,13 @@ impl Try<'_> {
         if !lane.is_acknowledged() {
             return Ok(Some(Entered::Granted(number)));
         }
-        let (answer, acknowledged) = self.send(lane, self.attempt.renew(number)).await;
+        let (mut answers, acknowledged) = lane.run(&[self.attempt.renew(number)]).await;
+        let answer = answers.pop().unwrap_or_else(|| Err(NodeError::closed()));
         match answer.and_then(|answer| held(&answer)) {
-            Ok(true) => self.unless_unacknowledged(lane, acknowledged, Entered::Granted(number)).await,
+            Ok(true) => match acknowledged {
+                Ok(()) => Ok(Some(Entered::Granted(number))),
+                Err(error) => Err(self.refuse_grant(lane, error).await),
+            },
             // It ended between the two.
             Ok(false) => Ok(Some(Entered::Undone)),
             Err(error) => {
@@ -126,51 +122,39 @@ impl Try<'_> {
     }
 
     /// Gives a grant back that too few replicas know of: one of the others may take over, and grant it again.
-    async fn unless_unacknowledged(
-        &self,
-        lane: &Lane,
-        acknowledged: Result<(), NodeError>,
-        entered: Entered,
-    ) -> Result<Option<Entered>, NodeError> {
-        match (&entered, acknowledged) {
-            (Entered::Granted(_), Err(error)) => {
-                // Safeguard: a grant that too few replicas have is given back (Redis)
-                if self.withdraw(lane.connection()).await.is_err() {
-                    undo(self.client, self.attempt, Some(lane.connection().clone()));
-                }
-                // Whatever came of it, it is taken care of.
-                Err(error.not_applied())
-            }
-            _ => Ok(Some(entered)),
+    async fn refuse_grant(&self, lane: &Lane, unacknowledged: NodeError) -> NodeError {
+        // Safeguard: a grant that too few replicas have is given back (Redis)
+        if self.withdraw(lane.connection()).await.is_err() {
+            undo(self.client, self.attempt, Some(lane.connection().clone()));
         }
+        // Whatever came of it, it is taken care of.
+        unacknowledged.not_applied()
     }
 
     /// Gives back what it got, down the same connection, so that the acquisition is not overtaken by its undo. Says whether
     /// there was anything.
     async fn withdraw(&self, connection: &Connection) -> Result<bool, NodeError> {
         let mut leave = self.attempt.leave();
-        leave.set_asking(self.enter.is_asking());
+        leave.set_asking(self.call.is_asking());
         let left = done(&connection.call(leave).await?)?;
         go_on(self.client, self.attempt, left.more);
         Ok(left.had)
     }
 
-    async fn send(&self, lane: &Lane, call: ScriptCall) -> (Result<Value, NodeError>, Result<(), NodeError>) {
-        let (mut answers, acknowledged) = lane.run(std::slice::from_ref(&call)).await;
-        (answers.pop().unwrap_or_else(|| Err(NodeError::closed())), acknowledged)
-    }
-
-    /// Sends the request; `None` when it was told to stop meanwhile, and has withdrawn.
+    /// Sends the call once; `None` when it was told to stop meanwhile, and has withdrawn.
     async fn ask(&self, lane: &Lane) -> Result<Option<Entered>, NodeError> {
         let mut asking = std::pin::pin!(async {
-            let (answer, acknowledged) = self.send(lane, self.enter.clone()).await;
-            Ok((entered(&answer?)?, acknowledged))
+            let (mut answers, acknowledged) = lane.run(slice::from_ref(&self.call)).await;
+            let answer = answers.pop().unwrap_or_else(|| Err(NodeError::closed()))?;
+            Ok((entered(&answer)?, acknowledged))
         });
         tokio::select! {
             biased;
             answer = &mut asking => {
-                let (entered, acknowledged) = answer?;
-                return self.unless_unacknowledged(lane, acknowledged, entered).await;
+                return match answer? {
+                    (Entered::Granted(_), Err(error)) => Err(self.refuse_grant(lane, error).await),
+                    (entered, _) => Ok(Some(entered)),
+                };
             }
             () = self.stop.cancelled() => {}
         }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Clock, Context, Error, LockName};
+use lock_core::{BootInstant, Clock, Context, Error, LockName, Validity, validity::deadline};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -71,6 +71,12 @@ impl Client {
     /// A value that no other attempt has, of this connection or of another one: 80 random bits, and a count.
     pub(crate) fn value(&self) -> String {
         format!("{}{:012x}", self.id, self.attempts.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The validity of a grant for a whole `ttl` that was asked for at `sent_at`.
+    pub(crate) fn validity(&self, sent_at: BootInstant, ttl: Duration) -> Validity {
+        // Safeguard: validity counts from the sending of the request (Redis)
+        Validity::new(self.clock(), deadline(sent_at, ttl))
     }
 
     pub(crate) fn unavailable(&self, error: NodeError) -> Error {

@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -48,45 +47,27 @@ impl Leases {
         Self { client: Arc::clone(client), renewer: Arc::new(renewer) }
     }
 
-    /// Makes a lease of a grant that was asked for at `sent_at`, for a whole ttl.
+    /// Makes a lease of the grant with this number, and keeps it renewed for as long as `validity` lasts.
     pub(crate) fn grant(
         &self,
         name: &LockName,
         attempt: Arc<Attempt>,
         number: u64,
-        sent_at: BootInstant,
-    ) -> Box<dyn Lease> {
-        // Safeguard: validity counts from the sending of the request (Redis)
-        let until = deadline(sent_at, attempt.ttl);
-        Box::new(self.hold(name, attempt, number, until))
-    }
-
-    /// Makes a lease of a grant that lasts until then, unless it is renewed `within` this time.
-    pub(crate) fn claim(
-        &self,
-        name: &LockName,
-        attempt: Arc<Attempt>,
-        number: u64,
-        until: BootInstant,
-        within: Duration,
-    ) -> Box<dyn Lease> {
-        let lease = self.hold(name, attempt, number, until);
-        lease.kept.renew_by(self.client.clock().now().saturating_add(within));
-        Box::new(lease)
-    }
-
-    fn hold(&self, name: &LockName, attempt: Arc<Attempt>, number: u64, until: BootInstant) -> RedisLease {
+        validity: Validity,
+    ) -> Box<RedisLease> {
         self.client.proposals.seen(number);
-        self.keep(name.clone(), attempt, number, Validity::new(self.client.clock(), until))
-    }
-
-    /// Keeps what is held renewed from now on.
-    fn keep(&self, name: LockName, attempt: Arc<Attempt>, number: u64, validity: Validity) -> RedisLease {
         let every = attempt.ttl / RENEWALS_PER_TTL;
         let is_passing_on = AtomicBool::new(false);
-        let held = Arc::new(Held { name, attempt, number, validity: validity.clone(), is_passing_on });
+        let held = Arc::new(Held { name: name.clone(), attempt, number, validity: validity.clone(), is_passing_on });
         let kept = self.renewer.keep(Arc::clone(&held), validity, every);
-        RedisLease { held, kept, leases: self.clone() }
+        Box::new(RedisLease { held, kept, leases: self.clone() })
+    }
+}
+
+impl RedisLease {
+    /// Has the next renewal sent at `at`, unless one is due before.
+    pub(crate) fn renew_by(&self, at: BootInstant) {
+        self.kept.renew_by(at);
     }
 }
 
@@ -140,7 +121,7 @@ impl Lease for RedisLease {
                 match held.validity.loss() {
                     None => {
                         let validity = held.validity.clone();
-                        return Ok(Box::new(leases.keep(held.name.clone(), reader, held.number, validity)));
+                        return Ok(leases.grant(&held.name, reader, held.number, validity));
                     }
                     Some(loss) => held.lost(loss),
                 }
@@ -190,7 +171,7 @@ async fn passed_on(client: &Arc<Client>, writer: &Arc<Attempt>) -> Result<Passed
 
 #[cfg(test)]
 mod tests {
-    use std::slice;
+    use std::{slice, time::Duration};
 
     use lock_core::{Context, Renew};
     use lock_lab::servers;
@@ -218,10 +199,10 @@ mod tests {
         let ask = Ask { proposal: 0, payload: b"", waits: None };
         let answer = client.servers.call(attempt.enter(&ask)).await.unwrap();
         let Entered::Granted(number) = entered(&answer).unwrap() else { panic!("{answer:?}") };
-        let until = client.clock().now().saturating_add(TTL);
-        let writer = Leases::new(&client).hold(&name, Arc::new(attempt), number, until);
+        let validity = client.validity(client.clock().now(), TTL);
+        let writer = Leases::new(&client).grant(&name, Arc::new(attempt), number, validity);
         let as_writer = Arc::clone(&writer.held);
-        let reader = Box::new(writer).downgrade().await.unwrap();
+        let reader = writer.downgrade().await.unwrap();
         Watchdog { client: Arc::clone(&client) }.renew(slice::from_ref(&as_writer)).await;
         assert_eq!(reader.validity().loss(), None);
         reader.release().await.unwrap();

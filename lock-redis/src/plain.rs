@@ -10,7 +10,7 @@ use lock_core::{Backoff, BootInstant, Error, Feature, Lease, Mode, Request, Wait
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    acquisition::{Answered, try_once},
+    acquisition::{Answered, EnterCall},
     client::Client,
     lease::Leases,
     node::{Node, Subscription},
@@ -135,12 +135,13 @@ impl Acquisition<'_> {
         let attempt = Attempt::new(self.keys.clone(), Kind::Plain, client.value(), ttl, Duration::ZERO);
         let attempt = Arc::new(attempt);
         let call = attempt.take(client.proposals.next(), &self.request.payload, waits);
-        let answered = try_once(client, &attempt, call, self.stop).await;
+        let answered = EnterCall { client, attempt: &attempt, call, stop: self.stop }.run().await;
         (attempt, answered)
     }
 
     fn lease(&self, attempt: Arc<Attempt>, number: u64, sent_at: BootInstant) -> Box<dyn Lease> {
-        self.plain.leases.grant(&self.request.name, attempt, number, sent_at)
+        let validity = self.plain.client.validity(sent_at, attempt.ttl);
+        self.plain.leases.grant(&self.request.name, attempt, number, validity)
     }
 
     /// What is known of releases by now: to be read before a try, so that none is missed after it. Listens where the lock is,

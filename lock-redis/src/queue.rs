@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, BootInstant, Error, Lease, RenewalHandle, Request, Wait};
+use lock_core::{Backoff, BootInstant, Error, Lease, RenewalHandle, Request, Validity, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    acquisition::{Answered, try_once},
+    acquisition::{Answered, EnterCall},
     client::Client,
     lease::Leases,
     node::{NodeError, Subscription},
@@ -59,11 +59,50 @@ impl Queue {
 
     /// Acquires in the order of arrival.
     pub(crate) async fn acquire(&self, request: &Request, stop: &CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let Self { client, leases, places } = self;
         let kind = Kind::of(request.mode)?;
+        let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
+        let waits = request.wait == Wait::UntilStopped;
         let mut acquisition = Acquisition { queue: self, request, kind, stop, failing_since: None };
         loop {
-            if let Some(lease) = acquisition.enter().await? {
-                return Ok(lease);
+            // A value of its own each time: what is still on its way about an earlier attempt is not about this.
+            let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.value(), ttl, delay));
+            // Before anything is sent: the message may come before the answer.
+            let registered = waits.then(|| places.register(client, &attempt));
+            let listening = if waits { self.listening(&attempt) } else { None };
+            let waits = waits.then_some(client.channel.as_str());
+            let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
+            let entering = EnterCall { client, attempt: &attempt, call: attempt.enter(&ask), stop };
+            let Answered { sent_at, entered } = match entering.run().await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    acquisition.failed(error).await?;
+                    continue;
+                }
+            };
+            match (entered, registered) {
+                (Some(Entered::Granted(number)), _) => {
+                    return Ok(leases.grant(&request.name, attempt, number, client.validity(sent_at, ttl)));
+                }
+                (Some(Entered::InLine(at)), Some(registered)) => {
+                    acquisition.failing_since = None;
+                    registered.place.answered(sent_at, Standing::InLine(at));
+                    if let Some(lease) = acquisition.wait_for_turn(&registered, listening).await? {
+                        return Ok(lease);
+                    }
+                }
+                // Undone by itself: only a request that was repeated in vain is.
+                (Some(Entered::Undone), Some(_)) => {}
+                (Some(Entered::Held { more, .. }), _) => {
+                    go_on(client, &attempt, more);
+                    return Err(Error::NotAcquired { name: request.name.clone() });
+                }
+                (Some(Entered::Undone | Entered::InLine(_)), None) => {
+                    return Err(Error::NotAcquired { name: request.name.clone() });
+                }
+                (Some(Entered::Permits(there)), _) => return Err(acquisition.disagreement(there)),
+                (Some(Entered::OtherFormat), _) => return Err(client.other_format(&request.name)),
+                (None, _) => return Err(Error::Cancelled),
             }
         }
     }
@@ -77,44 +116,6 @@ impl Queue {
 }
 
 impl Acquisition<'_> {
-    /// Enters once, and waits for its turn; `None` when it has to start again.
-    async fn enter(&mut self) -> Result<Option<Box<dyn Lease>>, Error> {
-        let Self { queue: Queue { client, leases, places }, request, kind, .. } = *self;
-        let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
-        // A value of its own each time: what is still on its way about an earlier attempt is not about this.
-        let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.value(), ttl, delay));
-        let waits = request.wait == Wait::UntilStopped;
-        // Before anything is sent: the message may come before the answer.
-        let registered = waits.then(|| places.register(client, &attempt));
-        let listening = if waits { self.queue.listening(&attempt) } else { None };
-        let waits = waits.then_some(client.channel.as_str());
-        let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
-        let Answered { sent_at, entered } = match try_once(client, &attempt, attempt.enter(&ask), self.stop).await {
-            Ok(answered) => answered,
-            Err(error) => return self.failed(error).await,
-        };
-        match (entered, registered) {
-            (Some(Entered::Granted(number)), _) => Ok(Some(leases.grant(&request.name, attempt, number, sent_at))),
-            (Some(Entered::InLine(at)), Some(registered)) => {
-                self.failing_since = None;
-                registered.place.answered(sent_at, Standing::InLine(at));
-                self.wait_for_turn(&registered, listening).await
-            }
-            (Some(Entered::Held { more, .. }), _) => {
-                go_on(client, &attempt, more);
-                Err(Error::NotAcquired { name: request.name.clone() })
-            }
-            (Some(Entered::Permits(there)), _) => Err(self.disagreement(there)),
-            (Some(Entered::OtherFormat), _) => Err(client.other_format(&request.name)),
-            // Undone by itself: only a request that was repeated in vain is.
-            (Some(Entered::Undone), Some(_)) => Ok(None),
-            (Some(Entered::Undone | Entered::InLine(_)), None) => {
-                Err(Error::NotAcquired { name: request.name.clone() })
-            }
-            (None, _) => Err(Error::Cancelled),
-        }
-    }
-
     /// The refusal of one who names another number of permits than those who hold one or wait for one.
     fn disagreement(&self, there: u64) -> Error {
         let there = u32::try_from(there).ok().and_then(std::num::NonZeroU32::new).unwrap_or(std::num::NonZeroU32::MAX);
@@ -123,12 +124,12 @@ impl Acquisition<'_> {
     }
 
     /// Waits a moment after a failed try, unless it has failed for too long.
-    async fn failed<T>(&mut self, error: NodeError) -> Result<Option<T>, Error> {
+    async fn failed(&mut self, error: NodeError) -> Result<(), Error> {
         let client = &self.queue.client;
         if self.request.wait == Wait::No {
             return Err(client.unavailable(error));
         }
-        bridge(client, &mut self.failing_since, error, self.stop).await.map(|()| None)
+        bridge(client, &mut self.failing_since, error, self.stop).await
     }
 
     /// Waits for its turn, beat after beat. Whoever does not wait for it any more gives its place up.
@@ -145,7 +146,7 @@ impl Acquisition<'_> {
         match ended {
             Ended::Turn(news, end) => match self.take_turn(place, news, end).await {
                 Ok(lease) => Ok(lease),
-                Err(error) => self.failed(error).await,
+                Err(error) => self.failed(error).await.map(|()| None),
             },
             Ended::Stopped => {
                 give_up(client, &place.attempt).await;
@@ -208,7 +209,8 @@ impl Acquisition<'_> {
                 return Ok(None);
             }
             End::Found { number, sent_at } if is_enough => {
-                return Ok(Some(leases.grant(name, Arc::clone(attempt), number, sent_at)));
+                let validity = client.validity(sent_at, attempt.ttl);
+                return Ok(Some(leases.grant(name, Arc::clone(attempt), number, validity)));
             }
             End::Found { number, .. } => number,
             End::HandedOver(grant) => {
@@ -224,7 +226,10 @@ impl Acquisition<'_> {
         let sent = client.servers.call_relied(attempt.renew(number)).await;
         let renewed = sent.answer.and_then(|answer| held(&answer));
         match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {
-            Ok(true) => Ok(Some(leases.grant(name, Arc::clone(attempt), number, sent_at))),
+            Ok(true) => {
+                let validity = client.validity(sent_at, attempt.ttl);
+                Ok(Some(leases.grant(name, Arc::clone(attempt), number, validity)))
+            }
             denied => {
                 undo(client, attempt, None);
                 denied.map(|_| None)
@@ -237,8 +242,10 @@ impl Acquisition<'_> {
         let Queue { client, leases, .. } = self.queue;
         let rhythm = Rhythm::of(place.attempt.ttl);
         let until = claimed_until(news.in_line?, grant, rhythm, client.clock().now())?;
-        let within = FIRST_RENEWAL.min(rhythm.beat / 8);
-        Some(leases.claim(&self.request.name, Arc::clone(&place.attempt), grant.number, until, within))
+        let (clock, attempt) = (client.clock(), Arc::clone(&place.attempt));
+        let lease = leases.grant(&self.request.name, attempt, grant.number, Validity::new(clock, until));
+        lease.renew_by(clock.now().saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
+        Some(lease)
     }
 }
 

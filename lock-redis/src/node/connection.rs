@@ -182,24 +182,16 @@ impl Connection {
     /// Ends within the response limit, or twice that after a `SCRIPT FLUSH`. When the future is dropped, the calls may
     /// still run.
     pub async fn run(&self, calls: &[ScriptCall]) -> Vec<Result<Value, NodeError>> {
-        self.run_all(calls, None).await.0
+        self.run_acknowledged(calls, None).await.0
     }
 
-    /// Runs `calls` as [`Connection::run`] does, and says whether enough replicas have acknowledged what they wrote.
+    /// Runs `calls` as [`Connection::run`] does, and says whether enough replicas have acknowledged what they wrote. Without
+    /// `replicas` none need to.
     pub(super) async fn run_acknowledged(
         &self,
         calls: &[ScriptCall],
-        replicas: Replicas,
-    ) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
-        let (answers, acknowledged) = self.run_all(calls, Some(replicas)).await;
-        (answers, replicas.judge(acknowledged))
-    }
-
-    async fn run_all(
-        &self,
-        calls: &[ScriptCall],
         replicas: Option<Replicas>,
-    ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
+    ) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
         let commands = calls.iter().map(|call| (call, self.is_new(call.script()))).collect::<Vec<_>>();
         let (mut answers, mut acknowledged) = self.send(&commands, replicas).await;
         let missing: Vec<usize> = (0..answers.len()).filter(|&at| is_missing(&answers[at])).collect();
@@ -212,7 +204,8 @@ impl Connection {
             }
             acknowledged = later;
         }
-        (answers.into_iter().map(|answer| self.judge(answer)).collect(), acknowledged)
+        answers.iter().for_each(|answer| self.note(answer));
+        (answers, replicas.map_or(Ok(()), |replicas| replicas.judge(acknowledged)))
     }
 
     /// Runs one call; see [`Connection::run`].
@@ -258,12 +251,33 @@ impl Connection {
     ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
         let limit =
             self.live.reach.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
-        let exchanging = exchange(self.live.wire.clone(), commands, replicas);
-        let answered = self.live.reach.limits.timeout(limit, exchanging).await;
+        let (burst, mut wire) = (Burst::of(commands, replicas), self.live.wire.clone());
+        let exchanging = async {
+            match burst {
+                Burst::One(command) => wire.send_packed_command(&command).await.map(|answer| vec![answer]),
+                Burst::Many { commands, answers_of } => {
+                    let mut answers = wire.send_packed_commands(&commands, 0, commands.len()).await?;
+                    let mut places = 0..;
+                    answers.retain(|_| places.next().is_some_and(|place| answers_of.contains(&place)));
+                    Ok(answers)
+                }
+            }
+        };
+        let time_limit = self.live.reach.limits.start(limit);
+        let answered = tokio::select! {
+            biased;
+            answered = exchanging => Some(answered),
+            () = time_limit.passed() => None,
+        };
         let failure = match answered {
-            Some(Ok(mut values)) if values.len() == commands.len() + usize::from(replicas.is_some()) => {
-                let acknowledged = if replicas.is_some() { values.pop() } else { None }.unwrap_or(Value::Nil);
-                return (values.into_iter().map(sort_out).collect(), sort_out(acknowledged));
+            Some(Ok(values)) if values.len() == commands.len() + usize::from(replicas.is_some()) => {
+                let sorted_out = values.into_iter().map(|value| match value {
+                    Value::ServerError(error) => Err(NodeError::refused(error)),
+                    value => Ok(value),
+                });
+                let mut answers: Vec<_> = sorted_out.collect();
+                let acknowledged = if replicas.is_some() { answers.pop() } else { None };
+                return (answers, acknowledged.unwrap_or(Ok(Value::Nil)));
             }
             Some(Ok(values)) => {
                 self.end();
@@ -283,8 +297,9 @@ impl Connection {
         (vec![Err(failure.clone()); commands.len()], Err(failure))
     }
 
-    fn judge(&self, answer: Result<Value, NodeError>) -> Result<Value, NodeError> {
-        match &answer {
+    /// Notes what an answer says about the server and about this connection.
+    fn note(&self, answer: &Result<Value, NodeError>) {
+        match answer {
             Err(error) if error.wants_new_connection() => {
                 self.give_up();
                 self.live.reach.failed();
@@ -293,7 +308,6 @@ impl Connection {
             Err(error) if error.is_temporary() => self.live.reach.failed(),
             _ => self.live.reach.answered(),
         }
-        answer
     }
 }
 
@@ -310,45 +324,44 @@ impl fmt::Debug for Connection {
     }
 }
 
-async fn exchange(
-    mut wire: MultiplexedConnection,
-    commands: &[(&ScriptCall, bool)],
-    replicas: Option<Replicas>,
-) -> Result<Vec<Value>, RedisError> {
-    if let [(call, with_source)] = commands
-        && !call.is_asking()
-        && replicas.is_none()
-    {
-        return Ok(vec![wire.send_packed_command(&call.command(*with_source)).await?]);
-    }
-    let mut burst = Pipeline::with_capacity(commands.len());
-    let mut answers_of = Vec::with_capacity(commands.len());
-    for (call, with_source) in commands {
-        if call.is_asking() {
-            // It holds for the next command only.
-            burst.add_command(redis::cmd("ASKING"));
-        }
-        answers_of.push(burst.len());
-        burst.add_command(call.command(*with_source));
-    }
-    if let Some(replicas) = replicas {
-        // Behind the scripts, down their own connection: what was written on any other says nothing about them.
-        answers_of.push(burst.len());
-        burst.add_command(replicas.wait());
-    }
-    let mut answers = wire.send_packed_commands(&burst, 0, burst.len()).await?;
-    let mut place = 0;
-    answers.retain(|_| {
-        place += 1;
-        answers_of.contains(&(place - 1))
-    });
-    Ok(answers)
+/// The commands of one burst, as the client library takes them.
+enum Burst {
+    /// A single command, which the client library sends without the bookkeeping of a pipeline.
+    One(Cmd),
+    /// A pipeline.
+    Many {
+        commands: Pipeline,
+        /// Which commands have answers for the callers: all but `ASKING`.
+        answers_of: Vec<usize>,
+    },
 }
 
-fn sort_out(value: Value) -> Result<Value, NodeError> {
-    match value {
-        Value::ServerError(error) => Err(NodeError::refused(error)),
-        value => Ok(value),
+impl Burst {
+    /// The commands of `calls`, each with whether its script goes along as source. `WAIT` comes last, where replicas have to
+    /// acknowledge what the scripts wrote.
+    fn of(calls: &[(&ScriptCall, bool)], replicas: Option<Replicas>) -> Self {
+        if let [(call, with_source)] = calls
+            && !call.is_asking()
+            && replicas.is_none()
+        {
+            return Self::One(call.command(*with_source));
+        }
+        let mut commands = Pipeline::with_capacity(calls.len());
+        let mut answers_of = Vec::with_capacity(calls.len());
+        for (call, with_source) in calls {
+            if call.is_asking() {
+                // It holds for the next command only.
+                commands.add_command(redis::cmd("ASKING"));
+            }
+            answers_of.push(commands.len());
+            commands.add_command(call.command(*with_source));
+        }
+        if let Some(replicas) = replicas {
+            // Behind the scripts, down their own connection: what was written on any other says nothing about them.
+            answers_of.push(commands.len());
+            commands.add_command(replicas.wait());
+        }
+        Self::Many { commands, answers_of }
     }
 }
 

@@ -110,10 +110,11 @@ impl Lane {
 
     /// Runs `calls` in one burst, and says whether enough replicas have all that they wrote.
     pub(crate) async fn run(&self, calls: &[ScriptCall]) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
-        let Some(own) = &self.own else { return (self.connection.run(calls).await, Ok(())) };
+        let Some(own) = &self.own else { return self.connection.run_acknowledged(calls, None).await };
         own.is_busy.store(true, Ordering::Release);
+        let replicas = Some(own.replicas);
         // Safeguard: replicas are waited for behind the scripts, on their connection (Redis)
-        let (answers, acknowledged) = self.connection.run_acknowledged(calls, own.replicas).await;
+        let (answers, acknowledged) = self.connection.run_acknowledged(calls, replicas).await;
         own.is_busy.store(false, Ordering::Release);
         (answers, acknowledged)
     }
