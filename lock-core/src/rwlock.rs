@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::{
-    Error, Feature, Guard, LockName, Mode, Wait,
+    DowngradeFailed, Error, Feature, Guard, LockName, Mode, Wait,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
 };
@@ -28,24 +28,6 @@ pub struct RwLock {
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard(Guard);
-
-/// A downgrade that did not happen.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct DowngradeFailed {
-    /// Why.
-    #[source]
-    pub error: Error,
-    /// The guard, still held for writing, when nothing was attempted because the backend does not offer it. Otherwise the
-    /// lock is lost or is being released.
-    pub guard: Option<WriteGuard>,
-}
-
-impl From<DowngradeFailed> for Error {
-    fn from(failed: DowngradeFailed) -> Self {
-        failed.error
-    }
-}
 
 impl RwLock {
     pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
@@ -132,7 +114,7 @@ impl WriteGuard {
     ///
     /// # Unknown outcomes
     /// After [`Error::Unavailable`] something may stand on the server until the background release or the ttl ends it.
-    pub async fn downgrade(self) -> Result<Guard, DowngradeFailed> {
+    pub async fn downgrade(self) -> Result<Guard, DowngradeFailed<Self>> {
         match self.0.connection().require(Feature::Downgrade) {
             Err(error) => Err(DowngradeFailed { error, guard: Some(self) }),
             Ok(()) => self.0.downgrade().await.map_err(|error| DowngradeFailed { error, guard: None }),
