@@ -16,7 +16,7 @@ use crate::{
     servers::Servers,
 };
 
-/// A connection to one server, to the primary that sentinels name, or to a cluster.
+/// What all parts of one connection to Redis share: its servers, its configuration, and the ids of its attempts.
 pub(crate) struct Client {
     pub(crate) config: Config,
     pub(crate) servers: Servers,

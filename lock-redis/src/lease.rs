@@ -20,24 +20,24 @@ use crate::{
         answers::{Done, done},
         attempt::Attempt,
     },
-    renewal::{Held, Watchdog},
+    renewal::{HeldGrant, Watchdog},
     undo::{bury, give_back, go_on, leave_to_cleanup},
 };
 
 /// A renewal comes round this often in a ttl, so that two of them may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The leases of a connection, which are renewed together. Clones share them.
+/// Makes the leases of one connection, and has them renewed together. Clones share the renewer.
 #[derive(Clone)]
 pub(crate) struct Leases {
     client: Arc<Client>,
-    renewer: Arc<Renewer<Held>>,
+    renewer: Arc<Renewer<HeldGrant>>,
 }
 
-/// A grant, as its guard has it.
+/// The lease of a lock held on Redis.
 pub(crate) struct RedisLease {
-    held: Arc<Held>,
-    kept: RenewalHandle<Held>,
+    held: Arc<HeldGrant>,
+    kept: RenewalHandle<HeldGrant>,
     leases: Leases,
 }
 
@@ -58,7 +58,8 @@ impl Leases {
         self.client.proposals.seen(number);
         let every = attempt.ttl / RENEWALS_PER_TTL;
         let is_passing_on = AtomicBool::new(false);
-        let held = Arc::new(Held { name: name.clone(), attempt, number, validity: validity.clone(), is_passing_on });
+        let held =
+            Arc::new(HeldGrant { name: name.clone(), attempt, number, validity: validity.clone(), is_passing_on });
         let kept = self.renewer.keep(Arc::clone(&held), validity, every);
         Box::new(RedisLease { held, kept, leases: self.clone() })
     }
@@ -112,8 +113,8 @@ impl Lease for RedisLease {
         let reader = Arc::new(held.attempt.as_reader());
         let seen = held.validity.observe();
         let sent_at = client.clock().now();
-        let problem = match (seen, passed_on(client, &held.attempt).await) {
-            (Some(seen), Ok(Passed { done: Done { had: true, .. }, is_acknowledged })) => {
+        let problem = match (seen, downgraded(client, &held.attempt).await) {
+            (Some(seen), Ok(DowngradeAnswer { done: Done { had: true, .. }, is_acknowledged })) => {
                 // What too few replicas know extends nothing. The writer's lease, which they know, is as long as before.
                 if is_acknowledged {
                     held.validity.advance(seen, deadline(sent_at, reader.ttl));
@@ -147,26 +148,26 @@ impl fmt::Debug for RedisLease {
     }
 }
 
-/// What became of a writer that was to go on as a reader.
-struct Passed {
+/// The answer to a downgrade, and whether enough replicas have acknowledged it.
+struct DowngradeAnswer {
     done: Done,
     /// Whether as many replicas as have to know of it do.
     is_acknowledged: bool,
 }
 
 /// Makes a reader of a writer; twice, should the connection break.
-async fn passed_on(client: &Arc<Client>, writer: &Arc<Attempt>) -> Result<Passed, NodeError> {
-    let mut sent = client.servers.call_relied(writer.downgrade()).await;
+async fn downgraded(client: &Arc<Client>, writer: &Arc<Attempt>) -> Result<DowngradeAnswer, NodeError> {
+    let mut sent = client.servers.call_replicated(writer.downgrade()).await;
     let mut is_acknowledged = true;
     if matches!(&sent.answer, Err(error) if error.kind() == FailureKind::Connection) {
-        sent = client.servers.call_relied(writer.downgrade()).await;
+        sent = client.servers.call_replicated(writer.downgrade()).await;
         // It may have found what the first one wrote, and have written nothing that could be acknowledged.
         is_acknowledged = client.servers.config().replicas.is_none();
     }
     is_acknowledged &= sent.acknowledged.is_ok();
     let done = done(&sent.answer?)?;
     go_on(client, writer, done.more);
-    Ok(Passed { done, is_acknowledged })
+    Ok(DowngradeAnswer { done, is_acknowledged })
 }
 
 #[cfg(test)]

@@ -7,11 +7,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    acquisition::{Answered, EnterCall},
+    acquisition::{AttemptAnswer, EnterCall},
     client::Client,
     lease::Leases,
     node::{NodeError, Subscription},
-    places::{End, News, Place, Places, Registered},
     protocol::{
         answers::{Entered, Standing, done},
         attempt::{Ask, Attempt, Kind},
@@ -19,22 +18,23 @@ use crate::{
     },
     renewal::held,
     undo::{bury, go_on, undo},
+    waiters::{RegisteredWaiter, WaitResult, Waiter, WaiterState, Waiters},
 };
 
 /// How long a grant that was handed over is held before its first renewal. One that is given back before spares it.
 const FIRST_RENEWAL: Duration = Duration::from_millis(20);
 
-/// How one acquires by the queue. Clones share everything.
+/// Acquires locks by the strategy `queue`: contenders wait in a queue on the server. Clones share everything.
 #[derive(Clone)]
-pub(crate) struct Queue {
+pub(crate) struct QueueStrategy {
     client: Arc<Client>,
     leases: Leases,
-    places: Places,
+    waiters: Waiters,
 }
 
-/// One acquisition.
-struct Acquisition<'a> {
-    queue: &'a Queue,
+/// One acquisition by the strategy `queue`.
+struct QueueAcquisition<'a> {
+    queue: &'a QueueStrategy,
     request: &'a Request,
     kind: Kind,
     stop: &'a CancellationToken,
@@ -42,38 +42,38 @@ struct Acquisition<'a> {
     failing_since: Option<BootInstant>,
 }
 
-/// How a wait in line ended.
-enum Ended {
-    /// It was handed over or found.
-    Turn(News, End),
+/// Why a waiter has left the queue: the server ended its wait, it was told to stop, or an outage lasted too long.
+enum WaitExit {
+    /// The server has ended the wait.
+    Turn(WaiterState, WaitResult),
     /// It was told to stop.
     Stopped,
     /// Nothing has succeeded on the server for too long.
     Out,
 }
 
-impl Queue {
+impl QueueStrategy {
     pub(crate) fn new(client: &Arc<Client>, leases: Leases) -> Self {
-        Self { client: Arc::clone(client), leases, places: Places::new(client) }
+        Self { client: Arc::clone(client), leases, waiters: Waiters::new(client) }
     }
 
     /// Acquires in the order of arrival.
     pub(crate) async fn acquire(&self, request: &Request, stop: &CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        let Self { client, leases, places } = self;
+        let Self { client, leases, waiters } = self;
         let kind = Kind::of(request.mode)?;
         let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
         let waits = request.wait == Wait::UntilStopped;
-        let mut acquisition = Acquisition { queue: self, request, kind, stop, failing_since: None };
+        let mut acquisition = QueueAcquisition { queue: self, request, kind, stop, failing_since: None };
         loop {
             // A value of its own each time: what is still on its way about an earlier attempt is not about this.
             let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.value(), ttl, delay));
             // Before anything is sent: the message may come before the answer.
-            let registered = waits.then(|| places.register(client, &attempt));
+            let registered = waits.then(|| waiters.register(client, &attempt));
             let listening = if waits { self.listening(&attempt) } else { None };
             let waits = waits.then_some(client.channel.as_str());
             let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
             let entering = EnterCall { client, attempt: &attempt, call: attempt.enter(&ask), stop };
-            let Answered { sent_at, entered } = match entering.run().await {
+            let AttemptAnswer { sent_at, entered } = match entering.run().await {
                 Ok(answered) => answered,
                 Err(error) => {
                     acquisition.failed(error).await?;
@@ -86,7 +86,7 @@ impl Queue {
                 }
                 (Some(Entered::InLine(at)), Some(registered)) => {
                     acquisition.failing_since = None;
-                    registered.place.answered(sent_at, Standing::InLine(at));
+                    registered.waiter.answered(sent_at, Standing::InLine(at));
                     if let Some(lease) = acquisition.wait_for_turn(&registered, listening).await? {
                         return Ok(lease);
                     }
@@ -115,7 +115,7 @@ impl Queue {
     }
 }
 
-impl Acquisition<'_> {
+impl QueueAcquisition<'_> {
     /// The refusal of one who names another number of permits than those who hold one or wait for one.
     fn disagreement(&self, there: u64) -> Error {
         let there = u32::try_from(there).ok().and_then(std::num::NonZeroU32::new).unwrap_or(std::num::NonZeroU32::MAX);
@@ -132,28 +132,28 @@ impl Acquisition<'_> {
         bridge(client, &mut self.failing_since, error, self.stop).await
     }
 
-    /// Waits for its turn, beat after beat. Whoever does not wait for it any more gives its place up.
+    /// Waits for its turn, heartbeat after heartbeat. Whoever does not wait for it any more leaves the queue.
     async fn wait_for_turn(
         &mut self,
-        registered: &Registered,
+        registered: &RegisteredWaiter,
         listening: Option<(Subscription, u64)>,
     ) -> Result<Option<Box<dyn Lease>>, Error> {
-        let Queue { client, places, .. } = self.queue;
-        let place = &registered.place;
-        let beats = places.beat(place);
-        let ended = self.until_its_turn(place, &beats, listening).await;
+        let QueueStrategy { client, waiters, .. } = self.queue;
+        let waiter = &registered.waiter;
+        let beats = waiters.beat(waiter);
+        let ended = self.until_its_turn(waiter, &beats, listening).await;
         drop(beats);
         match ended {
-            Ended::Turn(news, end) => match self.take_turn(place, news, end).await {
+            WaitExit::Turn(state, end) => match self.take_turn(waiter, state, end).await {
                 Ok(lease) => Ok(lease),
                 Err(error) => self.failed(error).await.map(|()| None),
             },
-            Ended::Stopped => {
-                give_up(client, &place.attempt).await;
+            WaitExit::Stopped => {
+                give_up(client, &waiter.attempt).await;
                 Err(Error::Cancelled)
             }
-            Ended::Out => {
-                undo(client, &place.attempt, None);
+            WaitExit::Out => {
+                undo(client, &waiter.attempt, None);
                 Err(client.out())
             }
         }
@@ -161,61 +161,66 @@ impl Acquisition<'_> {
 
     async fn until_its_turn(
         &self,
-        place: &Place,
-        beats: &RenewalHandle<Place>,
+        waiter: &Waiter,
+        beats: &RenewalHandle<Waiter>,
         listening: Option<(Subscription, u64)>,
-    ) -> Ended {
-        let Queue { client, places, .. } = self.queue;
+    ) -> WaitExit {
+        let QueueStrategy { client, waiters, .. } = self.queue;
         // Messages come from any server of a cluster, so it hears of its grant should the lock move meanwhile.
-        let node = client.node_for(&place.attempt.keys);
+        let node = client.node_for(&waiter.attempt.keys);
         let (mut subscription, mut looked_under) = match listening {
             Some((subscription, confirmation)) => (subscription, Some(confirmation)),
-            None => (places.listen(client, &node), None),
+            None => (waiters.listen(client, &node), None),
         };
         let since = client.clock().now();
-        let mut following = place.follow();
+        let mut following = waiter.follow();
         loop {
-            let news = *following.borrow_and_update();
-            if let Some(end) = news.end {
-                return Ended::Turn(news, end);
+            let state = *following.borrow_and_update();
+            if let Some(end) = state.end {
+                return WaitExit::Turn(state, end);
             }
-            if let Some(at) = news.beat_at {
+            if let Some(at) = state.beat_at {
                 beats.renew_by(at);
             }
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Ended::Stopped,
+                () = self.stop.cancelled() => return WaitExit::Stopped,
                 () = changed(&mut following) => {}
                 () = subscription.confirmed_anew(looked_under) => {
                     // Messages may have been missed before: look, now that none is missed any more.
                     looked_under = subscription.confirmation();
                     beats.renew_by(client.clock().now());
                 }
-                () = node.out(since) => return Ended::Out,
+                () = node.out(since) => return WaitExit::Out,
             }
         }
     }
 
     /// Makes a lease of what came at the end of a wait; `None` when there is nothing (any more).
-    async fn take_turn(&self, place: &Place, news: News, end: End) -> Result<Option<Box<dyn Lease>>, NodeError> {
-        let Queue { client, leases, .. } = self.queue;
-        let (name, attempt) = (&self.request.name, &place.attempt);
+    async fn take_turn(
+        &self,
+        waiter: &Waiter,
+        state: WaiterState,
+        end: WaitResult,
+    ) -> Result<Option<Box<dyn Lease>>, NodeError> {
+        let QueueStrategy { client, leases, .. } = self.queue;
+        let (name, attempt) = (&self.request.name, &waiter.attempt);
         // What others wrote is acknowledged to nobody here: where that has to be, it is delivered once it is renewed.
         // Safeguard: a lock that is handed over is delivered when enough replicas have it (Redis)
         let is_enough = client.servers.config().replicas.is_none();
         let number = match end {
-            End::Gone => {
+            WaitResult::Gone => {
                 bury(client, attempt);
                 return Ok(None);
             }
-            End::Found { number, sent_at } if is_enough => {
+            WaitResult::Found { number, sent_at } if is_enough => {
                 let validity = client.validity(sent_at, attempt.ttl);
                 return Ok(Some(leases.grant(name, Arc::clone(attempt), number, validity)));
             }
-            End::Found { number, .. } => number,
-            End::HandedOver(grant) => {
+            WaitResult::Found { number, .. } => number,
+            WaitResult::HandedOver(grant) => {
                 go_on(client, attempt, grant.more);
-                if let Some(lease) = self.claim(place, news, grant).filter(|_| is_enough) {
+                if let Some(lease) = self.claim(waiter, state, grant).filter(|_| is_enough) {
                     return Ok(Some(lease));
                 }
                 grant.number
@@ -223,7 +228,7 @@ impl Acquisition<'_> {
         };
         // Too little is left of it, or it cannot be told how much: it is delivered once it is renewed, and counts from that.
         let sent_at = client.clock().now();
-        let sent = client.servers.call_relied(attempt.renew(number)).await;
+        let sent = client.servers.call_replicated(attempt.renew(number)).await;
         let renewed = sent.answer.and_then(|answer| held(&answer));
         match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {
             Ok(true) => {
@@ -238,11 +243,11 @@ impl Acquisition<'_> {
     }
 
     /// A lease for as long as a grant lasts that was handed over.
-    fn claim(&self, place: &Place, news: News, grant: HandedOver) -> Option<Box<dyn Lease>> {
-        let Queue { client, leases, .. } = self.queue;
-        let rhythm = Rhythm::of(place.attempt.ttl);
-        let until = claimed_until(news.in_line?, grant, rhythm, client.clock().now())?;
-        let (clock, attempt) = (client.clock(), Arc::clone(&place.attempt));
+    fn claim(&self, waiter: &Waiter, state: WaiterState, grant: HandedOver) -> Option<Box<dyn Lease>> {
+        let QueueStrategy { client, leases, .. } = self.queue;
+        let rhythm = Rhythm::of(waiter.attempt.ttl);
+        let until = claimed_until(state.in_line?, grant, rhythm, client.clock().now())?;
+        let (clock, attempt) = (client.clock(), Arc::clone(&waiter.attempt));
         let lease = leases.grant(&self.request.name, attempt, grant.number, Validity::new(clock, until));
         lease.renew_by(clock.now().saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
         Some(lease)
@@ -272,7 +277,7 @@ pub(crate) async fn bridge(
     }
 }
 
-/// Gives a place up, and the lock if that was handed over meanwhile.
+/// Leaves the queue, and gives the lock back if that was handed over meanwhile.
 async fn give_up(client: &Arc<Client>, attempt: &Arc<Attempt>) {
     let left = client.clock().timeout(client.response_timeout(), client.servers.call(attempt.leave())).await;
     match left.map(|answer| answer.and_then(|answer| done(&answer))) {
@@ -284,7 +289,7 @@ async fn give_up(client: &Arc<Client>, attempt: &Arc<Attempt>) {
     }
 }
 
-async fn changed(following: &mut watch::Receiver<News>) {
-    // The sender is the place's own, so it is there.
+async fn changed(following: &mut watch::Receiver<WaiterState>) {
+    // The sender is the waiter's own, so it is there.
     let _ = following.changed().await;
 }

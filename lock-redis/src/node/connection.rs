@@ -15,8 +15,8 @@ use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
 
 use super::{
-    Eviction, FailureKind, NodeError, Reach, Replicas, Script, ScriptCall,
-    route::{Guide, Route, accepted},
+    Endpoint, Eviction, FailureKind, NodeError, Replicas, Script, ScriptCall,
+    route::{PrimaryDiscovery, Route, accepted},
 };
 use crate::wire::{Address, Ending};
 
@@ -26,12 +26,13 @@ use crate::wire::{Address, Ending};
 /// connection is never overtaken by it.
 #[derive(Clone)]
 pub struct Connection {
-    live: Arc<Live>,
+    state: Arc<ConnectionState>,
 }
 
-struct Live {
+/// The state that the clones of a [`Connection`] share; the socket is closed when it is dropped.
+struct ConnectionState {
     wire: MultiplexedConnection,
-    reach: Arc<Reach>,
+    endpoint: Arc<Endpoint>,
     /// Of a node that is followed: what the server announces itself as.
     announced: Option<Address>,
     /// Set when it is of no further use: closed by either side, unanswered, or refusing writes.
@@ -45,7 +46,7 @@ struct Live {
 /// How many requests may wait for the socket to take them; further ones wait for these.
 const WAITING_TO_BE_SENT: usize = 1_024;
 
-/// The one question that goes before everything else on a new connection, and what its answer has to be.
+/// The first command on a new connection, whose answer shows that the server is there, and whether it is the primary.
 #[derive(Debug, Clone, Copy)]
 enum Greeting {
     /// The kernel of a server that stands still takes connections, too: only an answer shows that it is there.
@@ -69,20 +70,20 @@ impl Greeting {
 
 impl Connection {
     /// Connects and signs in. To be called on the runtime of the node.
-    pub(super) async fn open(reach: Arc<Reach>) -> Result<Self, NodeError> {
-        let limit = reach.config.connect_timeout;
-        let clock = reach.clock;
+    pub(super) async fn open(endpoint: Arc<Endpoint>) -> Result<Self, NodeError> {
+        let limit = endpoint.config.connect_timeout;
+        let clock = endpoint.clock;
         let opening = async {
-            match &reach.route {
-                Route::Fixed => Self::greet(Arc::clone(&reach), &reach.fixed(), None).await,
-                Route::Followed(guide) => Self::find(&reach, guide.as_ref()).await,
+            match &endpoint.route {
+                Route::Fixed => Self::greet(Arc::clone(&endpoint), &endpoint.fixed(), None).await,
+                Route::Followed(guide) => Self::find(&endpoint, guide.as_ref()).await,
             }
         };
         clock.timeout(limit, opening).await.unwrap_or_else(|| Err(NodeError::connect_timed_out(limit)))
     }
 
     /// Connects to a server that is named as the primary and says so itself.
-    async fn find(reach: &Arc<Reach>, guide: &dyn Guide) -> Result<Self, NodeError> {
+    async fn find(endpoint: &Arc<Endpoint>, guide: &dyn PrimaryDiscovery) -> Result<Self, NodeError> {
         let mut candidates = guide.candidates().fuse();
         let mut asked = FuturesUnordered::new();
         let mut tried = HashSet::new();
@@ -97,8 +98,8 @@ impl Connection {
                 Some(named) = candidates.next(), if asked.is_empty() || !guide.is_in_order() => match named {
                     Ok(address) => {
                         if tried.insert(address.clone()) {
-                            let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
-                            asked.push(async move { Self::greet(reach, &at, Some(address)).await });
+                            let (endpoint, at) = (Arc::clone(endpoint), guide.addresses().reached(&address).clone());
+                            asked.push(async move { Self::greet(endpoint, &at, Some(address)).await });
                         }
                     }
                     // One that waiting may help is the better one to report.
@@ -112,9 +113,9 @@ impl Connection {
     }
 
     /// Connects to the server at `at`. One that was named as the primary under the name `announced` is asked whether it is.
-    async fn greet(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
+    async fn greet(endpoint: Arc<Endpoint>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
         let connection =
-            Self::dial(Arc::clone(&reach), at, announced.clone()).await.map_err(NodeError::not_connected)?;
+            Self::dial(Arc::clone(&endpoint), at, announced.clone()).await.map_err(NodeError::not_connected)?;
         let Some(announced) = announced else {
             connection.say(Greeting::Ping, at).await?;
             return Ok(connection);
@@ -133,7 +134,7 @@ impl Connection {
         if !is_primary {
             return Err(NodeError::not_primary(&announced));
         }
-        reach.found(&announced);
+        endpoint.found(&announced);
         Ok(connection)
     }
 
@@ -142,7 +143,7 @@ impl Connection {
         let mut burst = Pipeline::with_capacity(2);
         burst.add_command(greeting.command()).add_command(Eviction::question());
         let answers =
-            self.live.wire.clone().send_packed_commands(&burst, 0, 2).await.map_err(NodeError::not_connected)?;
+            self.state.wire.clone().send_packed_commands(&burst, 0, 2).await.map_err(NodeError::not_connected)?;
         let [answer, memory] = <[Value; 2]>::try_from(answers)
             .map_err(|answers| NodeError::nonsense(&Value::Array(answers)).not_applied())?;
         // Where this may not be asked, it is not known, and nobody is refused.
@@ -154,26 +155,26 @@ impl Connection {
         accepted(answer).map_err(NodeError::not_connected)
     }
 
-    async fn dial(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, RedisError> {
-        let stream = reach.config.network.dial(at).await?;
+    async fn dial(endpoint: Arc<Endpoint>, at: &Address, announced: Option<Address>) -> Result<Self, RedisError> {
+        let stream = endpoint.config.network.dial(at).await?;
         let socket = stream.ending();
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
-        let (wire, driver) = MultiplexedConnection::new_with_config(&reach.user(), stream, config).await?;
+        let (wire, driver) = MultiplexedConnection::new_with_config(&endpoint.user(), stream, config).await?;
         let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
-        let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&reach), address)));
+        let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&endpoint), address)));
         // An end that is seen here, while nothing is under way, costs nobody an attempt.
-        let running = reach.context.spawn(async move {
+        let running = endpoint.context.spawn(async move {
             driver.await;
             ended.store(true, Ordering::Release);
-            if let Some((reach, address)) = follows {
-                reach.lost(&address);
+            if let Some((endpoint, address)) = follows {
+                endpoint.lost(&address);
             }
         });
         let driver = running.abort_handle();
-        let live = Live { wire, reach, announced, broken, known: Mutex::default(), driver, socket };
-        Ok(Self { live: Arc::new(live) })
+        let state = ConnectionState { wire, endpoint, announced, broken, known: Mutex::default(), driver, socket };
+        Ok(Self { state: Arc::new(state) })
     }
 
     /// Runs `calls` in this order in one burst and gives each its answer. A script that the server does not have (any
@@ -220,14 +221,14 @@ impl Connection {
     /// Whether it is of no further use.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.live.broken.load(Ordering::Acquire) || !self.live.reach.leads_to(self.live.announced.as_ref())
+        self.state.broken.load(Ordering::Acquire) || !self.state.endpoint.leads_to(self.state.announced.as_ref())
     }
 
     /// Gives it up: the server is not there, or is the wrong one.
     fn give_up(&self) {
-        self.live.broken.store(true, Ordering::Release);
-        if let Some(announced) = &self.live.announced {
-            self.live.reach.lost(announced);
+        self.state.broken.store(true, Ordering::Release);
+        if let Some(announced) = &self.state.announced {
+            self.state.endpoint.lost(announced);
         }
     }
 
@@ -235,12 +236,12 @@ impl Connection {
     /// under way on it remains without an answer.
     pub(crate) fn end(&self) {
         self.give_up();
-        self.live.socket.end();
-        self.live.driver.abort();
+        self.state.socket.end();
+        self.state.driver.abort();
     }
 
     fn is_new(&self, script: &'static Script) -> bool {
-        self.live.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
+        self.state.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
     }
 
     /// Sends a burst, with `WAIT` behind it if replicas have to acknowledge it. Gives the answer to that apart.
@@ -250,8 +251,8 @@ impl Connection {
         replicas: Option<Replicas>,
     ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
         let limit =
-            self.live.reach.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
-        let (burst, mut wire) = (Burst::of(commands, replicas), self.live.wire.clone());
+            self.state.endpoint.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
+        let (burst, mut wire) = (Burst::of(commands, replicas), self.state.wire.clone());
         let exchanging = async {
             match burst {
                 Burst::One(command) => wire.send_packed_command(&command).await.map(|answer| vec![answer]),
@@ -263,7 +264,7 @@ impl Connection {
                 }
             }
         };
-        let time_limit = self.live.reach.limits.start(limit);
+        let time_limit = self.state.endpoint.limits.start(limit);
         let answered = tokio::select! {
             biased;
             answered = exchanging => Some(answered),
@@ -302,16 +303,16 @@ impl Connection {
         match answer {
             Err(error) if error.wants_new_connection() => {
                 self.give_up();
-                self.live.reach.failed();
+                self.state.endpoint.failed();
             }
             // A server that refuses is there; whether that will do is for those to judge who asked.
-            Err(error) if error.is_temporary() => self.live.reach.failed(),
-            _ => self.live.reach.answered(),
+            Err(error) if error.is_temporary() => self.state.endpoint.failed(),
+            _ => self.state.endpoint.answered(),
         }
     }
 }
 
-impl Drop for Live {
+impl Drop for ConnectionState {
     fn drop(&mut self) {
         self.socket.end();
         self.driver.abort();
@@ -324,7 +325,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The commands of one burst, as the client library takes them.
+/// Commands that go to the server together, as the client library takes them: a single command, or a pipeline.
 enum Burst {
     /// A single command, which the client library sends without the bookkeeping of a pipeline.
     One(Cmd),

@@ -12,12 +12,12 @@ use redis::Cmd;
 pub struct Script {
     prologue: &'static str,
     body: &'static str,
-    loaded: OnceLock<Loaded>,
+    loaded: OnceLock<ScriptSource>,
 }
 
-/// The text that the server runs, and its name there.
+/// The whole source of a [`Script`], and its SHA-1 hash, by which the server knows it.
 #[derive(Debug)]
-struct Loaded {
+struct ScriptSource {
     source: String,
     hash: String,
 }
@@ -41,11 +41,11 @@ impl Script {
         &self.loaded().hash
     }
 
-    fn loaded(&self) -> &Loaded {
+    fn loaded(&self) -> &ScriptSource {
         self.loaded.get_or_init(|| {
             let source = format!("{}{}", self.prologue, self.body);
             let hash = redis::Script::new(&source).get_hash().to_owned();
-            Loaded { source, hash }
+            ScriptSource { source, hash }
         })
     }
 }
