@@ -31,27 +31,18 @@ impl AcquireOptions {
         }
     }
 
-    /// Waits for it, for as long as the wait limit allows.
-    pub(crate) async fn acquire(&self, mode: Mode) -> Result<Guard, Error> {
-        let request = self.request(mode, Wait::UntilStopped)?;
-        self.deliver(request, self.timeout).await
-    }
-
-    /// Takes it if that is possible at once.
-    pub(crate) async fn try_acquire(&self, mode: Mode) -> Result<Option<Guard>, Error> {
-        let request = self.request(mode, Wait::No)?;
-        match self.deliver(request, None).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::NotAcquired { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    async fn deliver(&self, request: Request, limit: Option<Duration>) -> Result<Guard, Error> {
+    /// Acquires in `mode`. The wait limit holds for an acquisition that waits.
+    pub(crate) async fn acquire(&self, mode: Mode, wait: Wait) -> Result<Guard, Error> {
+        let name = self.name()?;
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::config("max_hold", "0s", "more than zero"));
         }
-        let name = request.name.clone();
+        let mut request = Request::new(name.clone(), mode);
+        request.ttl = self.ttl;
+        request.wait = wait;
+        request.payload = Arc::clone(&self.payload);
+        request.delay = self.delay;
+        let limit = self.timeout.filter(|_| wait == Wait::UntilStopped);
         let guard = self.connection.acquire(request, limit, Guard::new).await?;
         // A grant that took longer than its lease is none; the guard gives it back.
         // Safeguard: catalogue: a grant is looked at before it is given out
@@ -64,13 +55,13 @@ impl AcquireOptions {
         Ok(guard)
     }
 
-    fn request(&self, mode: Mode, wait: Wait) -> Result<Request, Error> {
-        let mut request = Request::new(self.name()?, mode);
-        request.ttl = self.ttl;
-        request.wait = wait;
-        request.payload = Arc::clone(&self.payload);
-        request.delay = self.delay;
-        Ok(request)
+    /// Acquires in `mode` if that is possible at once; `None` when somebody else holds the lock.
+    pub(crate) async fn try_acquire(&self, mode: Mode) -> Result<Option<Guard>, Error> {
+        match self.acquire(mode, Wait::No).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::NotAcquired { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use tokio::sync::Notify;
 
 use crate::{BootInstant, Clock};
 
-/// The times at which things are due, each with its number. Of most of them nothing is to be done in the end, so that the task
-/// is woken only for what is due before it looks again, and finds the others by then.
+/// A timer queue for one task: the times at which its entries are due, each with the number of the entry. Most entries are
+/// removed before they are due, so that the task is woken only for what is due before it looks again, and finds the others by
+/// then.
 #[derive(Debug)]
 pub(crate) struct DueTimes {
     due: BTreeSet<(BootInstant, u64)>,

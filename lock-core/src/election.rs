@@ -11,7 +11,7 @@ use std::{
 use futures_core::{Stream, stream::BoxStream};
 
 use crate::{
-    Error, FencingToken, Guard, LockName, Mode, Snapshot,
+    Error, FencingToken, Guard, LockName, Mode, Snapshot, Wait,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
 };
@@ -71,7 +71,7 @@ impl Election {
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Term, Error> {
         let options = AcquireOptions { payload: payload.into(), ..self.options.clone() };
-        options.acquire(Mode::Exclusive).await.map(Term)
+        options.acquire(Mode::Exclusive, Wait::UntilStopped).await.map(Term)
     }
 
     /// Leads if nobody else does, and does not wait: `None` when somebody leads.

@@ -122,6 +122,24 @@ impl Error {
     }
 }
 
+/// A downgrade that did not happen, of a guard of type `G`.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct DowngradeFailed<G> {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The guard, still held for writing, when nothing was attempted because the backend does not offer it. Otherwise the
+    /// lock is lost or is being released.
+    pub guard: Option<G>,
+}
+
+impl<G> From<DowngradeFailed<G>> for Error {
+    fn from(failed: DowngradeFailed<G>) -> Self {
+        failed.error
+    }
+}
+
 /// Why a lock that was held is not held any more. Final: the guard never becomes valid again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

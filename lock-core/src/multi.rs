@@ -5,7 +5,7 @@ use std::{future, sync::Arc, time::Duration};
 use futures_util::future::{join_all, select_all};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Loss, Mode, Operation,
+    Abandoned, BootInstant, Committed, Error, FencingToken, Guard, LockName, Loss, Mode, Operation, Wait,
     acquire_options::{AcquireOptions, options},
     connection::{Connection, WITHDRAWAL},
     operation::{self, OperationLocks},
@@ -106,7 +106,7 @@ impl MultiLock {
             };
             let next = tokio::select! {
                 biased;
-                next = options.acquire(Mode::Exclusive) => next,
+                next = options.acquire(Mode::Exclusive, Wait::UntilStopped) => next,
                 // Safeguard: catalogue: the first of several locks is watched while the others are waited for
                 (name, loss) = first_lost(&taken) => Err(Error::Lost { name, loss }),
             };

@@ -1,7 +1,7 @@
 //! The exclusive lock.
 
 use crate::{
-    Error, Guard, LockName, Mode, Owner, Reentrant,
+    Error, Guard, LockName, Mode, Owner, Reentrant, Wait,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
 };
@@ -41,7 +41,7 @@ impl Mutex {
     /// None: after an error this attempt does not hold the lock, and what it may have left on the server is removed as
     /// soon as the server can be reached, or ends with its ttl.
     pub async fn lock(&self) -> Result<Guard, Error> {
-        self.options.acquire(Mode::Exclusive).await
+        self.options.acquire(Mode::Exclusive, Wait::UntilStopped).await
     }
 
     /// Takes the lock if it is free, and does not wait: `None` when somebody else holds it.

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex as StdMutex, PoisonError, Weak},
 };
 
-use crate::{Error, Guard, LockName, Loss, Mode, acquire_options::AcquireOptions, connection::Connection};
+use crate::{Error, Guard, LockName, Loss, Mode, Wait, acquire_options::AcquireOptions, connection::Connection};
 
 /// On whose behalf locks are taken: who holds one already takes it again at once, instead of waiting for itself.
 ///
@@ -256,7 +256,7 @@ impl Reentrant {
             timeout: deadline.map(|deadline| deadline.saturating_since(clock.now())),
             ..self.options.clone()
         };
-        let guard = options.acquire(Mode::Exclusive).await?;
+        let guard = options.acquire(Mode::Exclusive, Wait::UntilStopped).await?;
         Ok(Arc::clone(&entry).hold(guard))
     }
 

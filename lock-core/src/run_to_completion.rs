@@ -11,8 +11,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::Context as World;
 
-/// A future that is never dropped half-way. When its caller goes away it is told to stop and moved to the runtime, where
-/// it ends in order; [`TaskTracker`] lets a closing program wait for that. On the normal path there is no task and no
+/// A future that is never dropped half-way: when its caller drops it, it is told to stop and moves to the runtime, where it
+/// ends in order. [`TaskTracker`] lets a closing program wait for that. On the normal path there is no task and no
 /// channel: polling it polls the future itself.
 pub(crate) struct RunToCompletion<T: Send + 'static> {
     running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,

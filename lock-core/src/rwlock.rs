@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::{
-    Error, Feature, Guard, LockName, Mode,
+    DowngradeFailed, Error, Feature, Guard, LockName, Mode, Wait,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
 };
@@ -29,24 +29,6 @@ pub struct RwLock {
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard(Guard);
 
-/// A downgrade that did not happen.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct DowngradeFailed {
-    /// Why.
-    #[source]
-    pub error: Error,
-    /// The guard, still held for writing, when nothing was attempted because the backend does not offer it. Otherwise the
-    /// lock is lost or is being released.
-    pub guard: Option<WriteGuard>,
-}
-
-impl From<DowngradeFailed> for Error {
-    fn from(failed: DowngradeFailed) -> Self {
-        failed.error
-    }
-}
-
 impl RwLock {
     pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
         Self { options: AcquireOptions::new(connection, name) }
@@ -65,7 +47,7 @@ impl RwLock {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<Guard, Error> {
-        self.options.acquire(Mode::Read).await
+        self.options.acquire(Mode::Read, Wait::UntilStopped).await
     }
 
     /// Reads if that is possible at once: `None` when a writer holds the lock, or waits for it.
@@ -94,7 +76,7 @@ impl RwLock {
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn write(&self) -> Result<WriteGuard, Error> {
         self.supported()?;
-        self.options.acquire(Mode::Exclusive).await.map(WriteGuard)
+        self.options.acquire(Mode::Exclusive, Wait::UntilStopped).await.map(WriteGuard)
     }
 
     /// Writes if that is possible at once: `None` when anybody else holds the lock.
@@ -132,7 +114,7 @@ impl WriteGuard {
     ///
     /// # Unknown outcomes
     /// After [`Error::Unavailable`] something may stand on the server until the background release or the ttl ends it.
-    pub async fn downgrade(self) -> Result<Guard, DowngradeFailed> {
+    pub async fn downgrade(self) -> Result<Guard, DowngradeFailed<Self>> {
         match self.0.connection().require(Feature::Downgrade) {
             Err(error) => Err(DowngradeFailed { error, guard: Some(self) }),
             Ok(()) => self.0.downgrade().await.map_err(|error| DowngradeFailed { error, guard: None }),

@@ -3,7 +3,7 @@
 use std::{future::Future, num::NonZeroU32, time::Duration};
 
 use crate::{
-    Abandoned, BootInstant, Committed, Error, Guard, LockName, Loss, Mode, Operation, Validity,
+    Abandoned, BootInstant, Committed, Error, Guard, LockName, Loss, Mode, Operation, Validity, Wait,
     acquire_options::{AcquireOptions, options},
     connection::Connection,
     operation::{self, OperationLocks},
@@ -49,7 +49,7 @@ impl Semaphore {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn acquire(&self) -> Result<Permit, Error> {
-        self.options.acquire(self.mode()?).await.map(Permit)
+        self.options.acquire(self.mode()?, Wait::UntilStopped).await.map(Permit)
     }
 
     /// Takes a permit if one is free, and does not wait: `None` when all are held.

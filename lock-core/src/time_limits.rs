@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     fmt,
-    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -15,141 +14,145 @@ use crate::{
     due::{DueTimes, wait},
 };
 
-/// Limits futures in time with one timer for all of them, as [`Clock::timeout`] does with a timer for each: setting a timer
-/// that is due before all others wakes the thread that waits for timers. Here that happens once in a limit, however many
-/// requests there are.
+/// Time limits with one timer for all of them, where [`Clock::timeout`] has a timer for each: setting a timer that is due
+/// before all others wakes the thread that waits for timers. Here that happens once in a limit, however many requests there
+/// are.
 pub struct TimeLimits {
-    shared: Arc<Shared>,
+    shared: Arc<LimitsState>,
 }
 
-/// What the limits and the task share that watches them.
-struct Shared {
+/// One time limit that was started with [`TimeLimits::start`]. Nothing is left of it when it is dropped.
+pub struct TimeLimit<'a> {
+    shared: &'a LimitsState,
+    until: BootInstant,
+    id: u64,
+    passed: Arc<Notify>,
+}
+
+/// The state that a [`TimeLimits`], its limits and its task share.
+struct LimitsState {
     clock: Clock,
-    book: Mutex<Book>,
+    running: Mutex<RunningLimits>,
     changed: Notify,
 }
 
-/// The futures that have a limit.
+/// The limits that were started and have not passed, and when each of them does.
 #[derive(Default)]
-struct Book {
+struct RunningLimits {
     due: DueTimes,
-    /// Whom to tell that its time is over.
-    limited: HashMap<u64, Arc<Notify>>,
+    /// The signals that the limits have passed, by the numbers of the limits.
+    signals: HashMap<u64, Arc<Notify>>,
     next_id: u64,
     closed: bool,
-}
-
-/// One future that has a limit.
-struct Limited<'a> {
-    shared: &'a Shared,
-    until: BootInstant,
-    id: u64,
-    over: Arc<Notify>,
 }
 
 impl TimeLimits {
     /// Limits by the clock of `context`, in which their task runs.
     #[must_use]
     pub fn new(context: &Context) -> Self {
-        let shared = Arc::new(Shared { clock: context.clock(), book: Mutex::default(), changed: Notify::new() });
+        let (running, changed) = (Mutex::default(), Notify::new());
+        let shared = Arc::new(LimitsState { clock: context.clock(), running, changed });
         drop(context.spawn(run(Arc::clone(&shared))));
         Self { shared }
     }
 
-    /// Runs `future` for at most `limit`; `None` when it took longer and was dropped.
+    /// Starts a limit that passes after `limit`.
+    #[must_use]
+    pub fn start(&self, limit: Duration) -> TimeLimit<'_> {
+        let until = self.shared.clock.now().saturating_add(limit);
+        let passed = Arc::new(Notify::new());
+        let (id, wakes) = self.shared.running(|running| {
+            let id = running.next_id;
+            running.next_id += 1;
+            running.signals.insert(id, Arc::clone(&passed));
+            (id, running.due.add(until, id))
+        });
+        if wakes {
+            self.shared.changed.notify_one();
+        }
+        TimeLimit { shared: &self.shared, until, id, passed }
+    }
+}
+
+impl TimeLimit<'_> {
+    /// Resolves when the limit has passed, once.
     ///
     /// # Cancel safety
-    /// As that of `future`.
-    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
-        let limited = self.shared.limit(limit);
-        tokio::select! {
-            biased;
-            done = future => Some(done),
-            () = limited.over.notified() => None,
-        }
+    /// Nothing is lost when the future is dropped.
+    pub async fn passed(&self) {
+        self.passed.notified().await;
     }
 }
 
 impl Drop for TimeLimits {
     fn drop(&mut self) {
-        self.shared.book(|book| book.closed = true);
+        self.shared.running(|running| running.closed = true);
         self.shared.changed.notify_one();
     }
 }
 
-impl Shared {
-    fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
-        work(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn limit(&self, limit: Duration) -> Limited<'_> {
-        let until = self.clock.now().saturating_add(limit);
-        let over = Arc::new(Notify::new());
-        let (id, wakes) = self.book(|book| {
-            let id = book.next_id;
-            book.next_id += 1;
-            book.limited.insert(id, Arc::clone(&over));
-            (id, book.due.add(until, id))
-        });
-        if wakes {
-            self.changed.notify_one();
-        }
-        Limited { shared: self, until, id, over }
+impl LimitsState {
+    fn running<T>(&self, work: impl FnOnce(&mut RunningLimits) -> T) -> T {
+        work(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Drop for Limited<'_> {
+impl Drop for TimeLimit<'_> {
     fn drop(&mut self) {
-        self.shared.book(|book| {
-            book.due.remove(self.until, self.id);
-            book.limited.remove(&self.id);
+        self.shared.running(|running| {
+            running.due.remove(self.until, self.id);
+            running.signals.remove(&self.id);
         });
     }
 }
 
-async fn run(shared: Arc<Shared>) {
+async fn run(shared: Arc<LimitsState>) {
     loop {
         let now = shared.clock.now();
-        let (closed, over) = shared.book(|book| {
-            let ids = book.due.take(now);
-            (book.closed, ids.filter_map(|id| book.limited.remove(&id)).collect::<Vec<_>>())
+        let (closed, passed) = shared.running(|running| {
+            let ids = running.due.take(now);
+            (running.closed, ids.filter_map(|id| running.signals.remove(&id)).collect::<Vec<_>>())
         });
-        for limited in over {
-            limited.notify_one();
+        for signal in passed {
+            signal.notify_one();
         }
         if closed {
             return;
         }
-        let first = shared.book(|book| book.due.sleep());
+        let first = shared.running(|running| running.due.sleep());
         wait(shared.clock, first, &shared.changed).await;
     }
 }
 
 impl fmt::Debug for TimeLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limited = self.shared.book(|book| book.limited.len());
-        f.debug_struct("TimeLimits").field("limited", &limited).finish_non_exhaustive()
+        let running = self.shared.running(|running| running.signals.len());
+        f.debug_struct("TimeLimits").field("running", &running).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TimeLimit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimeLimit").field("until", &self.until).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
-    async fn each_future_ends_at_its_own_limit_whatever_the_others_do() {
+    async fn each_limit_passes_at_its_own_time_whatever_the_others_do() {
         let clock = Clock::runtime();
         let limits = TimeLimits::new(&Context::current().with_clock(clock));
         let ended_after = |limit| {
             let limits = &limits;
             async move {
                 let started = clock.now();
-                assert_eq!(limits.timeout(limit, pending::<()>()).await, None);
+                limits.start(limit).passed().await;
                 clock.now().saturating_since(started)
             }
         };
@@ -159,14 +162,20 @@ mod tests {
                 clock.sleep(SHORT).await;
                 ended_after(SHORT).await
             };
-            let (long, answered, short) =
-                tokio::join!(ended_after(LONG), limits.timeout(SHORT, clock.sleep(SHORT / 2)), short);
-            assert_eq!(answered, Some(()));
+            let answered = async {
+                let limit = limits.start(SHORT);
+                tokio::select! {
+                    biased;
+                    () = limit.passed() => panic!("it passed before its time"),
+                    () = clock.sleep(SHORT / 2) => {}
+                }
+            };
+            let (long, (), short) = tokio::join!(ended_after(LONG), answered, short);
             for (ended, limit) in [(long, LONG), (short, SHORT)] {
                 assert!(ended >= limit && ended < 2 * limit, "{ended:?} instead of {limit:?}");
             }
             clock.sleep(LONG).await;
         }
-        assert_eq!(limits.shared.book(|book| (book.limited.len(), book.due.first())), (0, None));
+        assert_eq!(limits.shared.running(|running| (running.signals.len(), running.due.first())), (0, None));
     }
 }

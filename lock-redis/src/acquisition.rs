@@ -1,13 +1,13 @@
 //! One attempt, sent until it is answered, with its undo.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use lock_core::BootInstant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::Client,
-    node::{Connection, FailureKind, Lane, Node, NodeError, Purpose, ScriptCall, Value},
+    node::{Connection, FailureKind, Node, NodeError, PoolPurpose, PooledConnection, ScriptCall},
     protocol::{
         answers::{Entered, done, entered},
         attempt::Attempt,
@@ -17,74 +17,66 @@ use crate::{
     undo::{go_on, undo},
 };
 
-/// The answer to an attempt.
-pub(crate) struct Answered {
-    /// When it was first sent: the server counts from later on.
+/// The server's answer to one attempt, and when the attempt was sent.
+pub(crate) struct AttemptAnswer {
+    /// When the attempt was first sent: the server counts its lease from later on.
     pub(crate) sent_at: BootInstant,
-    /// `None` when it was told to stop, and has withdrawn what it had.
+    /// `None` when the attempt was told to stop, and has withdrawn what it had.
     pub(crate) entered: Option<Entered>,
 }
 
-/// Sends one attempt: one round trip and one command on the server, unless the connection breaks.
-pub(crate) async fn try_once(
-    client: &Arc<Client>,
-    attempt: &Arc<Attempt>,
-    enter: ScriptCall,
-    stop: &CancellationToken,
-) -> Result<Answered, NodeError> {
-    Try { client, attempt, enter, stop }.run().await
+/// The script call that asks the server for the lock on behalf of one attempt, with what is needed to repeat and to undo it.
+pub(crate) struct EnterCall<'a> {
+    pub(crate) client: &'a Arc<Client>,
+    pub(crate) attempt: &'a Arc<Attempt>,
+    pub(crate) call: ScriptCall,
+    /// Tells the attempt to withdraw.
+    pub(crate) stop: &'a CancellationToken,
 }
 
-/// One attempt, ready to be sent.
-struct Try<'a> {
-    client: &'a Arc<Client>,
-    attempt: &'a Arc<Attempt>,
-    enter: ScriptCall,
-    stop: &'a CancellationToken,
-}
-
-impl Try<'_> {
-    async fn run(mut self) -> Result<Answered, NodeError> {
+impl EnterCall<'_> {
+    /// Sends the call until it is answered: one round trip and one command on the server, unless the connection breaks.
+    pub(crate) async fn run(mut self) -> Result<AttemptAnswer, NodeError> {
         let mut node = self.client.node_for(&self.attempt.keys);
-        let stopped = |sent_at| Ok(Answered { sent_at, entered: None });
-        let Some(mut lane) = self.lane(&node).await? else { return stopped(self.client.clock().now()) };
+        let stopped = |sent_at| Ok(AttemptAnswer { sent_at, entered: None });
+        let Some(mut pooled) = self.pooled(&node).await? else { return stopped(self.client.clock().now()) };
         // Before the sending, for the server counts from later on.
         let sent_at = self.client.clock().now();
-        let mut answer = self.ask(&lane).await;
+        let mut answer = self.ask(&pooled).await;
         for _ in 0..HOPS {
             // Sent away, it did not run there: so nothing is to be undone there, and it counts from the first sending.
             let Err(error) = &answer else { break };
-            let Some(next) = self.client.servers.redirected(&mut self.enter, error, &node).await else { break };
+            let Some(next) = self.client.servers.redirected(&mut self.call, error, &node).await else { break };
             node = next;
-            match self.lane(&node).await? {
-                Some(next) => lane = next,
+            match self.pooled(&node).await? {
+                Some(next) => pooled = next,
                 None => return stopped(sent_at),
             }
-            answer = self.ask(&lane).await;
+            answer = self.ask(&pooled).await;
         }
         let answer = match answer {
             Err(error) if error.kind() == FailureKind::Connection => {
-                drop(lane);
+                drop(pooled);
                 self.ask_again(error, &node).await
             }
             Err(error) => {
                 if error.is_unknown() {
-                    undo(self.client, self.attempt, Some(lane.connection().clone()));
+                    undo(self.client, self.attempt, Some(pooled.connection().clone()));
                 }
                 Err(error)
             }
             answer => answer,
         };
-        Ok(Answered { sent_at, entered: answer? })
+        Ok(AttemptAnswer { sent_at, entered: answer? })
     }
 
     /// The connection broke: sends the same attempt down the next one. If the first request was applied, it gets the
     /// same grant again, and its validity still counts from the first sending.
     async fn ask_again(&self, first: NodeError, node: &Node) -> Result<Option<Entered>, NodeError> {
         self.attempt.note_sent_again();
-        let answer = match self.lane(node).await {
-            Ok(Some(lane)) => match self.ask(&lane).await {
-                Ok(Some(Entered::Granted(number))) => self.confirm(&lane, number).await,
+        let answer = match self.pooled(node).await {
+            Ok(Some(pooled)) => match self.ask(&pooled).await {
+                Ok(Some(Entered::Granted(number))) => self.confirm(&pooled, number).await,
                 answer => answer,
             },
             Ok(None) => Ok(None),
@@ -98,24 +90,28 @@ impl Try<'_> {
         answer
     }
 
-    /// A lane; `None` when it was told to stop.
-    async fn lane(&self, node: &Node) -> Result<Option<Lane>, NodeError> {
+    /// A connection to send the call on; `None` when the attempt was told to stop.
+    async fn pooled(&self, node: &Node) -> Result<Option<PooledConnection>, NodeError> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Ok(None),
-            lane = node.lane(Purpose::Acquiring) => lane.map(Some),
+            pooled = node.pooled(PoolPurpose::Acquiring) => pooled.map(Some),
         }
     }
 
     /// A grant that was found by a second request may have written nothing that replicas could have acknowledged: it is
     /// renewed, which they can.
-    async fn confirm(&self, lane: &Lane, number: u64) -> Result<Option<Entered>, NodeError> {
-        if !lane.is_acknowledged() {
+    async fn confirm(&self, pooled: &PooledConnection, number: u64) -> Result<Option<Entered>, NodeError> {
+        if !pooled.is_acknowledged() {
             return Ok(Some(Entered::Granted(number)));
         }
-        let (answer, acknowledged) = self.send(lane, self.attempt.renew(number)).await;
+        let (mut answers, acknowledged) = pooled.run(&[self.attempt.renew(number)]).await;
+        let answer = answers.pop().unwrap_or_else(|| Err(NodeError::closed()));
         match answer.and_then(|answer| held(&answer)) {
-            Ok(true) => self.unless_unacknowledged(lane, acknowledged, Entered::Granted(number)).await,
+            Ok(true) => match acknowledged {
+                Ok(()) => Ok(Some(Entered::Granted(number))),
+                Err(error) => Err(self.refuse_grant(pooled, error).await),
+            },
             // It ended between the two.
             Ok(false) => Ok(Some(Entered::Undone)),
             Err(error) => {
@@ -126,68 +122,56 @@ impl Try<'_> {
     }
 
     /// Gives a grant back that too few replicas know of: one of the others may take over, and grant it again.
-    async fn unless_unacknowledged(
-        &self,
-        lane: &Lane,
-        acknowledged: Result<(), NodeError>,
-        entered: Entered,
-    ) -> Result<Option<Entered>, NodeError> {
-        match (&entered, acknowledged) {
-            (Entered::Granted(_), Err(error)) => {
-                // Safeguard: a grant that too few replicas have is given back (Redis)
-                if self.withdraw(lane.connection()).await.is_err() {
-                    undo(self.client, self.attempt, Some(lane.connection().clone()));
-                }
-                // Whatever came of it, it is taken care of.
-                Err(error.not_applied())
-            }
-            _ => Ok(Some(entered)),
+    async fn refuse_grant(&self, pooled: &PooledConnection, unacknowledged: NodeError) -> NodeError {
+        // Safeguard: a grant that too few replicas have is given back (Redis)
+        if self.withdraw(pooled.connection()).await.is_err() {
+            undo(self.client, self.attempt, Some(pooled.connection().clone()));
         }
+        // Whatever came of it, it is taken care of.
+        unacknowledged.not_applied()
     }
 
     /// Gives back what it got, down the same connection, so that the acquisition is not overtaken by its undo. Says whether
     /// there was anything.
     async fn withdraw(&self, connection: &Connection) -> Result<bool, NodeError> {
         let mut leave = self.attempt.leave();
-        leave.set_asking(self.enter.is_asking());
+        leave.set_asking(self.call.is_asking());
         let left = done(&connection.call(leave).await?)?;
         go_on(self.client, self.attempt, left.more);
         Ok(left.had)
     }
 
-    async fn send(&self, lane: &Lane, call: ScriptCall) -> (Result<Value, NodeError>, Result<(), NodeError>) {
-        let (mut answers, acknowledged) = lane.run(std::slice::from_ref(&call)).await;
-        (answers.pop().unwrap_or_else(|| Err(NodeError::closed())), acknowledged)
-    }
-
-    /// Sends the request; `None` when it was told to stop meanwhile, and has withdrawn.
-    async fn ask(&self, lane: &Lane) -> Result<Option<Entered>, NodeError> {
+    /// Sends the call once; `None` when it was told to stop meanwhile, and has withdrawn.
+    async fn ask(&self, pooled: &PooledConnection) -> Result<Option<Entered>, NodeError> {
         let mut asking = std::pin::pin!(async {
-            let (answer, acknowledged) = self.send(lane, self.enter.clone()).await;
-            Ok((entered(&answer?)?, acknowledged))
+            let (mut answers, acknowledged) = pooled.run(slice::from_ref(&self.call)).await;
+            let answer = answers.pop().unwrap_or_else(|| Err(NodeError::closed()))?;
+            Ok((entered(&answer)?, acknowledged))
         });
         tokio::select! {
             biased;
             answer = &mut asking => {
-                let (entered, acknowledged) = answer?;
-                return self.unless_unacknowledged(lane, acknowledged, entered).await;
+                return match answer? {
+                    (Entered::Granted(_), Err(error)) => Err(self.refuse_grant(pooled, error).await),
+                    (entered, _) => Ok(Some(entered)),
+                };
             }
             () = self.stop.cancelled() => {}
         }
-        if lane.is_acknowledged() {
+        if pooled.is_acknowledged() {
             // The connection answers nothing before its replicas have, and nobody has to wait for that.
-            undo(self.client, self.attempt, Some(lane.connection().clone()));
+            undo(self.client, self.attempt, Some(pooled.connection().clone()));
             return Ok(None);
         }
         // Safeguard: catalogue: an interrupted acquisition is withdrawn (Redis)
-        let (answer, withdrawn) = futures::join!(asking, self.withdraw(lane.connection()));
+        let (answer, withdrawn) = futures::join!(asking, self.withdraw(pooled.connection()));
         let is_clean = match (&answer, &withdrawn) {
             (Ok((entered, _)), withdrawn) if entered.left_something() => matches!(withdrawn, Ok(true)),
             (Ok(_), _) => true,
             (Err(error), _) => !NodeError::is_unknown(error),
         };
         if !is_clean {
-            undo(self.client, self.attempt, Some(lane.connection().clone()));
+            undo(self.client, self.attempt, Some(pooled.connection().clone()));
         }
         Ok(None)
     }

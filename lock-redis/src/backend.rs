@@ -8,20 +8,20 @@ use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName,
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Strategy, client::Client, config::settings::TTL, lease::Leases, plain::Plain, queue::Queue,
+    Config, Strategy, client::Client, config::settings::TTL, lease::Leases, plain::PlainStrategy, queue::QueueStrategy,
     servers::Servers, watch,
 };
 
 /// A connection to Redis: one server, the primary that sentinels name, or a cluster.
 pub struct Redis {
     client: Arc<Client>,
-    turns: Turns,
+    strategy: ActiveStrategy,
 }
 
-/// How one acquires, by the strategy.
-enum Turns {
-    Queue(Queue),
-    Plain(Plain),
+/// The configured strategy, with its state, by which a connection acquires locks.
+enum ActiveStrategy {
+    Queue(QueueStrategy),
+    Plain(PlainStrategy),
 }
 
 impl Redis {
@@ -50,11 +50,11 @@ impl Redis {
         let servers = connected.map_err(|error| error.into_error(&config.url()))?;
         let client = Arc::new(Client::new(config, servers, context));
         let leases = Leases::new(&client);
-        let turns = match client.config.strategy {
-            Strategy::Queue => Turns::Queue(Queue::new(&client, leases)),
-            Strategy::Plain { look_again } => Turns::Plain(Plain::new(&client, leases, look_again)),
+        let strategy = match client.config.strategy {
+            Strategy::Queue => ActiveStrategy::Queue(QueueStrategy::new(&client, leases)),
+            Strategy::Plain { look_again } => ActiveStrategy::Plain(PlainStrategy::new(&client, leases, look_again)),
         };
-        Ok(Arc::new(Self { client, turns }))
+        Ok(Arc::new(Self { client, strategy }))
     }
 }
 
@@ -67,9 +67,9 @@ impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
         let scheme = self.client.config.deployment.scheme();
         let capabilities = Capabilities::new(scheme).with_ttl(TTL.range()).with(Feature::Expiry);
-        match self.turns {
-            Turns::Plain(_) => capabilities,
-            Turns::Queue(_) => capabilities
+        match self.strategy {
+            ActiveStrategy::Plain(_) => capabilities,
+            ActiveStrategy::Queue(_) => capabilities
                 .with(Feature::Fifo)
                 .with(Feature::Queue)
                 .with(Feature::ReadWrite)
@@ -83,9 +83,9 @@ impl Backend for Redis {
         if self.client.closed.is_cancelled() {
             return Err(Error::Closed);
         }
-        match &self.turns {
-            Turns::Queue(queue) => queue.acquire(&request, &stop).await,
-            Turns::Plain(plain) => plain.acquire(&request, &stop).await,
+        match &self.strategy {
+            ActiveStrategy::Queue(queue) => queue.acquire(&request, &stop).await,
+            ActiveStrategy::Plain(plain) => plain.acquire(&request, &stop).await,
         }
     }
 

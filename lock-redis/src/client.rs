@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Clock, Context, Error, LockName};
+use lock_core::{BootInstant, Clock, Context, Error, LockName, Validity, validity::deadline};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     servers::Servers,
 };
 
-/// A connection to one server, to the primary that sentinels name, or to a cluster.
+/// What all parts of one connection to Redis share: its servers, its configuration, and the ids of its attempts.
 pub(crate) struct Client {
     pub(crate) config: Config,
     pub(crate) servers: Servers,
@@ -60,6 +60,12 @@ impl Client {
     /// The node that has these keys now.
     pub(crate) fn node_for(&self, keys: &Keys) -> Node {
         self.servers.node_of(keys.lock())
+    }
+
+    /// The validity of a grant for a whole `ttl` that was asked for at `sent_at`.
+    pub(crate) fn validity(&self, sent_at: BootInstant, ttl: Duration) -> Validity {
+        // Safeguard: validity counts from the sending of the request (Redis)
+        Validity::new(self.clock(), deadline(sent_at, ttl))
     }
 
     pub(crate) fn unavailable(&self, error: NodeError) -> Error {

@@ -21,42 +21,46 @@ use futures::{
 use lock_core::{BootInstant, Context};
 use redis::Value;
 
-use self::slots::Layout;
-use crate::node::{Address, AddressMap, FailureKind, Guide, Node, NodeConfig, NodeError, Redirect, accepted, ask_once};
+use self::slots::SlotLayout;
+use crate::node::{
+    Address, AddressMap, FailureKind, Node, NodeConfig, NodeError, PrimaryDiscovery, Redirect, accepted, ask_once,
+};
 
 /// How many servers beside those of a shard are asked which of these is the primary.
 const WITNESSES: usize = 3;
 
-/// All shards of a cluster. Clones share them.
+/// A connection to all shards of a Redis Cluster. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterState>,
 }
 
-struct Shared {
+/// The state that the clones of a [`Cluster`] and its background tasks share.
+struct ClusterState {
     /// What holds for each server, beside its address.
     config: NodeConfig,
     /// Those that were given.
     seeds: Vec<Address>,
     addresses: AddressMap,
     context: Context,
-    state: Mutex<State>,
+    state: Mutex<Topology>,
     /// Held while asking who has what: when that succeeded the last time.
     asking: tokio::sync::Mutex<Option<BootInstant>>,
     /// Somebody is about to ask.
     is_asking: AtomicBool,
 }
 
+/// Which shard of a cluster has which slot, and the [`Node`] of each shard.
 #[derive(Default)]
-struct State {
-    layout: Layout,
+struct Topology {
+    layout: SlotLayout,
     nodes: HashMap<u64, Node>,
     closed: bool,
 }
 
-/// Finds the primary of one shard.
-struct ShardGuide {
-    shared: Weak<Shared>,
+/// Finds the primary of one shard by asking servers of its cluster.
+struct ShardDiscovery {
+    shared: Weak<ClusterState>,
     shard: u64,
     addresses: AddressMap,
 }
@@ -69,7 +73,7 @@ impl Cluster {
         addresses: AddressMap,
         context: Context,
     ) -> Result<Self, NodeError> {
-        let shared = Shared {
+        let shared = ClusterState {
             config,
             seeds,
             addresses,
@@ -151,8 +155,8 @@ impl Cluster {
     }
 }
 
-impl Shared {
-    fn open<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+impl ClusterState {
+    fn open<T>(&self, work: impl FnOnce(&mut Topology) -> T) -> T {
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -240,7 +244,7 @@ impl Shared {
         Ok(())
     }
 
-    fn learn(self: &Arc<Self>, ranges: &[slots::Range]) {
+    fn learn(self: &Arc<Self>, ranges: &[slots::SlotRange]) {
         let dropped: Vec<Node> = self.open(|state| {
             if state.closed {
                 return Vec::new();
@@ -258,12 +262,12 @@ impl Shared {
     }
 
     fn node(self: &Arc<Self>, shard: u64) -> Node {
-        let guide = ShardGuide { shared: Arc::downgrade(self), shard, addresses: self.addresses.clone() };
+        let guide = ShardDiscovery { shared: Arc::downgrade(self), shard, addresses: self.addresses.clone() };
         Node::following(self.config.clone(), self.context.clone(), Arc::new(guide))
     }
 }
 
-impl Guide for ShardGuide {
+impl PrimaryDiscovery for ShardDiscovery {
     fn candidates(&self) -> BoxStream<'static, Result<Address, NodeError>> {
         let Some(shared) = self.shared.upgrade() else { return stream::empty().boxed() };
         let shard = self.shard;

@@ -6,7 +6,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -21,24 +20,24 @@ use crate::{
         answers::{Done, done},
         attempt::Attempt,
     },
-    renewal::{Held, Watchdog},
+    renewal::{HeldGrant, Watchdog},
     undo::{bury, give_back, go_on, leave_to_cleanup},
 };
 
 /// A renewal comes round this often in a ttl, so that two of them may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The leases of a connection, which are renewed together. Clones share them.
+/// Makes the leases of one connection, and has them renewed together. Clones share the renewer.
 #[derive(Clone)]
 pub(crate) struct Leases {
     client: Arc<Client>,
-    renewer: Arc<Renewer<Held>>,
+    renewer: Arc<Renewer<HeldGrant>>,
 }
 
-/// A grant, as its guard has it.
+/// The lease of a lock held on Redis.
 pub(crate) struct RedisLease {
-    held: Arc<Held>,
-    kept: RenewalHandle<Held>,
+    held: Arc<HeldGrant>,
+    kept: RenewalHandle<HeldGrant>,
     leases: Leases,
 }
 
@@ -48,45 +47,28 @@ impl Leases {
         Self { client: Arc::clone(client), renewer: Arc::new(renewer) }
     }
 
-    /// Makes a lease of a grant that was asked for at `sent_at`, for a whole ttl.
+    /// Makes a lease of the grant with this number, and keeps it renewed for as long as `validity` lasts.
     pub(crate) fn grant(
         &self,
         name: &LockName,
         attempt: Arc<Attempt>,
         number: u64,
-        sent_at: BootInstant,
-    ) -> Box<dyn Lease> {
-        // Safeguard: validity counts from the sending of the request (Redis)
-        let until = deadline(sent_at, attempt.ttl);
-        Box::new(self.hold(name, attempt, number, until))
-    }
-
-    /// Makes a lease of a grant that lasts until then, unless it is renewed `within` this time.
-    pub(crate) fn claim(
-        &self,
-        name: &LockName,
-        attempt: Arc<Attempt>,
-        number: u64,
-        until: BootInstant,
-        within: Duration,
-    ) -> Box<dyn Lease> {
-        let lease = self.hold(name, attempt, number, until);
-        lease.kept.renew_by(self.client.clock().now().saturating_add(within));
-        Box::new(lease)
-    }
-
-    fn hold(&self, name: &LockName, attempt: Arc<Attempt>, number: u64, until: BootInstant) -> RedisLease {
+        validity: Validity,
+    ) -> Box<RedisLease> {
         self.client.proposals.seen(number);
-        self.keep(name.clone(), attempt, number, Validity::new(self.client.clock(), until))
-    }
-
-    /// Keeps what is held renewed from now on.
-    fn keep(&self, name: LockName, attempt: Arc<Attempt>, number: u64, validity: Validity) -> RedisLease {
         let every = attempt.ttl / RENEWALS_PER_TTL;
         let is_passing_on = AtomicBool::new(false);
-        let held = Arc::new(Held { name, attempt, number, validity: validity.clone(), is_passing_on });
+        let held =
+            Arc::new(HeldGrant { name: name.clone(), attempt, number, validity: validity.clone(), is_passing_on });
         let kept = self.renewer.keep(Arc::clone(&held), validity, every);
-        RedisLease { held, kept, leases: self.clone() }
+        Box::new(RedisLease { held, kept, leases: self.clone() })
+    }
+}
+
+impl RedisLease {
+    /// Has the next renewal sent at `at`, unless one is due before.
+    pub(crate) fn renew_by(&self, at: BootInstant) {
+        self.kept.renew_by(at);
     }
 }
 
@@ -131,8 +113,8 @@ impl Lease for RedisLease {
         let reader = Arc::new(held.attempt.as_reader());
         let seen = held.validity.observe();
         let sent_at = client.clock().now();
-        let problem = match (seen, passed_on(client, &held.attempt).await) {
-            (Some(seen), Ok(Passed { done: Done { had: true, .. }, is_acknowledged })) => {
+        let problem = match (seen, downgraded(client, &held.attempt).await) {
+            (Some(seen), Ok(DowngradeAnswer { done: Done { had: true, .. }, is_acknowledged })) => {
                 // What too few replicas know extends nothing. The writer's lease, which they know, is as long as before.
                 if is_acknowledged {
                     held.validity.advance(seen, deadline(sent_at, reader.ttl));
@@ -140,7 +122,7 @@ impl Lease for RedisLease {
                 match held.validity.loss() {
                     None => {
                         let validity = held.validity.clone();
-                        return Ok(Box::new(leases.keep(held.name.clone(), reader, held.number, validity)));
+                        return Ok(leases.grant(&held.name, reader, held.number, validity));
                     }
                     Some(loss) => held.lost(loss),
                 }
@@ -166,31 +148,31 @@ impl fmt::Debug for RedisLease {
     }
 }
 
-/// What became of a writer that was to go on as a reader.
-struct Passed {
+/// The answer to a downgrade, and whether enough replicas have acknowledged it.
+struct DowngradeAnswer {
     done: Done,
     /// Whether as many replicas as have to know of it do.
     is_acknowledged: bool,
 }
 
 /// Makes a reader of a writer; twice, should the connection break.
-async fn passed_on(client: &Arc<Client>, writer: &Arc<Attempt>) -> Result<Passed, NodeError> {
-    let mut sent = client.servers.call_relied(writer.downgrade()).await;
+async fn downgraded(client: &Arc<Client>, writer: &Arc<Attempt>) -> Result<DowngradeAnswer, NodeError> {
+    let mut sent = client.servers.call_replicated(writer.downgrade()).await;
     let mut is_acknowledged = true;
     if matches!(&sent.answer, Err(error) if error.kind() == FailureKind::Connection) {
-        sent = client.servers.call_relied(writer.downgrade()).await;
+        sent = client.servers.call_replicated(writer.downgrade()).await;
         // It may have found what the first one wrote, and have written nothing that could be acknowledged.
         is_acknowledged = client.servers.config().replicas.is_none();
     }
     is_acknowledged &= sent.acknowledged.is_ok();
     let done = done(&sent.answer?)?;
     go_on(client, writer, done.more);
-    Ok(Passed { done, is_acknowledged })
+    Ok(DowngradeAnswer { done, is_acknowledged })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::slice;
+    use std::{slice, time::Duration};
 
     use lock_core::{Context, Renew};
     use lock_lab::servers;
@@ -219,10 +201,10 @@ mod tests {
         let ask = Ask { proposal: 0, payload: b"", waits: None };
         let answer = client.servers.call(attempt.enter(&ask)).await.unwrap();
         let Entered::Granted(number) = entered(&answer).unwrap() else { panic!("{answer:?}") };
-        let until = client.clock().now().saturating_add(TTL);
-        let writer = Leases::new(&client).hold(&name, Arc::new(attempt), number, until);
+        let validity = client.validity(client.clock().now(), TTL);
+        let writer = Leases::new(&client).grant(&name, Arc::new(attempt), number, validity);
         let as_writer = Arc::clone(&writer.held);
-        let reader = Box::new(writer).downgrade().await.unwrap();
+        let reader = writer.downgrade().await.unwrap();
         Watchdog { client: Arc::clone(&client) }.renew(slice::from_ref(&as_writer)).await;
         assert_eq!(reader.validity().loss(), None);
         reader.release().await.unwrap();

@@ -77,13 +77,13 @@ mod driver;
 pub mod fence;
 mod lease;
 pub mod node;
-mod places;
 mod plain;
 pub mod protocol;
 mod queue;
 mod renewal;
 mod servers;
 mod undo;
+mod waiters;
 mod watch;
 pub mod wire;
 

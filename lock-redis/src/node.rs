@@ -19,10 +19,10 @@
 mod answer;
 mod connection;
 mod election;
+mod endpoint;
 mod error;
 mod eviction;
-mod lane;
-mod reach;
+mod pool;
 mod redirect;
 mod replicas;
 mod route;
@@ -51,11 +51,11 @@ pub use self::{
     script::{Script, ScriptCall},
     subscription::Subscription,
 };
-use self::{lane::Lanes, reach::Reach, route::Route, subscription::Channels};
+use self::{endpoint::Endpoint, pool::ConnectionPools, route::Route, subscription::Subscriptions};
 pub(crate) use self::{
-    lane::{Lane, Purpose},
+    pool::{PoolPurpose, PooledConnection},
     redirect::Redirect,
-    route::{Guide, accepted, ask_once},
+    route::{PrimaryDiscovery, accepted, ask_once},
 };
 pub use crate::wire::Address;
 use crate::wire::{Network, Tcp};
@@ -151,21 +151,23 @@ impl fmt::Debug for NodeConfig {
 /// use: closed, unanswered, or refusing writes (the server may be a replica by now).
 #[derive(Clone)]
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<NodeState>,
 }
 
-struct Shared {
-    reach: Arc<Reach>,
+/// The state that the clones of a [`Node`] share.
+struct NodeState {
+    endpoint: Arc<Endpoint>,
     context: Context,
-    slot: Mutex<Slot>,
+    slot: Mutex<ConnectionSlot>,
     /// Held while connecting, so that many callers make one connection.
     connecting: tokio::sync::Mutex<()>,
-    channels: Channels,
-    lanes: Lanes,
+    channels: Subscriptions,
+    pools: ConnectionPools,
 }
 
+/// The present connection of a [`Node`], if there is one, and how the latest attempt to connect ended.
 #[derive(Default)]
-struct Slot {
+struct ConnectionSlot {
     connection: Option<Connection>,
     /// How often connecting ended, and how it failed the last time: those who waited for that attempt share its failure.
     attempts: u64,
@@ -182,20 +184,20 @@ impl Node {
 
     /// The primary of several servers, whichever that is: `guide` knows whom to ask. What `config` says beside the server
     /// holds for all of them.
-    pub(crate) fn following(config: NodeConfig, context: Context, guide: Arc<dyn Guide>) -> Self {
+    pub(crate) fn following(config: NodeConfig, context: Context, guide: Arc<dyn PrimaryDiscovery>) -> Self {
         Self::build(config, context, Route::Followed(guide))
     }
 
     fn build(config: NodeConfig, context: Context, route: Route) -> Self {
-        let reach = Arc::new(Reach::new(config, context.clone(), route));
-        let channels = Channels::new(Arc::clone(&reach));
-        let shared = Shared {
-            reach,
+        let endpoint = Arc::new(Endpoint::new(config, context.clone(), route));
+        let channels = Subscriptions::new(Arc::clone(&endpoint));
+        let shared = NodeState {
+            endpoint,
             context,
             slot: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             channels,
-            lanes: Lanes::default(),
+            pools: ConnectionPools::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -203,7 +205,7 @@ impl Node {
     /// How it is reached.
     #[must_use]
     pub fn config(&self) -> &NodeConfig {
-        &self.shared.reach.config
+        &self.shared.endpoint.config
     }
 
     /// The clock of its time limits.
@@ -256,10 +258,10 @@ impl Node {
             slot.failure = connected.as_ref().err().cloned();
         });
         match &connected {
-            Ok(_) => self.shared.reach.answered(),
+            Ok(_) => self.shared.endpoint.answered(),
             Err(error) => {
                 tracing::debug!(node = %self.config().url(), %error, "no connection");
-                self.shared.reach.failed();
+                self.shared.endpoint.failed();
             }
         }
         connected
@@ -290,7 +292,7 @@ impl Node {
 
     /// Listens to a channel, as [`Node::subscribe`] does, on which every message counts: each is given to `listener`, in
     /// their order. A channel that somebody listens to keeps its first listener.
-    pub(crate) fn subscribe_each(&self, channel: &str, listener: subscription::Listener) -> Subscription {
+    pub(crate) fn subscribe_each(&self, channel: &str, listener: subscription::MessageHandler) -> Subscription {
         self.shared.channels.subscribe(channel, Some(listener))
     }
 
@@ -303,7 +305,7 @@ impl Node {
     /// Since when nothing has succeeded on this server, on whichever connection; `None` while it works.
     #[must_use]
     pub fn failing_since(&self) -> Option<BootInstant> {
-        self.shared.reach.failing_since()
+        self.shared.endpoint.failing_since()
     }
 
     /// Resolves when nothing has succeeded on this server for as long as an outage is bridged, counted from `from` at the
@@ -312,7 +314,7 @@ impl Node {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn out(&self, from: BootInstant) {
-        self.shared.reach.out(from).await;
+        self.shared.endpoint.out(from).await;
     }
 
     /// Whether it is this very node.
@@ -322,14 +324,14 @@ impl Node {
 
     /// Has it find its primary anew, if it is followed.
     pub(crate) fn look_again(&self) {
-        if let Some(primary) = self.shared.reach.primary() {
-            self.shared.reach.lost(&primary);
+        if let Some(primary) = self.shared.endpoint.primary() {
+            self.shared.endpoint.lost(&primary);
         }
     }
 
     /// Notes what somebody says of which server the primary is, so that a node that follows it looks at once.
     pub(crate) fn heard(&self, primary: &Address) {
-        self.shared.reach.heard(primary);
+        self.shared.endpoint.heard(primary);
     }
 
     /// Gives up the connection; those who still have a clone of it may use it up. Nothing connects any more.
@@ -339,7 +341,7 @@ impl Node {
             slot.connection = None;
         });
         self.shared.channels.close();
-        self.shared.lanes.close();
+        self.shared.pools.close();
     }
 
     /// The present connection, or the failure of a closed node, or how often connecting ended so far.
@@ -352,13 +354,13 @@ impl Node {
     }
 
     async fn connect(&self) -> Result<Connection, NodeError> {
-        let reach = Arc::clone(&self.shared.reach);
+        let endpoint = Arc::clone(&self.shared.endpoint);
         // A task of its own, so that the connection lives on the node's runtime, whoever asked for it.
-        let opening = self.shared.context.spawn(Connection::open(reach));
+        let opening = self.shared.context.spawn(Connection::open(endpoint));
         opening.await.unwrap_or_else(|| Err(NodeError::closed()))
     }
 
-    fn slot<T>(&self, work: impl FnOnce(&mut Slot) -> T) -> T {
+    fn slot<T>(&self, work: impl FnOnce(&mut ConnectionSlot) -> T) -> T {
         work(&mut self.shared.slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -10,7 +10,7 @@ use lock_core::{Backoff, BootInstant, Error, Feature, Lease, Mode, Request, Wait
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    acquisition::{Answered, try_once},
+    acquisition::{AttemptAnswer, EnterCall},
     client::Client,
     lease::Leases,
     node::{Node, Subscription},
@@ -32,17 +32,17 @@ const SPREAD: Duration = Duration::from_millis(2);
 /// than half is left, and then it lasts beyond the next look.
 const NOTED: u32 = 4;
 
-/// How one acquires by the strategy `plain`.
-pub(crate) struct Plain {
+/// Acquires locks by the strategy `plain`, and lets the waiters of this client ask the server one at a time.
+pub(crate) struct PlainStrategy {
     client: Arc<Client>,
     leases: Leases,
-    lines: Lines,
+    lines: LocalQueues,
     look_again: Duration,
 }
 
-/// One acquisition.
-struct Acquisition<'a> {
-    plain: &'a Plain,
+/// One acquisition by the strategy `plain`.
+struct PlainAcquisition<'a> {
+    plain: &'a PlainStrategy,
     request: &'a Request,
     keys: Keys,
     stop: &'a CancellationToken,
@@ -52,16 +52,16 @@ struct Acquisition<'a> {
     failing_since: Option<BootInstant>,
 }
 
-/// What was known of the channel of releases before a try.
+/// The state of the subscription to the releases of a lock before an attempt, to tell whether a release came after that.
 #[derive(Clone, Copy)]
-struct Before {
+struct ReleasesMark {
     changes: u64,
     confirmation: Option<u64>,
 }
 
-impl Plain {
+impl PlainStrategy {
     pub(crate) fn new(client: &Arc<Client>, leases: Leases, look_again: Duration) -> Self {
-        Self { client: Arc::clone(client), leases, lines: Lines::default(), look_again }
+        Self { client: Arc::clone(client), leases, lines: LocalQueues::default(), look_again }
     }
 
     /// Acquires in no promised order.
@@ -70,7 +70,8 @@ impl Plain {
             return Err(Error::unsupported(Feature::ReadWrite, self.client.config.deployment.scheme()));
         }
         let keys = self.client.keys(&request.name)?;
-        let mut acquisition = Acquisition { plain: self, request, keys, stop, listening: None, failing_since: None };
+        let mut acquisition =
+            PlainAcquisition { plain: self, request, keys, stop, listening: None, failing_since: None };
         match request.wait {
             Wait::UntilStopped => acquisition.wait().await,
             Wait::No => acquisition.try_now().await,
@@ -78,9 +79,9 @@ impl Plain {
     }
 }
 
-impl Acquisition<'_> {
+impl PlainAcquisition<'_> {
     async fn try_now(&mut self) -> Result<Box<dyn Lease>, Error> {
-        let (attempt, Answered { sent_at, entered }) = match self.send(Duration::ZERO).await {
+        let (attempt, AttemptAnswer { sent_at, entered }) = match self.send(Duration::ZERO).await {
             (attempt, Ok(answered)) => (attempt, answered),
             (_, Err(error)) => return Err(self.plain.client.unavailable(error)),
         };
@@ -94,7 +95,7 @@ impl Acquisition<'_> {
 
     /// Waits until those of this client who came before have the lock or have given up, and then tries until it is granted.
     async fn wait(&mut self) -> Result<Box<dyn Lease>, Error> {
-        let Plain { client, lines, look_again, .. } = self.plain;
+        let PlainStrategy { client, lines, look_again, .. } = self.plain;
         let place = lines.join(self.keys.lock());
         let _first = {
             let node = client.node_for(&self.keys);
@@ -114,14 +115,14 @@ impl Acquisition<'_> {
                     bridge(client, &mut self.failing_since, error, self.stop).await?;
                     continue;
                 }
-                Ok(Answered { sent_at, entered: Some(Entered::Granted(number)) }) => {
+                Ok(AttemptAnswer { sent_at, entered: Some(Entered::Granted(number)) }) => {
                     return Ok(self.lease(attempt, number, sent_at));
                 }
-                Ok(Answered { entered: Some(Entered::Held { left, .. }), .. }) => left,
+                Ok(AttemptAnswer { entered: Some(Entered::Held { left, .. }), .. }) => left,
                 // Undone by itself: only a request that was repeated in vain is.
-                Ok(Answered { entered: Some(Entered::Undone), .. }) => Some(Duration::ZERO),
-                Ok(Answered { entered: Some(_), .. }) => return Err(client.other_format(&self.request.name)),
-                Ok(Answered { entered: None, .. }) => return Err(Error::Cancelled),
+                Ok(AttemptAnswer { entered: Some(Entered::Undone), .. }) => Some(Duration::ZERO),
+                Ok(AttemptAnswer { entered: Some(_), .. }) => return Err(client.other_format(&self.request.name)),
+                Ok(AttemptAnswer { entered: None, .. }) => return Err(Error::Cancelled),
             };
             self.failing_since = None;
             self.until_worth_a_try(before, left, since).await?;
@@ -129,29 +130,31 @@ impl Acquisition<'_> {
     }
 
     /// Sends one attempt, with a value of its own: what is still on its way about an earlier one is not about this.
-    async fn send(&self, waits: Duration) -> (Arc<Attempt>, Result<Answered, crate::node::NodeError>) {
-        let Plain { client, .. } = self.plain;
+    async fn send(&self, waits: Duration) -> (Arc<Attempt>, Result<AttemptAnswer, crate::node::NodeError>) {
+        let PlainStrategy { client, .. } = self.plain;
         let ttl = self.request.ttl.unwrap_or(client.config.ttl);
         let attempt = Attempt::new(self.keys.clone(), Kind::Plain, client.values.next(), ttl, Duration::ZERO);
         let attempt = Arc::new(attempt);
         let call = attempt.take(client.proposals.next(), &self.request.payload, waits);
-        let answered = try_once(client, &attempt, call, self.stop).await;
+        let answered = EnterCall { client, attempt: &attempt, call, stop: self.stop }.run().await;
         (attempt, answered)
     }
 
     fn lease(&self, attempt: Arc<Attempt>, number: u64, sent_at: BootInstant) -> Box<dyn Lease> {
-        self.plain.leases.grant(&self.request.name, attempt, number, sent_at)
+        let validity = self.plain.client.validity(sent_at, attempt.ttl);
+        self.plain.leases.grant(&self.request.name, attempt, number, validity)
     }
 
     /// What is known of releases by now: to be read before a try, so that none is missed after it. Listens where the lock is,
     /// which may be somewhere else by now; before the first try only if somebody does already.
-    fn before(&mut self) -> Option<Before> {
+    fn before(&mut self) -> Option<ReleasesMark> {
         let (node, channel) = (self.plain.client.node_for(&self.keys), self.keys.releases());
         let listening = self.listening.take().filter(|(known, _)| known.is(&node));
         let subscription = listening.map(|(_, subscription)| subscription).or_else(|| node.listening(&channel));
-        let before = subscription
-            .as_ref()
-            .map(|subscription| Before { changes: subscription.changes(), confirmation: subscription.confirmation() });
+        let before = subscription.as_ref().map(|subscription| ReleasesMark {
+            changes: subscription.changes(),
+            confirmation: subscription.confirmation(),
+        });
         self.listening = subscription.map(|subscription| (node, subscription));
         before
     }
@@ -160,11 +163,11 @@ impl Acquisition<'_> {
     /// nobody was heard of for long enough.
     async fn until_worth_a_try(
         &mut self,
-        before: Option<Before>,
+        before: Option<ReleasesMark>,
         left: Option<Duration>,
         since: BootInstant,
     ) -> Result<(), Error> {
-        let Plain { client, look_again, .. } = self.plain;
+        let PlainStrategy { client, look_again, .. } = self.plain;
         let clock = client.clock();
         let (node, mut subscription) = self.listening.take().unwrap_or_else(|| {
             let node = client.node_for(&self.keys);
@@ -172,7 +175,7 @@ impl Acquisition<'_> {
             (node, subscription)
         });
         // A first subscription has missed whatever was published before.
-        let before = before.unwrap_or_else(|| Before { changes: subscription.changes(), confirmation: None });
+        let before = before.unwrap_or_else(|| ReleasesMark { changes: subscription.changes(), confirmation: None });
         // Other libraries publish nothing. Whatever begins together does not stay together.
         // Safeguard: who waits looks again by itself (Redis, plain)
         let pause = look_again.saturating_sub(Backoff::new(*look_again / 8, *look_again / 8).pause());
@@ -195,37 +198,37 @@ impl Acquisition<'_> {
     }
 }
 
-/// Those of this client who wait, by their lock keys: only the first of them asks the server, so a release costs a request of
-/// each client, and not of each waiter.
+/// The queues of the waiters of this client, by their lock keys. Only the first waiter of each asks the server, so a release
+/// costs a request of each client, and not of each waiter.
 #[derive(Default)]
-struct Lines {
-    lines: Arc<Mutex<HashMap<String, Weak<Line>>>>,
+struct LocalQueues {
+    lines: Arc<Mutex<HashMap<String, Weak<LocalQueue>>>>,
 }
 
-/// A line. This mutex is fair: whoever has it is the first.
-type Line = tokio::sync::Mutex<()>;
+/// The queue of the waiters of this client for one lock. This mutex is fair: whoever has it is the first.
+type LocalQueue = tokio::sync::Mutex<()>;
 
-/// A place in a line; leaving it is dropping it.
-struct Place {
-    lines: Arc<Mutex<HashMap<String, Weak<Line>>>>,
+/// The place of one waiter in a [`LocalQueue`], which the waiter leaves by dropping this value.
+struct LocalPlace {
+    lines: Arc<Mutex<HashMap<String, Weak<LocalQueue>>>>,
     key: String,
-    line: Option<Arc<Line>>,
+    line: Option<Arc<LocalQueue>>,
 }
 
-impl Lines {
+impl LocalQueues {
     /// Joins a line, at its end.
-    fn join(&self, key: &str) -> Place {
+    fn join(&self, key: &str) -> LocalPlace {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let line = lines.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let line = Arc::new(Line::default());
+            let line = Arc::new(LocalQueue::default());
             lines.insert(key.to_owned(), Arc::downgrade(&line));
             line
         });
-        Place { lines: Arc::clone(&self.lines), key: key.to_owned(), line: Some(line) }
+        LocalPlace { lines: Arc::clone(&self.lines), key: key.to_owned(), line: Some(line) }
     }
 }
 
-impl Place {
+impl LocalPlace {
     /// Resolves when this place is the first one.
     async fn first(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         match &self.line {
@@ -235,7 +238,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LocalPlace {
     fn drop(&mut self) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         self.line = None;
@@ -252,7 +255,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_is_gone_when_the_last_one_leaves_it() {
-        let lines = Lines::default();
+        let lines = LocalQueues::default();
         let (first, second) = (lines.join("a"), lines.join("a"));
         let turn = first.first().await;
         let mut next = Box::pin(second.first());

@@ -2,16 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, BootInstant, Error, Lease, RenewalHandle, Request, Wait};
+use lock_core::{Backoff, BootInstant, Error, Lease, RenewalHandle, Request, Validity, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    acquisition::{Answered, try_once},
+    acquisition::{AttemptAnswer, EnterCall},
     client::Client,
     lease::Leases,
     node::{NodeError, Subscription},
-    places::{End, News, Place, Places, Registered},
     protocol::{
         answers::{Entered, Standing, done},
         attempt::{Ask, Attempt, Kind},
@@ -19,22 +18,23 @@ use crate::{
     },
     renewal::held,
     undo::{bury, go_on, undo},
+    waiters::{RegisteredWaiter, WaitResult, Waiter, WaiterState, Waiters},
 };
 
 /// How long a grant that was handed over is held before its first renewal. One that is given back before spares it.
 const FIRST_RENEWAL: Duration = Duration::from_millis(20);
 
-/// How one acquires by the queue. Clones share everything.
+/// Acquires locks by the strategy `queue`: contenders wait in a queue on the server. Clones share everything.
 #[derive(Clone)]
-pub(crate) struct Queue {
+pub(crate) struct QueueStrategy {
     client: Arc<Client>,
     leases: Leases,
-    places: Places,
+    waiters: Waiters,
 }
 
-/// One acquisition.
-struct Acquisition<'a> {
-    queue: &'a Queue,
+/// One acquisition by the strategy `queue`.
+struct QueueAcquisition<'a> {
+    queue: &'a QueueStrategy,
     request: &'a Request,
     kind: Kind,
     stop: &'a CancellationToken,
@@ -42,28 +42,67 @@ struct Acquisition<'a> {
     failing_since: Option<BootInstant>,
 }
 
-/// How a wait in line ended.
-enum Ended {
-    /// It was handed over or found.
-    Turn(News, End),
+/// Why a waiter has left the queue: the server ended its wait, it was told to stop, or an outage lasted too long.
+enum WaitExit {
+    /// The server has ended the wait.
+    Turn(WaiterState, WaitResult),
     /// It was told to stop.
     Stopped,
     /// Nothing has succeeded on the server for too long.
     Out,
 }
 
-impl Queue {
+impl QueueStrategy {
     pub(crate) fn new(client: &Arc<Client>, leases: Leases) -> Self {
-        Self { client: Arc::clone(client), leases, places: Places::new(client) }
+        Self { client: Arc::clone(client), leases, waiters: Waiters::new(client) }
     }
 
     /// Acquires in the order of arrival.
     pub(crate) async fn acquire(&self, request: &Request, stop: &CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let Self { client, leases, waiters } = self;
         let kind = Kind::of(request.mode)?;
-        let mut acquisition = Acquisition { queue: self, request, kind, stop, failing_since: None };
+        let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
+        let waits = request.wait == Wait::UntilStopped;
+        let mut acquisition = QueueAcquisition { queue: self, request, kind, stop, failing_since: None };
         loop {
-            if let Some(lease) = acquisition.enter().await? {
-                return Ok(lease);
+            // A value of its own each time: what is still on its way about an earlier attempt is not about this.
+            let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.values.next(), ttl, delay));
+            // Before anything is sent: the message may come before the answer.
+            let registered = waits.then(|| waiters.register(client, &attempt));
+            let listening = if waits { self.listening(&attempt) } else { None };
+            let waits = waits.then_some(client.channel.as_str());
+            let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
+            let entering = EnterCall { client, attempt: &attempt, call: attempt.enter(&ask), stop };
+            let AttemptAnswer { sent_at, entered } = match entering.run().await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    acquisition.failed(error).await?;
+                    continue;
+                }
+            };
+            match (entered, registered) {
+                (Some(Entered::Granted(number)), _) => {
+                    return Ok(leases.grant(&request.name, attempt, number, client.validity(sent_at, ttl)));
+                }
+                (Some(Entered::InLine(at)), Some(registered)) => {
+                    acquisition.failing_since = None;
+                    registered.waiter.answered(sent_at, Standing::InLine(at));
+                    if let Some(lease) = acquisition.wait_for_turn(&registered, listening).await? {
+                        return Ok(lease);
+                    }
+                }
+                // Undone by itself: only a request that was repeated in vain is.
+                (Some(Entered::Undone), Some(_)) => {}
+                (Some(Entered::Held { more, .. }), _) => {
+                    go_on(client, &attempt, more);
+                    return Err(Error::NotAcquired { name: request.name.clone() });
+                }
+                (Some(Entered::Undone | Entered::InLine(_)), None) => {
+                    return Err(Error::NotAcquired { name: request.name.clone() });
+                }
+                (Some(Entered::Permits(there)), _) => return Err(acquisition.disagreement(there)),
+                (Some(Entered::OtherFormat), _) => return Err(client.other_format(&request.name)),
+                (None, _) => return Err(Error::Cancelled),
             }
         }
     }
@@ -76,45 +115,7 @@ impl Queue {
     }
 }
 
-impl Acquisition<'_> {
-    /// Enters once, and waits for its turn; `None` when it has to start again.
-    async fn enter(&mut self) -> Result<Option<Box<dyn Lease>>, Error> {
-        let Self { queue: Queue { client, leases, places }, request, kind, .. } = *self;
-        let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
-        // A value of its own each time: what is still on its way about an earlier attempt is not about this.
-        let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.values.next(), ttl, delay));
-        let waits = request.wait == Wait::UntilStopped;
-        // Before anything is sent: the message may come before the answer.
-        let registered = waits.then(|| places.register(client, &attempt));
-        let listening = if waits { self.queue.listening(&attempt) } else { None };
-        let waits = waits.then_some(client.channel.as_str());
-        let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
-        let Answered { sent_at, entered } = match try_once(client, &attempt, attempt.enter(&ask), self.stop).await {
-            Ok(answered) => answered,
-            Err(error) => return self.failed(error).await,
-        };
-        match (entered, registered) {
-            (Some(Entered::Granted(number)), _) => Ok(Some(leases.grant(&request.name, attempt, number, sent_at))),
-            (Some(Entered::InLine(at)), Some(registered)) => {
-                self.failing_since = None;
-                registered.place.answered(sent_at, Standing::InLine(at));
-                self.wait_for_turn(&registered, listening).await
-            }
-            (Some(Entered::Held { more, .. }), _) => {
-                go_on(client, &attempt, more);
-                Err(Error::NotAcquired { name: request.name.clone() })
-            }
-            (Some(Entered::Permits(there)), _) => Err(self.disagreement(there)),
-            (Some(Entered::OtherFormat), _) => Err(client.other_format(&request.name)),
-            // Undone by itself: only a request that was repeated in vain is.
-            (Some(Entered::Undone), Some(_)) => Ok(None),
-            (Some(Entered::Undone | Entered::InLine(_)), None) => {
-                Err(Error::NotAcquired { name: request.name.clone() })
-            }
-            (None, _) => Err(Error::Cancelled),
-        }
-    }
-
+impl QueueAcquisition<'_> {
     /// The refusal of one who names another number of permits than those who hold one or wait for one.
     fn disagreement(&self, there: u64) -> Error {
         let there = u32::try_from(there).ok().and_then(std::num::NonZeroU32::new).unwrap_or(std::num::NonZeroU32::MAX);
@@ -123,36 +124,36 @@ impl Acquisition<'_> {
     }
 
     /// Waits a moment after a failed try, unless it has failed for too long.
-    async fn failed<T>(&mut self, error: NodeError) -> Result<Option<T>, Error> {
+    async fn failed(&mut self, error: NodeError) -> Result<(), Error> {
         let client = &self.queue.client;
         if self.request.wait == Wait::No {
             return Err(client.unavailable(error));
         }
-        bridge(client, &mut self.failing_since, error, self.stop).await.map(|()| None)
+        bridge(client, &mut self.failing_since, error, self.stop).await
     }
 
-    /// Waits for its turn, beat after beat. Whoever does not wait for it any more gives its place up.
+    /// Waits for its turn, heartbeat after heartbeat. Whoever does not wait for it any more leaves the queue.
     async fn wait_for_turn(
         &mut self,
-        registered: &Registered,
+        registered: &RegisteredWaiter,
         listening: Option<(Subscription, u64)>,
     ) -> Result<Option<Box<dyn Lease>>, Error> {
-        let Queue { client, places, .. } = self.queue;
-        let place = &registered.place;
-        let beats = places.beat(place);
-        let ended = self.until_its_turn(place, &beats, listening).await;
+        let QueueStrategy { client, waiters, .. } = self.queue;
+        let waiter = &registered.waiter;
+        let beats = waiters.beat(waiter);
+        let ended = self.until_its_turn(waiter, &beats, listening).await;
         drop(beats);
         match ended {
-            Ended::Turn(news, end) => match self.take_turn(place, news, end).await {
+            WaitExit::Turn(state, end) => match self.take_turn(waiter, state, end).await {
                 Ok(lease) => Ok(lease),
-                Err(error) => self.failed(error).await,
+                Err(error) => self.failed(error).await.map(|()| None),
             },
-            Ended::Stopped => {
-                give_up(client, &place.attempt).await;
+            WaitExit::Stopped => {
+                give_up(client, &waiter.attempt).await;
                 Err(Error::Cancelled)
             }
-            Ended::Out => {
-                undo(client, &place.attempt, None);
+            WaitExit::Out => {
+                undo(client, &waiter.attempt, None);
                 Err(client.out())
             }
         }
@@ -160,60 +161,66 @@ impl Acquisition<'_> {
 
     async fn until_its_turn(
         &self,
-        place: &Place,
-        beats: &RenewalHandle<Place>,
+        waiter: &Waiter,
+        beats: &RenewalHandle<Waiter>,
         listening: Option<(Subscription, u64)>,
-    ) -> Ended {
-        let Queue { client, places, .. } = self.queue;
+    ) -> WaitExit {
+        let QueueStrategy { client, waiters, .. } = self.queue;
         // Messages come from any server of a cluster, so it hears of its grant should the lock move meanwhile.
-        let node = client.node_for(&place.attempt.keys);
+        let node = client.node_for(&waiter.attempt.keys);
         let (mut subscription, mut looked_under) = match listening {
             Some((subscription, confirmation)) => (subscription, Some(confirmation)),
-            None => (places.listen(client, &node), None),
+            None => (waiters.listen(client, &node), None),
         };
         let since = client.clock().now();
-        let mut following = place.follow();
+        let mut following = waiter.follow();
         loop {
-            let news = *following.borrow_and_update();
-            if let Some(end) = news.end {
-                return Ended::Turn(news, end);
+            let state = *following.borrow_and_update();
+            if let Some(end) = state.end {
+                return WaitExit::Turn(state, end);
             }
-            if let Some(at) = news.beat_at {
+            if let Some(at) = state.beat_at {
                 beats.renew_by(at);
             }
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Ended::Stopped,
+                () = self.stop.cancelled() => return WaitExit::Stopped,
                 () = changed(&mut following) => {}
                 () = subscription.confirmed_anew(looked_under) => {
                     // Messages may have been missed before: look, now that none is missed any more.
                     looked_under = subscription.confirmation();
                     beats.renew_by(client.clock().now());
                 }
-                () = node.out(since) => return Ended::Out,
+                () = node.out(since) => return WaitExit::Out,
             }
         }
     }
 
     /// Makes a lease of what came at the end of a wait; `None` when there is nothing (any more).
-    async fn take_turn(&self, place: &Place, news: News, end: End) -> Result<Option<Box<dyn Lease>>, NodeError> {
-        let Queue { client, leases, .. } = self.queue;
-        let (name, attempt) = (&self.request.name, &place.attempt);
+    async fn take_turn(
+        &self,
+        waiter: &Waiter,
+        state: WaiterState,
+        end: WaitResult,
+    ) -> Result<Option<Box<dyn Lease>>, NodeError> {
+        let QueueStrategy { client, leases, .. } = self.queue;
+        let (name, attempt) = (&self.request.name, &waiter.attempt);
         // What others wrote is acknowledged to nobody here: where that has to be, it is delivered once it is renewed.
         // Safeguard: a lock that is handed over is delivered when enough replicas have it (Redis)
         let is_enough = client.servers.config().replicas.is_none();
         let number = match end {
-            End::Gone => {
+            WaitResult::Gone => {
                 bury(client, attempt);
                 return Ok(None);
             }
-            End::Found { number, sent_at } if is_enough => {
-                return Ok(Some(leases.grant(name, Arc::clone(attempt), number, sent_at)));
+            WaitResult::Found { number, sent_at } if is_enough => {
+                let validity = client.validity(sent_at, attempt.ttl);
+                return Ok(Some(leases.grant(name, Arc::clone(attempt), number, validity)));
             }
-            End::Found { number, .. } => number,
-            End::HandedOver(grant) => {
+            WaitResult::Found { number, .. } => number,
+            WaitResult::HandedOver(grant) => {
                 go_on(client, attempt, grant.more);
-                if let Some(lease) = self.claim(place, news, grant).filter(|_| is_enough) {
+                if let Some(lease) = self.claim(waiter, state, grant).filter(|_| is_enough) {
                     return Ok(Some(lease));
                 }
                 grant.number
@@ -221,10 +228,13 @@ impl Acquisition<'_> {
         };
         // Too little is left of it, or it cannot be told how much: it is delivered once it is renewed, and counts from that.
         let sent_at = client.clock().now();
-        let sent = client.servers.call_relied(attempt.renew(number)).await;
+        let sent = client.servers.call_replicated(attempt.renew(number)).await;
         let renewed = sent.answer.and_then(|answer| held(&answer));
         match renewed.and_then(|is_held| if is_held { sent.acknowledged.map(|()| true) } else { Ok(false) }) {
-            Ok(true) => Ok(Some(leases.grant(name, Arc::clone(attempt), number, sent_at))),
+            Ok(true) => {
+                let validity = client.validity(sent_at, attempt.ttl);
+                Ok(Some(leases.grant(name, Arc::clone(attempt), number, validity)))
+            }
             denied => {
                 undo(client, attempt, None);
                 denied.map(|_| None)
@@ -233,12 +243,14 @@ impl Acquisition<'_> {
     }
 
     /// A lease for as long as a grant lasts that was handed over.
-    fn claim(&self, place: &Place, news: News, grant: HandedOver) -> Option<Box<dyn Lease>> {
-        let Queue { client, leases, .. } = self.queue;
-        let rhythm = Rhythm::of(place.attempt.ttl);
-        let until = claimed_until(news.in_line?, grant, rhythm, client.clock().now())?;
-        let within = FIRST_RENEWAL.min(rhythm.beat / 8);
-        Some(leases.claim(&self.request.name, Arc::clone(&place.attempt), grant.number, until, within))
+    fn claim(&self, waiter: &Waiter, state: WaiterState, grant: HandedOver) -> Option<Box<dyn Lease>> {
+        let QueueStrategy { client, leases, .. } = self.queue;
+        let rhythm = Rhythm::of(waiter.attempt.ttl);
+        let until = claimed_until(state.in_line?, grant, rhythm, client.clock().now())?;
+        let (clock, attempt) = (client.clock(), Arc::clone(&waiter.attempt));
+        let lease = leases.grant(&self.request.name, attempt, grant.number, Validity::new(clock, until));
+        lease.renew_by(clock.now().saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
+        Some(lease)
     }
 }
 
@@ -265,7 +277,7 @@ pub(crate) async fn bridge(
     }
 }
 
-/// Gives a place up, and the lock if that was handed over meanwhile.
+/// Leaves the queue, and gives the lock back if that was handed over meanwhile.
 async fn give_up(client: &Arc<Client>, attempt: &Arc<Attempt>) {
     let left = client.clock().timeout(client.response_timeout(), client.servers.call(attempt.leave())).await;
     match left.map(|answer| answer.and_then(|answer| done(&answer))) {
@@ -277,7 +289,7 @@ async fn give_up(client: &Arc<Client>, attempt: &Arc<Attempt>) {
     }
 }
 
-async fn changed(following: &mut watch::Receiver<News>) {
-    // The sender is the place's own, so it is there.
+async fn changed(following: &mut watch::Receiver<WaiterState>) {
+    // The sender is the waiter's own, so it is there.
     let _ = following.changed().await;
 }

@@ -12,12 +12,12 @@ use crate::{
     client::Client,
     node::{NodeError, Value},
     protocol::attempt::Attempt,
-    servers::Weight,
+    servers::Durability,
 };
 
-/// What a grant is, for its renewal.
+/// A grant that is held, with all that its renewal and its release need.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldGrant {
     pub(crate) name: LockName,
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) number: u64,
@@ -33,12 +33,12 @@ pub(crate) struct Watchdog {
 
 #[async_trait]
 impl Renew for Watchdog {
-    type Lease = Held;
+    type Lease = HeldGrant;
 
-    async fn renew(&self, batch: &[Arc<Held>]) {
+    async fn renew(&self, batch: &[Arc<HeldGrant>]) {
         let due: Vec<_> = batch.iter().filter_map(|held| Some((held, held.validity.observe()?))).collect();
         let calls: Vec<_> = due.iter().map(|(held, _)| held.attempt.renew(held.number)).collect();
-        let answers = self.client.servers.run(&calls, Weight::Relied).await;
+        let answers = self.client.servers.run(&calls, Durability::Replicated).await;
         for ((held, seen), sent) in due.into_iter().zip(answers) {
             let renewed = sent.answer.and_then(|answer| self::held(&answer));
             match (renewed, sent.acknowledged) {
@@ -62,7 +62,7 @@ impl Renew for Watchdog {
     }
 }
 
-impl Held {
+impl HeldGrant {
     /// The error of one that was lost.
     pub(crate) fn lost(&self, loss: Loss) -> Error {
         Error::Lost { name: self.name.clone(), loss }

@@ -9,26 +9,26 @@ use crate::{
     cluster::Cluster,
     config::Deployment,
     node::{
-        Lane, Node, NodeConfig, NodeError, Purpose, ScriptCall, Value,
-        sentinel::{Listening, Sentinels},
+        Node, NodeConfig, NodeError, PoolPurpose, PooledConnection, ScriptCall, Value,
+        sentinel::{SentinelListener, Sentinels},
     },
 };
 
 /// How often a request is sent on from one server to another before that is taken for an outage.
 pub(crate) const HOPS: usize = 4;
 
-/// All servers of one connection. Clones share them.
+/// The servers of one connection: a single node, or the shards of a cluster. Clones share them.
 #[derive(Clone)]
 pub(crate) enum Servers {
     /// One node has all locks.
-    One { node: Node, listening: Option<Arc<Listening>> },
+    One { node: Node, listening: Option<Arc<SentinelListener>> },
     /// Each lock is on the node of its slot.
     Many(Cluster),
 }
 
-/// One call of a burst, answered.
+/// The answer to one script call, when the call was sent, and whether replicas have acknowledged what it wrote.
 #[derive(Debug, Clone)]
-pub(crate) struct Sent {
+pub(crate) struct AnsweredCall {
     /// When the burst was sent: the server counts from later on.
     pub(crate) at: BootInstant,
     pub(crate) answer: Result<Value, NodeError>,
@@ -36,13 +36,13 @@ pub(crate) struct Sent {
     pub(crate) acknowledged: Result<(), NodeError>,
 }
 
-/// Whether replicas have to acknowledge what is written, where they have to at all.
+/// Whether a call waits until as many replicas as `min_replicas` says have what it wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weight {
-    /// Something relies on it: a grant, a renewal.
-    Relied,
-    /// Nothing does: a release, a look.
-    Light,
+pub(crate) enum Durability {
+    /// It waits, because a validity relies on it: a grant, a renewal.
+    Replicated,
+    /// It does not, because nothing relies on it: a release, a look.
+    PrimaryOnly,
 }
 
 impl Servers {
@@ -97,38 +97,44 @@ impl Servers {
     pub(crate) async fn call(&self, call: ScriptCall) -> Result<Value, NodeError> {
         let node = self.node_of(call.first_key());
         let answer = node.call(call.clone()).await;
-        let sent = Sent { at: node.clock().now(), answer, acknowledged: Ok(()) };
-        self.follow(call, sent, node, Weight::Light).await.answer
+        let sent = AnsweredCall { at: node.clock().now(), answer, acknowledged: Ok(()) };
+        self.follow(call, sent, node, Durability::PrimaryOnly).await.answer
     }
 
     /// Runs one call on the node that has its keys, and on as many of its replicas as have to have it.
-    pub(crate) async fn call_relied(&self, call: ScriptCall) -> Sent {
+    pub(crate) async fn call_replicated(&self, call: ScriptCall) -> AnsweredCall {
         let node = self.node_of(call.first_key());
-        let sent = send_one(&node, call.clone(), Weight::Relied).await;
-        self.follow(call, sent, node, Weight::Relied).await
+        let sent = send_one(&node, call.clone(), Durability::Replicated).await;
+        self.follow(call, sent, node, Durability::Replicated).await
     }
 
     /// Sends a call on for as long as servers say that it belongs somewhere else. It counts from its first sending.
-    async fn follow(&self, mut call: ScriptCall, mut sent: Sent, mut node: Node, weight: Weight) -> Sent {
+    async fn follow(
+        &self,
+        mut call: ScriptCall,
+        mut sent: AnsweredCall,
+        mut node: Node,
+        durability: Durability,
+    ) -> AnsweredCall {
         for _ in 0..HOPS {
             let Err(error) = &sent.answer else { break };
             let Some(next) = self.redirected(&mut call, error, &node).await else { break };
-            sent = Sent { at: sent.at, ..send_one(&next, call.clone(), weight).await };
+            sent = AnsweredCall { at: sent.at, ..send_one(&next, call.clone(), durability).await };
             node = next;
         }
         sent
     }
 
     /// Runs calls, in one burst for each node, and gives each its answer.
-    pub(crate) async fn run(&self, calls: &[ScriptCall], weight: Weight) -> Vec<Sent> {
+    pub(crate) async fn run(&self, calls: &[ScriptCall], durability: Durability) -> Vec<AnsweredCall> {
         let bursts = self.bursts(calls).into_iter().map(|(node, places)| async move {
             let burst: Vec<_> = places.iter().map(|&place| calls[place].clone()).collect();
-            let sent = send(&node, &burst, weight).await;
+            let sent = send(&node, &burst, durability).await;
             let followed =
-                burst.into_iter().zip(sent).map(|(call, sent)| self.follow(call, sent, node.clone(), weight));
+                burst.into_iter().zip(sent).map(|(call, sent)| self.follow(call, sent, node.clone(), durability));
             (places, futures::future::join_all(followed).await)
         });
-        let mut all: Vec<Option<Sent>> = vec![None; calls.len()];
+        let mut all: Vec<Option<AnsweredCall>> = vec![None; calls.len()];
         for (places, sent) in futures::future::join_all(bursts).await {
             for (place, sent) in places.into_iter().zip(sent) {
                 all[place] = Some(sent);
@@ -164,21 +170,21 @@ impl Servers {
     }
 }
 
-async fn send_one(node: &Node, call: ScriptCall, weight: Weight) -> Sent {
-    let nothing = || Sent { at: node.clock().now(), answer: Err(NodeError::closed()), acknowledged: Ok(()) };
-    send(node, &[call], weight).await.pop().unwrap_or_else(nothing)
+async fn send_one(node: &Node, call: ScriptCall, durability: Durability) -> AnsweredCall {
+    let nothing = || AnsweredCall { at: node.clock().now(), answer: Err(NodeError::closed()), acknowledged: Ok(()) };
+    send(node, &[call], durability).await.pop().unwrap_or_else(nothing)
 }
 
-async fn send(node: &Node, burst: &[ScriptCall], weight: Weight) -> Vec<Sent> {
-    let lane = match weight {
-        Weight::Relied => node.lane(Purpose::Renewing).await,
-        Weight::Light => node.connection().await.map(Lane::from),
+async fn send(node: &Node, burst: &[ScriptCall], durability: Durability) -> Vec<AnsweredCall> {
+    let pooled = match durability {
+        Durability::Replicated => node.pooled(PoolPurpose::Renewing).await,
+        Durability::PrimaryOnly => node.connection().await.map(PooledConnection::from),
     };
     // Before the sending: the server counts from later on, so the holder gives up first.
     let at = node.clock().now();
-    let (answers, acknowledged) = match lane {
-        Ok(lane) => lane.run(burst).await,
+    let (answers, acknowledged) = match pooled {
+        Ok(pooled) => pooled.run(burst).await,
         Err(error) => (vec![Err(error); burst.len()], Ok(())),
     };
-    answers.into_iter().map(|answer| Sent { at, answer, acknowledged: acknowledged.clone() }).collect()
+    answers.into_iter().map(|answer| AnsweredCall { at, answer, acknowledged: acknowledged.clone() }).collect()
 }

@@ -54,7 +54,7 @@ pub(crate) fn followed(client: Arc<Client>, name: LockName) -> BoxStream<'static
     };
     let node = client.node_for(&keys);
     let subscription = node.subscribe(&keys.changes());
-    let follower = Follower { client, name, keys, node, subscription, given: Given::Nothing };
+    let follower = WatchState { client, name, keys, node, subscription, given: LastItem::Nothing };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let closed = follower.client.closed.clone();
         let item = closed.run_until_cancelled(follower.next()).await?;
@@ -62,51 +62,53 @@ pub(crate) fn followed(client: Arc<Client>, name: LockName) -> BoxStream<'static
     }))
 }
 
-struct Follower {
+/// The state that a stream which watches one lock keeps between two items.
+struct WatchState {
     client: Arc<Client>,
     name: LockName,
     keys: Keys,
     /// Whose channel it is.
     node: Node,
     subscription: Subscription,
-    given: Given,
+    given: LastItem,
 }
 
-/// What the stream gave last.
-enum Given {
+/// The item that a watching stream gave last: nothing yet, a snapshot, or a failure.
+enum LastItem {
     Nothing,
     State(Snapshot),
     Failure,
 }
 
-/// What was known of the channel before a look.
-struct Before {
+/// The state of the subscription to the changes of a lock before a look, to tell whether a change came after that.
+struct ChangesMark {
     changes: u64,
     would_hear: bool,
 }
 
-impl Follower {
+impl WatchState {
     async fn next(&mut self) -> Result<Snapshot, Error> {
         match self.given {
-            Given::Nothing => {}
-            Given::State(_) => self.client.clock().sleep(MERGED).await,
-            Given::Failure => self.client.clock().sleep(PAUSE).await,
+            LastItem::Nothing => {}
+            LastItem::State(_) => self.client.clock().sleep(MERGED).await,
+            LastItem::Failure => self.client.clock().sleep(PAUSE).await,
         }
         loop {
             self.listen();
             // Before the look: what is published from here on is about a later state.
-            let before = Before { changes: self.subscription.changes(), would_hear: self.subscription.is_confirmed() };
+            let before =
+                ChangesMark { changes: self.subscription.changes(), would_hear: self.subscription.is_confirmed() };
             match look_on(&self.client, &self.name, &self.keys, HEARD).await {
                 Ok(state) => {
                     let look_again = self.client.clock().now().saturating_add(first_end(&state, before.would_hear));
-                    if !matches!(&self.given, Given::State(given) if given.is_like(&state)) {
-                        self.given = Given::State(state.clone());
+                    if !matches!(&self.given, LastItem::State(given) if given.is_like(&state)) {
+                        self.given = LastItem::State(state.clone());
                         return Ok(state);
                     }
                     self.until_changed(&before, look_again).await;
                 }
                 Err(error) => {
-                    self.given = Given::Failure;
+                    self.given = LastItem::Failure;
                     return Err(error);
                 }
             }
@@ -123,7 +125,7 @@ impl Follower {
     }
 
     /// Waits for something that is published, or until a holder's lease has ended, or until messages would be heard.
-    async fn until_changed(&mut self, before: &Before, look_again: BootInstant) {
+    async fn until_changed(&mut self, before: &ChangesMark, look_again: BootInstant) {
         let clock = self.client.clock();
         let mut confirmed = self.subscription.clone();
         let heard = async {

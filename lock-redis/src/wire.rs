@@ -12,7 +12,7 @@ use std::{fmt, io, sync::Arc};
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub(crate) use self::messages::{Messages, Said};
+pub(crate) use self::messages::{SubscriptionConnection, SubscriptionEvent};
 pub use self::{
     address::Address,
     tcp::{Tcp, UNACKNOWLEDGED},

@@ -21,9 +21,9 @@ use lock_redis::{
 use lock_redlock::Config;
 
 use self::{
-    aim::{Aim, Director},
+    aim::Director,
     operator::{Order, Orders},
-    weather::{Kind, Weather},
+    weather::{Aim, Kind, Weather},
 };
 use crate::{
     Chance, Fact, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,

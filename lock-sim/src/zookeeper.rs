@@ -20,15 +20,13 @@ mod report;
 mod safeguard;
 mod schedule;
 mod server;
+mod state;
 mod tree;
 mod wire;
 
-pub use self::{
-    message::{Answer, Down, Made, Op, Refusal, Reply, Stat},
-    tree::{News, SessionId},
-};
+pub use self::message::{Answer, Down, Made, News, Op, Refusal, Reply, SessionId, Stat};
 
-use self::schedule::Schedule;
+use self::state::Schedule;
 use crate::{Fact, Machine, Outcome, Safeguard, Trace};
 
 /// The shipped backend on a simulated ensemble.

@@ -1,6 +1,8 @@
 //! The jobs of this workspace, one command each: `cargo xtask --help`.
 
 mod checks;
+#[cfg(test)]
+mod design;
 mod safeguards;
 mod setup;
 mod tests;

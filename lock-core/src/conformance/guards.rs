@@ -90,7 +90,7 @@ impl<G: AnyGuard> CheckedGuard<G> {
 
 impl CheckedGuard<WriteGuard> {
     /// Goes on as a reader.
-    pub(super) async fn downgrade(mut self) -> Result<CheckedGuard, DowngradeFailed> {
+    pub(super) async fn downgrade(mut self) -> Result<CheckedGuard, DowngradeFailed<WriteGuard>> {
         let Some(guard) = self.guard.take() else { unreachable!("only what takes this value takes its guard") };
         // Readers may come in before the answer is here; for a writer it goes on being held.
         self.hold.admit_readers();

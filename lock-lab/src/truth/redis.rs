@@ -29,9 +29,11 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The answer of one Redis server about a lock: its role, what the lock key holds, and the milliseconds left of it.
 type HolderAnswer = (Value, Option<Vec<u8>>, i64);
-/// With the strategy `plain` the same, and the record beside the lock.
+/// The answer of one Redis server about a lock of the strategy `plain`: its role, what the lock key holds, the milliseconds
+/// left of it, and the record beside the lock key.
 type PlainAnswer = (Value, Option<Vec<u8>>, i64, Option<Vec<u8>>);
-/// Where nodes vote, the same and what stands beside the lock, and what each says of its membership.
+/// The answer of one Redlock node about a lock: its role, what the lock key holds, the milliseconds left of it, the fields
+/// beside the lock key, and the three parts of its [`NodeStatus`].
 type VoteAnswer = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
 /// The status of one Redlock node: its record, the process that the deployment knows, and the milliseconds of its
 /// quarantine.
@@ -75,13 +77,13 @@ struct NodeHolder {
     numbers: Vec<u64>,
 }
 
-/// Who holds the lock alone, as far as a server tells.
-struct Holder {
+/// The exclusive holder of a lock on one Redis server: its fencing token and its payload, as far as the server tells.
+struct ExclusiveHolder {
     token: Option<u64>,
     payload: Option<String>,
 }
 
-impl Holder {
+impl ExclusiveHolder {
     /// Of a node that votes. What stands beside the lock is about this holder only if it has its value.
     fn of_vote(value: &[u8], [owner, number, payload]: [Option<Vec<u8>>; 3]) -> Self {
         // Safeguard: what stands beside the lock is its holder's (truth)
@@ -170,18 +172,20 @@ impl RedisTruth {
         question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
         let clock = Clock::boot();
         let asked = clock.now();
-        let (role, holder, left, standing): (Value, Option<Holder>, i64, Option<NodeStatus>) = if self.is_quorum() {
+        let (role, holder, left, standing): (Value, Option<ExclusiveHolder>, i64, Option<NodeStatus>) = if self
+            .is_quorum()
+        {
             question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
             question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
             let (role, value, left, beside, info, member, quarantine): VoteAnswer = server.ask(&question).await?;
-            (role, value.map(|value| Holder::of_vote(&value, beside)), left, Some((info, member, quarantine)))
+            (role, value.map(|value| ExclusiveHolder::of_vote(&value, beside)), left, Some((info, member, quarantine)))
         } else if self.is_plain {
             question.cmd("GET").arg(keys.token());
             let (role, value, left, record): PlainAnswer = server.ask(&question).await?;
-            (role, value.map(|value| Holder::plain(&value, record.as_deref())), left, None)
+            (role, value.map(|value| ExclusiveHolder::plain(&value, record.as_deref())), left, None)
         } else {
             let (role, packed, left): HolderAnswer = server.ask(&question).await?;
-            (role, packed.map(|packed| Holder::packed(&packed)), left, None)
+            (role, packed.map(|packed| ExclusiveHolder::packed(&packed)), left, None)
         };
         let answered = clock.now();
         // Safeguard: a replica's word does not count (truth)
@@ -189,7 +193,8 @@ impl RedisTruth {
             return None;
         }
         let nanos = |millis: i64| u64::try_from(millis).ok().map(|millis| millis * 1_000_000);
-        let held = holder.map(|Holder { token, payload }| Held { token, payload, remaining_nanos: nanos(left) });
+        let held =
+            holder.map(|ExclusiveHolder { token, payload }| Held { token, payload, remaining_nanos: nanos(left) });
         let closed_nanos = standing.and_then(|(info, member, quarantine)| {
             let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::trim_end);
             let is_member = member.as_deref() == run_id || member.as_deref() == Some(ANY);
@@ -328,7 +333,10 @@ async fn holdings(server: &RedisServer, lock: &str, is_quorum: bool) -> Option<V
     if is_quorum {
         look.hmget(format!("{lock}:token"), &["held", "counter"]);
     }
+    /// The answer of one Redis server about a lock: its role, what the lock key holds, the milliseconds left of it, the time
+    /// of the server, and the members and notes of readers and of permits.
     type Look = (Value, Option<Vec<u8>>, i64, (u64, u64), MemberExpiries, MemberNotes, MemberExpiries, MemberNotes);
+    /// The answer of one Redlock node: a [`Look`], and the numbers beside the lock key.
     type Vote = (
         Value,
         Option<Vec<u8>>,
@@ -384,8 +392,9 @@ async fn plain_holding(server: &RedisServer, keys: &Keys) -> Option<Vec<NodeHold
     Some(holder.into_iter().collect())
 }
 
-/// Reads a note: the number of the grant, and the lock delay, for which a member stays after its lease.
-type ReadNote = fn(&[u8]) -> Option<(u64, Duration)>;
+/// A function that reads the note on a reader or a permit: the number of its grant, and the lock delay, for which the member
+/// stays after its lease.
+type NoteReader = fn(&[u8]) -> Option<(u64, Duration)>;
 
 /// As the scripts of a single server write it.
 fn packed(note: &[u8]) -> Option<(u64, Duration)> {
@@ -407,7 +416,7 @@ fn members(
     members: MemberExpiries,
     notes: &MemberNotes,
     now: Duration,
-    read: ReadNote,
+    read: NoteReader,
 ) -> impl Iterator<Item = NodeHolder> {
     members.into_iter().filter_map(move |(value, ends)| {
         let (number, delay) = read(notes.get(&value)?)?;

@@ -46,50 +46,51 @@ pub(crate) fn tag_of(slot: u16) -> u32 {
     TAGS[usize::from(slot)]
 }
 
-/// One server of a cluster.
+/// One server of a Redis Cluster, with its node id and its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Member {
-    /// What the cluster calls it, for as long as it lives.
+pub(crate) struct ClusterMember {
+    /// The node id, which the cluster gives a server for as long as the server lives.
     pub(crate) id: String,
     pub(crate) address: Address,
 }
 
-/// Slots that are next to each other, and who has them, the primary first.
+/// A range of consecutive slots, and the servers that have them, the primary first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct SlotRange {
     pub(crate) first: u16,
     pub(crate) last: u16,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Vec<ClusterMember>,
 }
 
-/// A primary and its replicas. It is the same one after a failover.
+/// One shard of a cluster: a primary and its replicas. It is the same shard after a failover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shard {
     key: u64,
     /// The primary first.
-    members: Vec<Member>,
+    members: Vec<ClusterMember>,
 }
 
-/// Who has what, as far as it is known. It may be out of date: whoever is asked in error says so.
+/// Which shard of a cluster has which slot, as far as is known. It may be out of date: a server that is asked in error says
+/// so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct SlotLayout {
     shards: Vec<Shard>,
     /// For each slot the place of its shard in `shards`.
     owners: Vec<u16>,
     next_key: u64,
 }
 
-impl Default for Layout {
+impl Default for SlotLayout {
     fn default() -> Self {
         Self { shards: Vec::new(), owners: vec![NOBODY; usize::from(SLOTS)], next_key: 0 }
     }
 }
 
-impl Layout {
+impl SlotLayout {
     /// What is known now that somebody has said this. A shard keeps its key for as long as it keeps some of its members.
     #[must_use]
-    pub(crate) fn learn(&self, ranges: &[Range]) -> Self {
-        let mut groups: Vec<&[Member]> = Vec::new();
+    pub(crate) fn learn(&self, ranges: &[SlotRange]) -> Self {
+        let mut groups: Vec<&[ClusterMember]> = Vec::new();
         for range in ranges {
             if !groups.iter().any(|group| is_led_by(group, &range.members)) {
                 groups.push(&range.members);
@@ -113,7 +114,7 @@ impl Layout {
     }
 
     /// Which known shard each of these groups of servers is: the one with which it has the most in common.
-    fn recognize(&self, groups: &[&[Member]]) -> Vec<Option<u64>> {
+    fn recognize(&self, groups: &[&[ClusterMember]]) -> Vec<Option<u64>> {
         let mut alike = Vec::new();
         for (at, group) in groups.iter().enumerate() {
             for shard in &self.shards {
@@ -165,7 +166,7 @@ impl Layout {
     }
 
     /// All servers of a shard, the primary first; none if there is no such shard (any more).
-    pub(crate) fn members(&self, key: u64) -> &[Member] {
+    pub(crate) fn members(&self, key: u64) -> &[ClusterMember] {
         self.shards.iter().find(|shard| shard.key == key).map_or(&[], |shard| &shard.members)
     }
 
@@ -180,26 +181,26 @@ impl Layout {
     }
 }
 
-fn is_led_by(group: &[Member], other: &[Member]) -> bool {
+fn is_led_by(group: &[ClusterMember], other: &[ClusterMember]) -> bool {
     group.first().map(|member| &member.id) == other.first().map(|member| &member.id)
 }
 
 /// Reads the answer to `CLUSTER SLOTS` of the server at `asked`; `None` when it is none, or names no slots.
-pub(crate) fn ranges(answer: &Value, asked: &Address) -> Option<Vec<Range>> {
+pub(crate) fn ranges(answer: &Value, asked: &Address) -> Option<Vec<SlotRange>> {
     let Value::Array(parts) = answer else { return None };
     let ranges: Vec<_> = parts.iter().map(|part| range(part, asked)).collect::<Option<_>>()?;
     (!ranges.is_empty()).then_some(ranges)
 }
 
-fn range(part: &Value, asked: &Address) -> Option<Range> {
+fn range(part: &Value, asked: &Address) -> Option<SlotRange> {
     let Value::Array(parts) = part else { return None };
     let [Value::Int(first), Value::Int(last), members @ ..] = parts.as_slice() else { return None };
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
     let members: Vec<_> = members.iter().map(|part| member(part, asked)).collect::<Option<_>>()?;
-    (first <= last && last < SLOTS && !members.is_empty()).then_some(Range { first, last, members })
+    (first <= last && last < SLOTS && !members.is_empty()).then_some(SlotRange { first, last, members })
 }
 
-fn member(part: &Value, asked: &Address) -> Option<Member> {
+fn member(part: &Value, asked: &Address) -> Option<ClusterMember> {
     let Value::Array(parts) = part else { return None };
     let [host, Value::Int(port), rest @ ..] = parts.as_slice() else { return None };
     let host = match host {
@@ -215,7 +216,7 @@ fn member(part: &Value, asked: &Address) -> Option<Member> {
         // Servers of before version 4 give none.
         _ => address.to_string(),
     };
-    Some(Member { id, address })
+    Some(ClusterMember { id, address })
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, Value, aio::MultiplexedConnection};
 
 use super::{
-    Eviction, FailureKind, NodeError, Reach, Replicas, Script, ScriptCall,
-    route::{Guide, Route, accepted},
+    Endpoint, Eviction, FailureKind, NodeError, Replicas, Script, ScriptCall,
+    route::{PrimaryDiscovery, Route, accepted},
 };
 use crate::wire::{Address, Ending};
 
@@ -26,12 +26,13 @@ use crate::wire::{Address, Ending};
 /// connection is never overtaken by it.
 #[derive(Clone)]
 pub struct Connection {
-    live: Arc<Live>,
+    state: Arc<ConnectionState>,
 }
 
-struct Live {
+/// The state that the clones of a [`Connection`] share; the socket is closed when it is dropped.
+struct ConnectionState {
     wire: MultiplexedConnection,
-    reach: Arc<Reach>,
+    endpoint: Arc<Endpoint>,
     /// Of a node that is followed: what the server announces itself as.
     announced: Option<Address>,
     /// Set when it is of no further use: closed by either side, unanswered, or refusing writes.
@@ -45,7 +46,7 @@ struct Live {
 /// How many requests may wait for the socket to take them; further ones wait for these.
 const WAITING_TO_BE_SENT: usize = 1_024;
 
-/// The one question that goes before everything else on a new connection, and what its answer has to be.
+/// The first command on a new connection, whose answer shows that the server is there, and whether it is the primary.
 #[derive(Debug, Clone, Copy)]
 enum Greeting {
     /// The kernel of a server that stands still takes connections, too: only an answer shows that it is there.
@@ -69,20 +70,20 @@ impl Greeting {
 
 impl Connection {
     /// Connects and signs in. To be called on the runtime of the node.
-    pub(super) async fn open(reach: Arc<Reach>) -> Result<Self, NodeError> {
-        let limit = reach.config.connect_timeout;
-        let clock = reach.clock;
+    pub(super) async fn open(endpoint: Arc<Endpoint>) -> Result<Self, NodeError> {
+        let limit = endpoint.config.connect_timeout;
+        let clock = endpoint.clock;
         let opening = async {
-            match &reach.route {
-                Route::Fixed => Self::greet(Arc::clone(&reach), &reach.fixed(), None).await,
-                Route::Followed(guide) => Self::find(&reach, guide.as_ref()).await,
+            match &endpoint.route {
+                Route::Fixed => Self::greet(Arc::clone(&endpoint), &endpoint.fixed(), None).await,
+                Route::Followed(guide) => Self::find(&endpoint, guide.as_ref()).await,
             }
         };
         clock.timeout(limit, opening).await.unwrap_or_else(|| Err(NodeError::connect_timed_out(limit)))
     }
 
     /// Connects to a server that is named as the primary and says so itself.
-    async fn find(reach: &Arc<Reach>, guide: &dyn Guide) -> Result<Self, NodeError> {
+    async fn find(endpoint: &Arc<Endpoint>, guide: &dyn PrimaryDiscovery) -> Result<Self, NodeError> {
         let mut candidates = guide.candidates().fuse();
         let mut asked = FuturesUnordered::new();
         let mut tried = HashSet::new();
@@ -97,8 +98,8 @@ impl Connection {
                 Some(named) = candidates.next(), if asked.is_empty() || !guide.is_in_order() => match named {
                     Ok(address) => {
                         if tried.insert(address.clone()) {
-                            let (reach, at) = (Arc::clone(reach), guide.addresses().reached(&address).clone());
-                            asked.push(async move { Self::greet(reach, &at, Some(address)).await });
+                            let (endpoint, at) = (Arc::clone(endpoint), guide.addresses().reached(&address).clone());
+                            asked.push(async move { Self::greet(endpoint, &at, Some(address)).await });
                         }
                     }
                     // One that waiting may help is the better one to report.
@@ -112,9 +113,9 @@ impl Connection {
     }
 
     /// Connects to the server at `at`. One that was named as the primary under the name `announced` is asked whether it is.
-    async fn greet(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
+    async fn greet(endpoint: Arc<Endpoint>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
         let connection =
-            Self::dial(Arc::clone(&reach), at, announced.clone()).await.map_err(NodeError::not_connected)?;
+            Self::dial(Arc::clone(&endpoint), at, announced.clone()).await.map_err(NodeError::not_connected)?;
         let Some(announced) = announced else {
             connection.say(Greeting::Ping, at).await?;
             return Ok(connection);
@@ -133,7 +134,7 @@ impl Connection {
         if !is_primary {
             return Err(NodeError::not_primary(&announced));
         }
-        reach.found(&announced);
+        endpoint.found(&announced);
         Ok(connection)
     }
 
@@ -142,7 +143,7 @@ impl Connection {
         let mut burst = Pipeline::with_capacity(2);
         burst.add_command(greeting.command()).add_command(Eviction::question());
         let answers =
-            self.live.wire.clone().send_packed_commands(&burst, 0, 2).await.map_err(NodeError::not_connected)?;
+            self.state.wire.clone().send_packed_commands(&burst, 0, 2).await.map_err(NodeError::not_connected)?;
         let [answer, memory] = <[Value; 2]>::try_from(answers)
             .map_err(|answers| NodeError::nonsense(&Value::Array(answers)).not_applied())?;
         // Where this may not be asked, it is not known, and nobody is refused.
@@ -154,26 +155,26 @@ impl Connection {
         accepted(answer).map_err(NodeError::not_connected)
     }
 
-    async fn dial(reach: Arc<Reach>, at: &Address, announced: Option<Address>) -> Result<Self, RedisError> {
-        let stream = reach.config.network.dial(at).await?;
+    async fn dial(endpoint: Arc<Endpoint>, at: &Address, announced: Option<Address>) -> Result<Self, RedisError> {
+        let stream = endpoint.config.network.dial(at).await?;
         let socket = stream.ending();
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
-        let (wire, driver) = MultiplexedConnection::new_with_config(&reach.user(), stream, config).await?;
+        let (wire, driver) = MultiplexedConnection::new_with_config(&endpoint.user(), stream, config).await?;
         let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
-        let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&reach), address)));
+        let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&endpoint), address)));
         // An end that is seen here, while nothing is under way, costs nobody an attempt.
-        let running = reach.context.spawn(async move {
+        let running = endpoint.context.spawn(async move {
             driver.await;
             ended.store(true, Ordering::Release);
-            if let Some((reach, address)) = follows {
-                reach.lost(&address);
+            if let Some((endpoint, address)) = follows {
+                endpoint.lost(&address);
             }
         });
         let driver = running.abort_handle();
-        let live = Live { wire, reach, announced, broken, known: Mutex::default(), driver, socket };
-        Ok(Self { live: Arc::new(live) })
+        let state = ConnectionState { wire, endpoint, announced, broken, known: Mutex::default(), driver, socket };
+        Ok(Self { state: Arc::new(state) })
     }
 
     /// Runs `calls` in this order in one burst and gives each its answer. A script that the server does not have (any
@@ -182,24 +183,16 @@ impl Connection {
     /// Ends within the response limit, or twice that after a `SCRIPT FLUSH`. When the future is dropped, the calls may
     /// still run.
     pub async fn run(&self, calls: &[ScriptCall]) -> Vec<Result<Value, NodeError>> {
-        self.run_all(calls, None).await.0
+        self.run_acknowledged(calls, None).await.0
     }
 
-    /// Runs `calls` as [`Connection::run`] does, and says whether enough replicas have acknowledged what they wrote.
+    /// Runs `calls` as [`Connection::run`] does, and says whether enough replicas have acknowledged what they wrote. Without
+    /// `replicas` none need to.
     pub(super) async fn run_acknowledged(
         &self,
         calls: &[ScriptCall],
-        replicas: Replicas,
-    ) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
-        let (answers, acknowledged) = self.run_all(calls, Some(replicas)).await;
-        (answers, replicas.judge(acknowledged))
-    }
-
-    async fn run_all(
-        &self,
-        calls: &[ScriptCall],
         replicas: Option<Replicas>,
-    ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
+    ) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
         let commands = calls.iter().map(|call| (call, self.is_new(call.script()))).collect::<Vec<_>>();
         let (mut answers, mut acknowledged) = self.send(&commands, replicas).await;
         let missing: Vec<usize> = (0..answers.len()).filter(|&at| is_missing(&answers[at])).collect();
@@ -212,7 +205,8 @@ impl Connection {
             }
             acknowledged = later;
         }
-        (answers.into_iter().map(|answer| self.judge(answer)).collect(), acknowledged)
+        answers.iter().for_each(|answer| self.note(answer));
+        (answers, replicas.map_or(Ok(()), |replicas| replicas.judge(acknowledged)))
     }
 
     /// Runs one call; see [`Connection::run`].
@@ -227,14 +221,14 @@ impl Connection {
     /// Whether it is of no further use.
     #[must_use]
     pub fn is_broken(&self) -> bool {
-        self.live.broken.load(Ordering::Acquire) || !self.live.reach.leads_to(self.live.announced.as_ref())
+        self.state.broken.load(Ordering::Acquire) || !self.state.endpoint.leads_to(self.state.announced.as_ref())
     }
 
     /// Gives it up: the server is not there, or is the wrong one.
     fn give_up(&self) {
-        self.live.broken.store(true, Ordering::Release);
-        if let Some(announced) = &self.live.announced {
-            self.live.reach.lost(announced);
+        self.state.broken.store(true, Ordering::Release);
+        if let Some(announced) = &self.state.announced {
+            self.state.endpoint.lost(announced);
         }
     }
 
@@ -242,12 +236,12 @@ impl Connection {
     /// under way on it remains without an answer.
     pub(crate) fn end(&self) {
         self.give_up();
-        self.live.socket.end();
-        self.live.driver.abort();
+        self.state.socket.end();
+        self.state.driver.abort();
     }
 
     fn is_new(&self, script: &'static Script) -> bool {
-        self.live.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
+        self.state.known.lock().unwrap_or_else(PoisonError::into_inner).insert(script.hash())
     }
 
     /// Sends a burst, with `WAIT` behind it if replicas have to acknowledge it. Gives the answer to that apart.
@@ -257,13 +251,34 @@ impl Connection {
         replicas: Option<Replicas>,
     ) -> (Vec<Result<Value, NodeError>>, Result<Value, NodeError>) {
         let limit =
-            self.live.reach.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
-        let exchanging = exchange(self.live.wire.clone(), commands, replicas);
-        let answered = self.live.reach.limits.timeout(limit, exchanging).await;
+            self.state.endpoint.config.response_timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.within);
+        let (burst, mut wire) = (Burst::of(commands, replicas), self.state.wire.clone());
+        let exchanging = async {
+            match burst {
+                Burst::One(command) => wire.send_packed_command(&command).await.map(|answer| vec![answer]),
+                Burst::Many { commands, answers_of } => {
+                    let mut answers = wire.send_packed_commands(&commands, 0, commands.len()).await?;
+                    let mut places = 0..;
+                    answers.retain(|_| places.next().is_some_and(|place| answers_of.contains(&place)));
+                    Ok(answers)
+                }
+            }
+        };
+        let time_limit = self.state.endpoint.limits.start(limit);
+        let answered = tokio::select! {
+            biased;
+            answered = exchanging => Some(answered),
+            () = time_limit.passed() => None,
+        };
         let failure = match answered {
-            Some(Ok(mut values)) if values.len() == commands.len() + usize::from(replicas.is_some()) => {
-                let acknowledged = if replicas.is_some() { values.pop() } else { None }.unwrap_or(Value::Nil);
-                return (values.into_iter().map(sort_out).collect(), sort_out(acknowledged));
+            Some(Ok(values)) if values.len() == commands.len() + usize::from(replicas.is_some()) => {
+                let sorted_out = values.into_iter().map(|value| match value {
+                    Value::ServerError(error) => Err(NodeError::refused(error)),
+                    value => Ok(value),
+                });
+                let mut answers: Vec<_> = sorted_out.collect();
+                let acknowledged = if replicas.is_some() { answers.pop() } else { None };
+                return (answers, acknowledged.unwrap_or(Ok(Value::Nil)));
             }
             Some(Ok(values)) => {
                 self.end();
@@ -283,21 +298,21 @@ impl Connection {
         (vec![Err(failure.clone()); commands.len()], Err(failure))
     }
 
-    fn judge(&self, answer: Result<Value, NodeError>) -> Result<Value, NodeError> {
-        match &answer {
+    /// Notes what an answer says about the server and about this connection.
+    fn note(&self, answer: &Result<Value, NodeError>) {
+        match answer {
             Err(error) if error.wants_new_connection() => {
                 self.give_up();
-                self.live.reach.failed();
+                self.state.endpoint.failed();
             }
             // A server that refuses is there; whether that will do is for those to judge who asked.
-            Err(error) if error.is_temporary() => self.live.reach.failed(),
-            _ => self.live.reach.answered(),
+            Err(error) if error.is_temporary() => self.state.endpoint.failed(),
+            _ => self.state.endpoint.answered(),
         }
-        answer
     }
 }
 
-impl Drop for Live {
+impl Drop for ConnectionState {
     fn drop(&mut self) {
         self.socket.end();
         self.driver.abort();
@@ -310,45 +325,44 @@ impl fmt::Debug for Connection {
     }
 }
 
-async fn exchange(
-    mut wire: MultiplexedConnection,
-    commands: &[(&ScriptCall, bool)],
-    replicas: Option<Replicas>,
-) -> Result<Vec<Value>, RedisError> {
-    if let [(call, with_source)] = commands
-        && !call.is_asking()
-        && replicas.is_none()
-    {
-        return Ok(vec![wire.send_packed_command(&call.command(*with_source)).await?]);
-    }
-    let mut burst = Pipeline::with_capacity(commands.len());
-    let mut answers_of = Vec::with_capacity(commands.len());
-    for (call, with_source) in commands {
-        if call.is_asking() {
-            // It holds for the next command only.
-            burst.add_command(redis::cmd("ASKING"));
-        }
-        answers_of.push(burst.len());
-        burst.add_command(call.command(*with_source));
-    }
-    if let Some(replicas) = replicas {
-        // Behind the scripts, down their own connection: what was written on any other says nothing about them.
-        answers_of.push(burst.len());
-        burst.add_command(replicas.wait());
-    }
-    let mut answers = wire.send_packed_commands(&burst, 0, burst.len()).await?;
-    let mut place = 0;
-    answers.retain(|_| {
-        place += 1;
-        answers_of.contains(&(place - 1))
-    });
-    Ok(answers)
+/// Commands that go to the server together, as the client library takes them: a single command, or a pipeline.
+enum Burst {
+    /// A single command, which the client library sends without the bookkeeping of a pipeline.
+    One(Cmd),
+    /// A pipeline.
+    Many {
+        commands: Pipeline,
+        /// Which commands have answers for the callers: all but `ASKING`.
+        answers_of: Vec<usize>,
+    },
 }
 
-fn sort_out(value: Value) -> Result<Value, NodeError> {
-    match value {
-        Value::ServerError(error) => Err(NodeError::refused(error)),
-        value => Ok(value),
+impl Burst {
+    /// The commands of `calls`, each with whether its script goes along as source. `WAIT` comes last, where replicas have to
+    /// acknowledge what the scripts wrote.
+    fn of(calls: &[(&ScriptCall, bool)], replicas: Option<Replicas>) -> Self {
+        if let [(call, with_source)] = calls
+            && !call.is_asking()
+            && replicas.is_none()
+        {
+            return Self::One(call.command(*with_source));
+        }
+        let mut commands = Pipeline::with_capacity(calls.len());
+        let mut answers_of = Vec::with_capacity(calls.len());
+        for (call, with_source) in calls {
+            if call.is_asking() {
+                // It holds for the next command only.
+                commands.add_command(redis::cmd("ASKING"));
+            }
+            answers_of.push(commands.len());
+            commands.add_command(call.command(*with_source));
+        }
+        if let Some(replicas) = replicas {
+            // Behind the scripts, down their own connection: what was written on any other says nothing about them.
+            answers_of.push(commands.len());
+            commands.add_command(replicas.wait());
+        }
+        Self::Many { commands, answers_of }
     }
 }
 

@@ -2,30 +2,30 @@
 
 use super::Address;
 
-/// What one sentinel says.
+/// The primary that one sentinel names, and the configuration epoch in which it became that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedPrimary {
     /// The primary.
     pub(super) address: Address,
-    /// Under which epoch it became that: a majority of all sentinels has agreed on each epoch, and each has one primary.
-    /// `None` where it does not tell.
+    /// A majority of all sentinels has agreed on each epoch, and each epoch has one primary. `None` where the sentinel does
+    /// not tell.
     pub(super) epoch: Option<u64>,
 }
 
-/// The answers of those who were asked, as they come.
+/// Decides which server is the primary, from the answers of the sentinels as they come.
 #[derive(Debug)]
-pub(super) struct Election {
+pub(super) struct PrimaryElection {
     asked: usize,
-    named: Vec<Named>,
+    named: Vec<NamedPrimary>,
 }
 
-impl Election {
+impl PrimaryElection {
     /// Among so many sentinels.
     pub(super) const fn among(asked: usize) -> Self {
         Self { asked, named: Vec::new() }
     }
 
-    pub(super) fn answered(&mut self, named: Named) {
+    pub(super) fn answered(&mut self, named: NamedPrimary) {
         self.named.push(named);
     }
 
@@ -72,10 +72,10 @@ mod tests {
 
     use super::*;
 
-    fn among(asked: usize, answers: &[(u16, Option<u64>)]) -> Election {
-        let mut election = Election::among(asked);
+    fn among(asked: usize, answers: &[(u16, Option<u64>)]) -> PrimaryElection {
+        let mut election = PrimaryElection::among(asked);
         for (port, epoch) in answers {
-            election.answered(Named { address: Address::new("h", *port), epoch: *epoch });
+            election.answered(NamedPrimary { address: Address::new("h", *port), epoch: *epoch });
         }
         election
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn fewer_than_half_elect_nobody() {
-        assert_eq!([1, 2, 3, 4, 5].map(|asked| Election::among(asked).needed()), [1, 1, 2, 2, 3]);
+        assert_eq!([1, 2, 3, 4, 5].map(|asked| PrimaryElection::among(asked).needed()), [1, 1, 2, 2, 3]);
         assert_eq!(first(3, &[(1, Some(1))]), None);
         assert_eq!(first(3, &[]), None);
         assert_eq!(first(1, &[(1, None)]), Some(1));

@@ -4,7 +4,7 @@ use redis::RedisError;
 
 use crate::wire::Address;
 
-/// What a server of a cluster says about keys that it does not have.
+/// A redirection by a server of a cluster that does not have the keys of a command: `MOVED` or `ASK`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// Another one has the slot; `None` when it does not say where that is.

@@ -40,9 +40,9 @@ impl FromStr for AddressMap {
     }
 }
 
-/// Knows whom to ask which server is the primary. What it is told may be out of date: a server that is named is asked
+/// A way to find out which server is the primary: from sentinels, or from the other servers of a cluster. The answers may be out of date: a server that is named is asked
 /// itself, before anything else is sent to it.
-pub(crate) trait Guide: Send + Sync {
+pub(crate) trait PrimaryDiscovery: Send + Sync {
     /// Asks, and gives the addresses of servers that may be the primary as they come.
     fn candidates(&self) -> BoxStream<'static, Result<Address, NodeError>>;
 
@@ -54,14 +54,14 @@ pub(crate) trait Guide: Send + Sync {
     fn addresses(&self) -> &AddressMap;
 }
 
-/// How a node finds its server.
+/// How a node finds its server: by the address in its configuration, or by looking for the primary.
 #[derive(Clone, Default)]
 pub(super) enum Route {
     /// It is the one of the configuration.
     #[default]
     Fixed,
     /// It is whichever is the primary.
-    Followed(Arc<dyn Guide>),
+    Followed(Arc<dyn PrimaryDiscovery>),
 }
 
 /// Asks the server at `address` a few questions at once, on a connection of its own; `config` says how and as whom. Has no limit of its own. Each answer may be a refusal.

@@ -11,8 +11,8 @@ use lock_core::Context;
 use redis::Value;
 
 use super::{
-    Address, AddressMap, Guide, Node, NodeConfig, NodeError,
-    election::{Election, Named},
+    Address, AddressMap, Node, NodeConfig, NodeError, PrimaryDiscovery,
+    election::{NamedPrimary, PrimaryElection},
     route::{accepted, ask_once},
 };
 
@@ -23,40 +23,41 @@ const SWITCHED: &str = "+switch-master";
 /// primary.
 const AGREED: Duration = Duration::from_millis(100);
 
-/// Those who are asked for the primary of one service.
+/// The sentinels of one service, which are asked for its primary.
 ///
 /// All are asked at once. A sentinel that was cut off goes on naming the primary that it knew, and that one may go on saying
 /// so itself: what is named under the highest epoch counts, by the most of them, and at least half of them have to answer.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    shared: Arc<Shared>,
+    shared: Arc<SentinelsState>,
 }
 
-struct Shared {
+/// The state that the clones of a [`Sentinels`] and the listening task share.
+struct SentinelsState {
     service: String,
     sentinels: Vec<NodeConfig>,
     addresses: AddressMap,
     context: Context,
 }
 
-/// Listens to what sentinels say by themselves, until it is dropped.
+/// Handle to the task that listens for the sentinels' announcements of a new primary; dropping it ends the task.
 #[derive(Debug)]
-pub(crate) struct Listening(AbortHandle);
+pub(crate) struct SentinelListener(AbortHandle);
 
 impl Sentinels {
     /// Those who know `service`; what they say of addresses is read by `addresses`.
     pub(crate) fn new(service: String, sentinels: Vec<NodeConfig>, addresses: AddressMap, context: Context) -> Self {
-        Self { shared: Arc::new(Shared { service, sentinels, addresses, context }) }
+        Self { shared: Arc::new(SentinelsState { service, sentinels, addresses, context }) }
     }
 
     /// Has `node` look for its primary as soon as a sentinel says that there is another one. It would find out by itself,
     /// later: nothing relies on this.
-    pub(crate) fn tell(&self, node: &Node) -> Listening {
-        Listening(self.shared.context.spawn(listen(Arc::clone(&self.shared), node.clone())).abort_handle())
+    pub(crate) fn tell(&self, node: &Node) -> SentinelListener {
+        SentinelListener(self.shared.context.spawn(listen(Arc::clone(&self.shared), node.clone())).abort_handle())
     }
 }
 
-impl Guide for Sentinels {
+impl PrimaryDiscovery for Sentinels {
     fn candidates(&self) -> BoxStream<'static, Result<Address, NodeError>> {
         let shared = Arc::clone(&self.shared);
         let elected = stream::once(async move { shared.elect().await });
@@ -73,13 +74,13 @@ impl Guide for Sentinels {
     }
 }
 
-impl Shared {
+impl SentinelsState {
     /// Asks all sentinels. Waits for those that do not answer only as long as the others have not agreed.
     async fn elect(&self) -> Result<Vec<Address>, NodeError> {
         let (clock, sentinels) = (self.context.clock(), &self.sentinels);
         let limit = sentinels.first().map_or(AGREED, |first| first.connect_timeout) / 2;
         let mut until = clock.now().saturating_add(limit);
-        let mut election = Election::among(sentinels.len());
+        let mut election = PrimaryElection::among(sentinels.len());
         let mut failure = None;
         let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
         loop {
@@ -106,7 +107,7 @@ impl Shared {
         })
     }
 
-    async fn ask(&self, sentinel: &NodeConfig) -> Result<Named, NodeError> {
+    async fn ask(&self, sentinel: &NodeConfig) -> Result<NamedPrimary, NodeError> {
         let question = |what: &str| {
             let mut question = redis::cmd("SENTINEL");
             question.arg(what).arg(&self.service);
@@ -123,7 +124,7 @@ impl Shared {
             Value::Nil => Err(NodeError::unknown_service(&self.service)),
             named => {
                 let address = address(&named).ok_or_else(|| NodeError::nonsense(&named).not_applied())?;
-                Ok(Named { address, epoch: epoch(master) })
+                Ok(NamedPrimary { address, epoch: epoch(master) })
             }
         }
     }
@@ -158,7 +159,7 @@ fn switched(service: &str, message: &[u8]) -> Option<Address> {
 }
 
 /// Listens to one sentinel, and to the next one when nothing works on it.
-async fn listen(shared: Arc<Shared>, node: Node) {
+async fn listen(shared: Arc<SentinelsState>, node: Node) {
     let clock = shared.context.clock();
     for sentinel in shared.sentinels.iter().cycle() {
         let (told, service) = (node.clone(), shared.service.clone());
@@ -175,13 +176,13 @@ async fn listen(shared: Arc<Shared>, node: Node) {
     }
 }
 
-impl Listening {
+impl SentinelListener {
     pub(crate) fn stop(&self) {
         self.0.abort();
     }
 }
 
-impl Drop for Listening {
+impl Drop for SentinelListener {
     fn drop(&mut self) {
         self.stop();
     }
@@ -189,7 +190,7 @@ impl Drop for Listening {
 
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { service, sentinels, .. } = &*self.shared;
+        let SentinelsState { service, sentinels, .. } = &*self.shared;
         f.debug_struct("Sentinels").field("service", service).field("sentinels", sentinels).finish_non_exhaustive()
     }
 }

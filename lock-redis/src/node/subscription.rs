@@ -12,16 +12,16 @@ use lock_core::Backoff;
 use redis::RedisError;
 use tokio::sync::{Notify, watch};
 
-use super::{NodeError, connection::Connection, reach::Reach, route::Route};
-use crate::wire::{Address, Messages, Said};
+use super::{NodeError, connection::Connection, endpoint::Endpoint, route::Route};
+use crate::wire::{Address, SubscriptionConnection, SubscriptionEvent};
 
 /// For how long, at least, a channel is kept after its last listener left: a busy lock does not subscribe over and over,
 /// and those who do not listen any more are soon not counted any more.
 const LINGER: Duration = Duration::from_millis(100);
 
-/// What was heard on one channel so far.
+/// The state of the subscription to one channel, and how many messages have come.
 #[derive(Debug, Clone, Copy, Default)]
-struct Heard {
+struct ChannelState {
     /// The server has confirmed the subscription, and the connection stands.
     confirmed: bool,
     /// How often it was confirmed.
@@ -35,7 +35,7 @@ struct Heard {
 /// Listens to one channel. Clones listen for themselves.
 #[derive(Debug, Clone)]
 pub struct Subscription {
-    heard: watch::Receiver<Heard>,
+    heard: watch::Receiver<ChannelState>,
 }
 
 impl Subscription {
@@ -81,7 +81,7 @@ impl Subscription {
 
     /// Resolves when it is confirmed, and that is another confirmation than `known`.
     pub(crate) async fn confirmed_anew(&mut self, known: Option<u64>) {
-        let is_news = |heard: &Heard| heard.confirmed && known != Some(heard.confirmations);
+        let is_news = |heard: &ChannelState| heard.confirmed && known != Some(heard.confirmations);
         if self.heard.wait_for(is_news).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -98,62 +98,65 @@ impl Subscription {
     }
 }
 
-/// All channels of one server, and the task that serves them.
-pub(super) struct Channels {
-    book: Arc<Book>,
+/// The subscriptions to all channels of one server, and the task that serves them on one connection.
+pub(super) struct Subscriptions {
+    state: Arc<SubscriptionsState>,
     task: AbortHandle,
 }
 
-struct Book {
-    pages: Mutex<Pages>,
+/// The state that a [`Subscriptions`] and its task share.
+struct SubscriptionsState {
+    table: Mutex<ChannelTable>,
     changed: Notify,
 }
 
+/// The channels that somebody listens to, by name, and those that are still to be subscribed.
 #[derive(Default)]
-struct Pages {
+struct ChannelTable {
     /// In an order of their own: so they are asked for on a new connection.
-    channels: BTreeMap<String, Channel>,
+    channels: BTreeMap<String, ChannelEntry>,
     /// Channels that are yet to be subscribed on the present connection.
     wanted: Vec<String>,
 }
 
-/// Is told each message of a channel as it comes.
-pub(crate) type Listener = Arc<dyn Fn(&[u8]) + Send + Sync>;
+/// A callback that gets each message of a channel, in the order of the messages.
+pub(crate) type MessageHandler = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
+/// One channel in a [`ChannelTable`]: its listeners, and its message handler, if it has one.
 #[derive(Default)]
-struct Channel {
-    heard: watch::Sender<Heard>,
-    listener: Option<Listener>,
+struct ChannelEntry {
+    heard: watch::Sender<ChannelState>,
+    listener: Option<MessageHandler>,
     /// Nobody listened at the last look.
     idle: bool,
 }
 
-impl Channels {
-    pub(super) fn new(reach: Arc<Reach>) -> Self {
-        let book = Arc::new(Book { pages: Mutex::default(), changed: Notify::new() });
-        let context = reach.context.clone();
-        let task = context.spawn(serve(reach, Arc::clone(&book))).abort_handle();
-        Self { book, task }
+impl Subscriptions {
+    pub(super) fn new(endpoint: Arc<Endpoint>) -> Self {
+        let state = Arc::new(SubscriptionsState { table: Mutex::default(), changed: Notify::new() });
+        let context = endpoint.context.clone();
+        let task = context.spawn(serve(endpoint, Arc::clone(&state))).abort_handle();
+        Self { state, task }
     }
 
-    pub(super) fn subscribe(&self, channel: &str, listener: Option<Listener>) -> Subscription {
-        let heard = self.book.open(|pages| {
-            if let Some(known) = pages.channels.get_mut(channel) {
+    pub(super) fn subscribe(&self, channel: &str, listener: Option<MessageHandler>) -> Subscription {
+        let heard = self.state.open(|table| {
+            if let Some(known) = table.channels.get_mut(channel) {
                 known.idle = false;
                 return known.heard.subscribe();
             }
-            pages.wanted.push(channel.to_owned());
-            let added = pages.channels.entry(channel.to_owned()).or_default();
+            table.wanted.push(channel.to_owned());
+            let added = table.channels.entry(channel.to_owned()).or_default();
             added.listener = listener;
             added.heard.subscribe()
         });
-        self.book.changed.notify_one();
+        self.state.changed.notify_one();
         Subscription { heard }
     }
 
     pub(super) fn listening(&self, channel: &str) -> Option<Subscription> {
-        self.book.open(|pages| {
-            let known = pages.channels.get_mut(channel).filter(|known| known.heard.borrow().confirmed)?;
+        self.state.open(|table| {
+            let known = table.channels.get_mut(channel).filter(|known| known.heard.borrow().confirmed)?;
             known.idle = false;
             Some(Subscription { heard: known.heard.subscribe() })
         })
@@ -161,24 +164,24 @@ impl Channels {
 
     pub(super) fn close(&self) {
         self.task.abort();
-        self.book.open(|pages| pages.channels.clear());
+        self.state.open(|table| table.channels.clear());
     }
 }
 
-impl Drop for Channels {
+impl Drop for Subscriptions {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Book {
-    fn open<T>(&self, work: impl FnOnce(&mut Pages) -> T) -> T {
-        work(&mut self.pages.lock().unwrap_or_else(PoisonError::into_inner))
+impl SubscriptionsState {
+    fn open<T>(&self, work: impl FnOnce(&mut ChannelTable) -> T) -> T {
+        work(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn confirm(&self, channels: &[String]) {
-        self.open(|pages| {
-            for channel in channels.iter().filter_map(|name| pages.channels.get(name)) {
+        self.open(|table| {
+            for channel in channels.iter().filter_map(|name| table.channels.get(name)) {
                 channel.heard.send_modify(|heard| {
                     heard.confirmed = true;
                     heard.confirmations += 1;
@@ -189,8 +192,8 @@ impl Book {
 
     fn message(&self, channel: &str, payload: &[u8]) {
         let number = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
-        self.open(|pages| {
-            if let Some(channel) = pages.channels.get(channel) {
+        self.open(|table| {
+            if let Some(channel) = table.channels.get(channel) {
                 if let Some(listener) = &channel.listener {
                     listener(payload);
                 }
@@ -204,23 +207,23 @@ impl Book {
 
     /// Messages may have been missed on every channel: whoever listens has to look for itself, once subscribed again.
     fn lost(&self) {
-        self.open(|pages| {
-            for channel in pages.channels.values() {
+        self.open(|table| {
+            for channel in table.channels.values() {
                 channel.heard.send_modify(|heard| {
                     heard.confirmed = false;
                     heard.changes += 1;
                     heard.number = 0;
                 });
             }
-            pages.wanted = pages.channels.keys().cloned().collect();
+            table.wanted = table.channels.keys().cloned().collect();
         });
     }
 
     /// Takes out the channels to which nobody has listened for a while.
     fn sweep(&self) -> Vec<String> {
-        self.open(|pages| {
+        self.open(|table| {
             let mut left = Vec::new();
-            pages.channels.retain(|name, channel| {
+            table.channels.retain(|name, channel| {
                 let unused = channel.heard.receiver_count() == 0;
                 let leave = unused && channel.idle;
                 channel.idle = unused;
@@ -229,91 +232,92 @@ impl Book {
                 }
                 !leave
             });
-            pages.wanted.retain(|name| !left.contains(name));
+            table.wanted.retain(|name| !left.contains(name));
             left
         })
     }
 
     fn is_empty(&self) -> bool {
-        self.open(|pages| pages.channels.is_empty())
+        self.open(|table| table.channels.is_empty())
     }
 }
 
 /// Keeps a subscription connection for as long as there are channels, and whenever there are.
-async fn serve(reach: Arc<Reach>, book: Arc<Book>) {
+async fn serve(endpoint: Arc<Endpoint>, state: Arc<SubscriptionsState>) {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
     loop {
-        while book.is_empty() {
-            book.changed.notified().await;
+        while state.is_empty() {
+            state.changed.notified().await;
         }
-        match open(&reach).await {
+        match open(&endpoint).await {
             Ok((messages, primary)) => {
-                reach.answered();
+                endpoint.answered();
                 backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-                let ended = Session { reach: &reach, book: &book, primary }.run(messages).await;
-                tracing::debug!(node = %reach.config.url(), ended, "the subscription connection ended");
+                let ended = SubscriptionSession { endpoint: &endpoint, state: &state, primary }.run(messages).await;
+                tracing::debug!(node = %endpoint.config.url(), ended, "the subscription connection ended");
                 // Safeguard: catalogue: who waits looks again on a new subscription connection (Redis)
-                book.lost();
+                state.lost();
             }
             Err(error) => {
-                tracing::debug!(node = %reach.config.url(), %error, "no subscription connection");
-                reach.failed();
+                tracing::debug!(node = %endpoint.config.url(), %error, "no subscription connection");
+                endpoint.failed();
             }
         }
-        reach.clock.sleep(backoff.pause()).await;
-        let _ = book.sweep();
+        endpoint.clock.sleep(backoff.pause()).await;
+        let _ = state.sweep();
     }
 }
 
 /// Connects; where the node is followed, to the server to which its commands go. Says which one that is.
-async fn open(reach: &Arc<Reach>) -> Result<(Messages, Option<Address>), NodeError> {
-    let announced = match &reach.route {
+async fn open(endpoint: &Arc<Endpoint>) -> Result<(SubscriptionConnection, Option<Address>), NodeError> {
+    let announced = match &endpoint.route {
         Route::Fixed => None,
-        Route::Followed(_) => Some(primary(reach).await?),
+        Route::Followed(_) => Some(primary(endpoint).await?),
     };
-    let at = match (&reach.route, &announced) {
+    let at = match (&endpoint.route, &announced) {
         (Route::Followed(guide), Some(announced)) => guide.addresses().reached(announced).clone(),
-        _ => reach.fixed(),
+        _ => endpoint.fixed(),
     };
-    let limit = reach.config.connect_timeout;
-    let opening = async { Messages::open(reach.config.network.dial(&at).await?, &reach.user()).await };
-    let opened = reach.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit));
+    let limit = endpoint.config.connect_timeout;
+    let opening =
+        async { SubscriptionConnection::open(endpoint.config.network.dial(&at).await?, &endpoint.user()).await };
+    let opened = endpoint.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit));
     let opened = opened.and_then(|opened: Result<_, RedisError>| opened.map_err(NodeError::not_connected));
     if let (Err(_), Some(announced)) = (&opened, &announced) {
-        reach.lost(announced);
+        endpoint.lost(announced);
     }
     Ok((opened?, announced))
 }
 
 /// The primary that commands go to, or the one that is found now.
-async fn primary(reach: &Arc<Reach>) -> Result<Address, NodeError> {
-    if let Some(known) = reach.primary() {
+async fn primary(endpoint: &Arc<Endpoint>) -> Result<Address, NodeError> {
+    if let Some(known) = endpoint.primary() {
         return Ok(known);
     }
     // A connection is the one thing that has verified it; this one is not needed for anything else.
-    Connection::open(Arc::clone(reach)).await?;
-    reach.primary().ok_or_else(NodeError::no_primary)
+    Connection::open(Arc::clone(endpoint)).await?;
+    endpoint.primary().ok_or_else(NodeError::no_primary)
 }
 
-/// The life of one subscription connection.
-struct Session<'a> {
-    reach: &'a Reach,
-    book: &'a Book,
+/// Serves the subscriptions on one connection, from its beginning to its end.
+struct SubscriptionSession<'a> {
+    endpoint: &'a Endpoint,
+    state: &'a SubscriptionsState,
     /// Of a node that is followed: to which server this leads.
     primary: Option<Address>,
 }
 
-impl Session<'_> {
+impl SubscriptionSession<'_> {
     /// Serves until the connection is of no further use; says why.
-    async fn run(self, mut messages: Messages) -> &'static str {
-        let clock = self.reach.clock;
-        let interval = self.reach.config.connect_timeout;
+    async fn run(self, mut messages: SubscriptionConnection) -> &'static str {
+        let clock = self.endpoint.clock;
+        let interval = self.endpoint.config.connect_timeout;
         let mut ping_at = clock.now().saturating_add(interval);
         let mut sweep_at = clock.now().saturating_add(LINGER);
         // Requests that were under way at the last ping: should nothing have come since, the server is not there.
         let mut unanswered = false;
         loop {
-            let wanted = self.book.open(|pages| std::mem::take(&mut pages.wanted));
+            let wanted = self.state.open(|table| std::mem::take(&mut table.wanted));
             if !wanted.is_empty() {
                 messages.subscribe(wanted);
             }
@@ -321,12 +325,12 @@ impl Session<'_> {
             tokio::select! {
                 biased;
                 // Safeguard: messages come from where the commands go (Redis)
-                () = moved(self.reach, self.primary.as_ref()) => return "the primary is another server",
-                () = clock.sleep_until(ping_at), if !self.book.is_empty() => {
+                () = moved(self.endpoint, self.primary.as_ref()) => return "the primary is another server",
+                () = clock.sleep_until(ping_at), if !self.state.is_empty() => {
                     if unanswered {
-                        self.reach.failed();
+                        self.endpoint.failed();
                         if let Some(primary) = &self.primary {
-                            self.reach.lost(primary);
+                            self.endpoint.lost(primary);
                         }
                         return "no answer";
                     }
@@ -335,23 +339,23 @@ impl Session<'_> {
                     messages.ping();
                     unanswered = true;
                 }
-                () = clock.sleep_until(sweep_at), if !self.book.is_empty() => {
+                () = clock.sleep_until(sweep_at), if !self.state.is_empty() => {
                     sweep_at = clock.now().saturating_add(LINGER);
-                    let left = self.book.sweep();
+                    let left = self.state.sweep();
                     if !left.is_empty() {
                         messages.unsubscribe(&left);
                     }
                 }
-                () = self.book.changed.notified() => {}
+                () = self.state.changed.notified() => {}
                 said = messages.next() => match said {
-                    Ok(Said::Message { channel, payload }) => self.book.message(&channel, &payload),
-                    Ok(Said::Answered(channels)) => {
+                    Ok(SubscriptionEvent::Message { channel, payload }) => self.state.message(&channel, &payload),
+                    Ok(SubscriptionEvent::Answered(channels)) => {
                         unanswered = false;
-                        self.reach.answered();
-                        self.book.confirm(&channels);
+                        self.endpoint.answered();
+                        self.state.confirm(&channels);
                     }
                     Err(error) => {
-                        tracing::debug!(node = %self.reach.config.url(), %error, "no more messages");
+                        tracing::debug!(node = %self.endpoint.config.url(), %error, "no more messages");
                         return "it was closed";
                     }
                 },
@@ -361,15 +365,17 @@ impl Session<'_> {
 }
 
 /// Resolves when messages come from another server, if the node is followed.
-async fn moved(reach: &Reach, from: Option<&Address>) {
+async fn moved(endpoint: &Endpoint, from: Option<&Address>) {
     match from {
-        Some(from) => reach.moved_from(from).await,
+        Some(from) => endpoint.moved_from(from).await,
         None => std::future::pending().await,
     }
 }
 
-impl fmt::Debug for Channels {
+impl fmt::Debug for Subscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channels").field("count", &self.book.open(|pages| pages.channels.len())).finish_non_exhaustive()
+        f.debug_struct("Subscriptions")
+            .field("count", &self.state.open(|table| table.channels.len()))
+            .finish_non_exhaustive()
     }
 }

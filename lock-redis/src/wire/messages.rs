@@ -8,36 +8,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Stream;
 
-/// A subscription connection.
+/// A connection on which a server sends the messages of subscribed channels.
 #[derive(Debug)]
-pub(crate) struct Messages {
+pub(crate) struct SubscriptionConnection {
     stream: Box<dyn Stream>,
     /// What has come and is not read yet.
     inbox: Vec<u8>,
     /// What is still to be sent.
     outbox: Vec<u8>,
     /// The requests without a whole answer, in the order of sending.
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingRequest>,
 }
 
+/// A request on a [`SubscriptionConnection`] that the server has not answered in full.
 #[derive(Debug)]
-struct Pending {
+struct PendingRequest {
     /// How many answers are still to come.
     left: usize,
     /// The channels that these confirm.
     channels: Vec<String>,
 }
 
-/// What a server says on it.
+/// What comes on a [`SubscriptionConnection`]: a message, or the last answer to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum SubscriptionEvent {
     /// Somebody has published this.
     Message { channel: String, payload: Vec<u8> },
     /// A request is answered: these channels are confirmed.
     Answered(Vec<String>),
 }
 
-impl Messages {
+impl SubscriptionConnection {
     /// Signs in.
     pub(crate) async fn open(stream: Box<dyn Stream>, user: &RedisConnectionInfo) -> Result<Self, RedisError> {
         let mut messages = Self { stream, inbox: Vec::new(), outbox: Vec::new(), pending: VecDeque::new() };
@@ -69,7 +70,7 @@ impl Messages {
 
     fn send(&mut self, command: &Cmd, answers: usize, channels: Vec<String>) {
         self.outbox.extend(command.get_packed_command());
-        self.pending.push_back(Pending { left: answers, channels });
+        self.pending.push_back(PendingRequest { left: answers, channels });
     }
 
     /// Sends what is to be sent, and gives what the server says next.
@@ -79,7 +80,7 @@ impl Messages {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn next(&mut self) -> Result<Said, RedisError> {
+    pub(crate) async fn next(&mut self) -> Result<SubscriptionEvent, RedisError> {
         loop {
             while !self.outbox.is_empty() {
                 let written = self.stream.write(&self.outbox).await?;
@@ -98,7 +99,7 @@ impl Messages {
         }
     }
 
-    fn read(&mut self, value: Value) -> Result<Option<Said>, RedisError> {
+    fn read(&mut self, value: Value) -> Result<Option<SubscriptionEvent>, RedisError> {
         match value {
             Value::ServerError(error) => return Err(error.into()),
             Value::Array(parts) => {
@@ -106,7 +107,7 @@ impl Messages {
                     && kind == b"message"
                 {
                     let channel = String::from_utf8_lossy(channel).into_owned();
-                    return Ok(Some(Said::Message { channel, payload: payload.clone() }));
+                    return Ok(Some(SubscriptionEvent::Message { channel, payload: payload.clone() }));
                 }
             }
             _ => {}
@@ -119,7 +120,7 @@ impl Messages {
         if first.left > 0 {
             return Ok(None);
         }
-        Ok(self.pending.pop_front().map(|answered| Said::Answered(answered.channels)))
+        Ok(self.pending.pop_front().map(|answered| SubscriptionEvent::Answered(answered.channels)))
     }
 }
 

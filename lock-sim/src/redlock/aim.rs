@@ -1,6 +1,10 @@
 //! Situations that chance alone brings about too seldom.
 
-use super::{FORGETFUL, Weather, kept, operator::Orders};
+use super::{
+    FORGETFUL, kept,
+    operator::Orders,
+    weather::{Aim, Weather},
+};
 use crate::{
     Chance, MS, Time,
     contest::{
@@ -10,25 +14,6 @@ use crate::{
     redis::Loses,
     world::{HostId, ServerId, Stop, Way},
 };
-
-/// What a schedule aims at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aim {
-    /// Nothing in particular.
-    Nothing,
-    /// One client holds for long, and requests come late. Somebody deletes the lock behind the holder's back, so that others
-    /// are granted it before the holder asks the servers again.
-    Behind,
-    /// A holder stands still until its lease has ended and others hold, while its requests are on their way.
-    Lapse,
-    /// A member is replaced that nobody tells of it, while somebody holds with it and one other, and does not reach the rest.
-    Replaced,
-    /// A server is told of a change of the members and loses its data before a majority was told.
-    Forgetful,
-    /// Requests come late, some of them down connections that their clients have given up, and leases are long: what comes
-    /// when its attempt or its lease is over must not take the lock for nobody.
-    Strays,
-}
 
 /// Sees to it that the situation comes about.
 #[derive(Debug)]

@@ -4,9 +4,9 @@
 use std::{fmt, rc::Rc};
 
 use super::{
-    message::{Answer, ClientMessage, Down, EnsembleEvent, Op},
-    schedule::Schedule,
-    tree::{NodeTree, SessionId, TreeChange},
+    message::{Answer, ClientMessage, Down, EnsembleEvent, Op, SessionId},
+    state::Schedule,
+    tree::{NodeTree, TreeChange},
 };
 use crate::{Trace, world::Happening};
 

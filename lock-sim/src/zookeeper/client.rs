@@ -8,10 +8,9 @@ use tokio::sync::watch;
 
 use super::{
     fact::FactKind,
-    message::{Answer, ClientMessage, Down, EnsembleEvent, Op, Refusal, Reply},
+    message::{Answer, ClientMessage, Down, EnsembleEvent, News, Op, Refusal, Reply, SessionId},
     safeguard::has,
-    schedule::Schedule,
-    tree::{News, SessionId},
+    state::{ClientLink, ClientSession, ClientWatch, OutstandingRequest, PendingOpen, Schedule},
     wire::{AnswerWaiter, OpenedSession, WatchHandle, WatchKind},
 };
 use crate::{MS, Pipe, Time};
@@ -19,80 +18,7 @@ use crate::{MS, Pipe, Time};
 /// How many tenths of its time-out a client waits before it takes its session for ended.
 const GIVES_UP: Time = 14;
 
-/// A simulated session of the client library: its connection, its outstanding requests and its watches.
-pub(super) struct ClientSession {
-    pub(super) host: usize,
-    /// Of the servers it knows.
-    servers: Vec<usize>,
-    pub(super) link: ClientLink,
-    attempt: u32,
-    /// When it asked for the connection, when it last heard from a server, and when it last sent anything, by its clock.
-    asked: Time,
-    received: Time,
-    sent: Time,
-    up: Pipe,
-    up_broken: bool,
-    pub(super) session: SessionId,
-    pub(super) timeout: Time,
-    opening: Option<PendingOpen>,
-    /// The newest transaction that it knows of.
-    seen: u64,
-    /// The newest transaction that its server had applied when it said the last thing.
-    pub(super) told: u64,
-    numbers: u32,
-    outstanding: VecDeque<OutstandingRequest>,
-    /// What waits for a connection.
-    backlog: VecDeque<(OutstandingRequest, Op)>,
-    watches: Vec<ClientWatch>,
-    watch_numbers: u64,
-    states: watch::Sender<SessionState>,
-    /// Its user has dropped it.
-    is_dropped: bool,
-    is_over: bool,
-}
-
-/// The state of a simulated client's connection to a server: down, connecting or up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ClientLink {
-    Down,
-    Connecting { conn: u32, server: usize },
-    Up { conn: u32, server: usize },
-}
-
-/// A session that a simulated client is opening: the servers left to try, and who waits for it.
-struct PendingOpen {
-    /// The servers that were not tried yet.
-    left: Vec<usize>,
-    answer: oneshot::Sender<Result<OpenedSession, Refusal>>,
-}
-
-/// A request that a simulated client has sent, or will send, and that is not answered yet.
-struct OutstandingRequest {
-    number: u32,
-    /// When, in true time: for the facts.
-    at: Time,
-    is_ping: bool,
-    /// The prefix of a contender's node that is being created.
-    creates: Option<String>,
-    /// The path that is watched.
-    watched: Option<String>,
-    is_close: bool,
-    waiter: AnswerWaiter,
-}
-
-/// A watch that a simulated client has set and that has not fired yet.
-struct ClientWatch {
-    number: u64,
-    path: String,
-    kind: WatchKind,
-    event: oneshot::Sender<WatchEvent>,
-}
-
 impl Schedule<'_> {
-    pub(super) fn local(&self, host: usize) -> Time {
-        self.hosts[host].clock.at(self.now())
-    }
-
     /// A session is asked for, at one of these servers.
     pub(super) fn open(
         &mut self,

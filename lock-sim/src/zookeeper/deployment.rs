@@ -14,10 +14,10 @@ use lock_core::{BootInstant, Clock, Context, Error, Executor as _};
 use lock_zk::{Config, ZooKeeper};
 
 use super::{
-    client::ClientLink,
-    message::{Answer, EnsembleEvent},
-    schedule::{Schedule, TICK},
-    tree::{SessionId, TreeChange},
+    message::{Answer, EnsembleEvent, SessionId},
+    schedule::TICK,
+    state::{ClientLink, Schedule},
+    tree::TreeChange,
     wire::{SimEnsemble, server},
 };
 use crate::{

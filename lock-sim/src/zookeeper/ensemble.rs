@@ -6,55 +6,11 @@ use lock_zk::protocol::queue::NUMBERS_END;
 
 use super::{
     fact::FactKind,
-    message::{Answer, EnsembleEvent, FollowerMessage, LeaderMessage, Made, Op, Refusal, Reply, Stat},
-    schedule::Schedule,
-    server::{LeaderLink, ServerRole},
-    tree::{NodeTree, SessionId, TreeChange, split},
+    message::{Answer, EnsembleEvent, FollowerMessage, LeaderMessage, Made, Op, Refusal, Reply, SessionId, Stat},
+    state::{Leader, LeaderLink, LeaderSession, LogEntry, RequestOrigin, Schedule, ServerRole},
+    tree::{NodeTree, TreeChange, split},
 };
 use crate::{MS, Pipe, Time};
-
-/// A transaction in the log of the simulated ensemble.
-#[derive(Debug)]
-pub(super) struct LogEntry {
-    pub(super) zxid: u64,
-    pub(super) changes: Vec<TreeChange>,
-    pub(super) origin: Option<RequestOrigin>,
-    pub(super) reply: Reply,
-    /// The session that it opens.
-    pub(super) opens: SessionId,
-    /// Somebody who is no contender asked for it.
-    pub(super) foreign: bool,
-}
-
-/// The server, the connection and the session that a request came from, to which its answer goes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RequestOrigin {
-    pub(super) server: usize,
-    pub(super) conn: u32,
-    pub(super) number: u32,
-    /// Who asks; 0 for who has no session yet.
-    pub(super) session: SessionId,
-}
-
-/// The state of the simulated leader: its proposed tree, and the sessions that it expires.
-#[derive(Debug)]
-pub(super) struct Leader {
-    pub(super) server: usize,
-    /// What was proposed, committed or not.
-    pub(super) tree: NodeTree,
-    pub(super) sessions: Vec<LeaderSession>,
-    commits: Pipe,
-}
-
-/// A session as the simulated leader tracks it, with the time at which it expires.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LeaderSession {
-    pub(super) id: SessionId,
-    /// By the leader's clock.
-    pub(super) expires: Time,
-    pub(super) owner: Option<usize>,
-    pub(super) closing: bool,
-}
 
 impl Schedule<'_> {
     pub(super) fn is_leader(&self, server: usize) -> bool {

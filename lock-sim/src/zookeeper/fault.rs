@@ -1,13 +1,11 @@
 //! What goes wrong, and how often.
 
 use super::{
-    client::ClientLink,
     fact::FactKind,
     message::{Answer, EnsembleEvent, FollowerMessage},
     profile::ScheduleAim,
     program::NAME,
-    schedule::Schedule,
-    server::ServerRole,
+    state::{ClientLink, Schedule, ServerRole},
     tree::{TreeChange, split},
 };
 use crate::{MS, Time, US, world::Stop};

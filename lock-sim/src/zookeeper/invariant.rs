@@ -7,92 +7,13 @@ use lock_core::{BootInstant, Error, FencingToken, Loss, Validity};
 use lock_zk::wire::WatchEvent;
 
 use super::{
-    ensemble::LogEntry,
     fact::FactKind,
+    message::SessionId,
     report::{AttemptEnd, RequestMode},
-    schedule::{Schedule, lock_path},
-    tree::{SessionId, TreeChange, TreeNode, split},
+    state::{CheckedGrant, ContenderPhase, CreatedNode, InvariantChecker, LogEntry, Schedule, lock_path},
+    tree::{TreeChange, TreeNode, split},
 };
-use crate::{Time, Violation};
-
-/// What the checker of invariants knows of one contender, as the contender's program reports it.
-#[derive(Debug)]
-pub(super) struct ContenderState {
-    host: usize,
-    attempt: u32,
-    pub(super) kind: RequestMode,
-    phase: ContenderPhase,
-    /// Of the present grant.
-    grant: Option<CheckedGrant>,
-    /// When it asked.
-    since: Time,
-    is_closed: bool,
-    is_dead: bool,
-}
-
-/// Whether a contender is idle, waits or holds, as the checker of invariants knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ContenderPhase {
-    Idle,
-    Waits,
-    Holds,
-}
-
-/// The present grant of a contender, with what the checker of invariants compares it with.
-#[derive(Debug, Clone)]
-struct CheckedGrant {
-    validity: Validity,
-    session: SessionId,
-    /// The newest transaction that the client's server had applied when it said what led to the grant.
-    evidence: u64,
-}
-
-impl ContenderState {
-    pub(super) const fn new(host: usize) -> Self {
-        Self {
-            host,
-            attempt: 0,
-            kind: RequestMode::Writer,
-            phase: ContenderPhase::Idle,
-            grant: None,
-            since: 0,
-            is_closed: false,
-            is_dead: false,
-        }
-    }
-}
-
-/// A node that a contender has created on the simulated ensemble.
-#[derive(Debug)]
-struct CreatedNode {
-    slot: usize,
-    attempt: u32,
-    path: Rc<str>,
-    czxid: u64,
-    session: SessionId,
-}
-
-/// Checks after each committed transaction and each report that the promises of the lock hold.
-#[derive(Debug, Default)]
-pub(super) struct InvariantChecker {
-    /// The sessions that are open, as committed.
-    pub(super) alive: BTreeSet<SessionId>,
-    /// When each session was ended.
-    closed: Vec<(SessionId, Time)>,
-    /// Nodes that somebody else deleted, with the transaction.
-    removed: Vec<(Rc<str>, u64)>,
-    /// The one node that all want: the requests to delete it, by session and number, and the newest transaction that their
-    /// clients knew of then.
-    deletes: Vec<(SessionId, u32, u64)>,
-    /// All contenders' nodes that there ever were.
-    made: Vec<CreatedNode>,
-    /// The highest token of a writer, and of anybody after the lock.
-    writers: u64,
-    all: u64,
-    /// How many transactions have changed anything about the lock.
-    pub(super) changes: u64,
-    pub(super) violation: Option<Violation>,
-}
+use crate::Time;
 
 impl InvariantChecker {
     /// A client asks that a node be deleted.
@@ -125,20 +46,7 @@ fn owner(node: &TreeNode) -> Option<(usize, u32)> {
     Some((slot.parse().ok()?, attempt.parse().ok()?))
 }
 
-impl LogEntry {
-    /// Whether it creates a node of that prefix.
-    pub(super) fn creates(&self, prefix: &str) -> bool {
-        self.changes.iter().any(|change| matches!(change, TreeChange::Create { path, .. } if path.starts_with(prefix)))
-    }
-}
-
 impl Schedule<'_> {
-    pub(super) fn violate(&mut self, invariant: &'static str, text: String) {
-        let at = self.now();
-        self.trace.note(at, "VIOLATION", format_args!("{invariant}: {text}"));
-        self.invariants.violation.get_or_insert(Violation { invariant, text, at });
-    }
-
     /// A transaction is committed.
     pub(super) fn note_commit(&mut self, entry: &LogEntry) {
         if entry.opens != 0 {

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
-use super::tree::{News, SessionId};
 use crate::Time;
+
+/// A session; 0 is none.
+pub type SessionId = u32;
 
 /// How a node is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +141,19 @@ pub type Reply = Result<Answer, Refusal>;
 pub(super) enum ClientMessage {
     Connect { client: usize, session: SessionId, seen: u64, timeout: Time },
     Request { number: u32, op: Op },
+}
+
+/// What a watch may hear of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// A node was created.
+    Created(String),
+    /// A node was written to.
+    Changed(String),
+    /// A node was deleted.
+    Deleted(String),
+    /// Which children a node has was changed.
+    Children(String),
 }
 
 /// From a server to its client. `zxid` is the newest transaction that the server had applied.

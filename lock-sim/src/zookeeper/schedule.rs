@@ -1,79 +1,24 @@
 //! Everything together, and what happens next.
 
-use std::{fmt, rc::Rc, sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
-use lock_zk::{Config, Strategy, protocol::queue::NUMBERS_END, wire::WatchEvent};
+use lock_zk::{Config, Strategy, protocol::queue::NUMBERS_END};
 use tokio::sync::watch;
 
 use super::{
-    client::ClientSession,
-    ensemble::{Leader, LogEntry},
     fact::FactKind,
-    invariant::{ContenderState, InvariantChecker},
     message::EnsembleEvent,
     profile::{EnsembleSettings, FaultProfile, ScheduleAim},
-    program::{self, ContenderHabits, HostPlan, NAME},
+    program::{self, ContenderHabits, HostPlan},
     report::{ContenderReport, RequestMode, ScheduleStage},
-    server::{ServerRole, ServerState},
+    state::{ContenderState, HostState, InvariantChecker, Schedule, ServerRole, ServerState, lock_path},
     tree::{NodeTree, TreeChange},
     wire::{SimEnsemble, WireCall, clear_calls, next_call, server},
 };
 use crate::{
     Chance, Counts, LocalClock, MS, Outcome, SECOND, Time, Trace,
-    world::{Happening, HostClocks, HostId, Wires, World},
+    world::{Happening, HostClocks, Wires, World},
 };
-
-/// A simulated machine on which programs run: its clock, and the faults that it suffers now.
-#[derive(Debug)]
-pub(super) struct HostState {
-    pub(super) id: HostId,
-    /// Of the time since it was booted.
-    pub(super) clock: LocalClock,
-    /// It does nothing until then, and goes on with what it knew.
-    pub(super) paused_until: Time,
-    /// When it last went on.
-    pub(super) resumed: Time,
-    /// The servers do not hear it.
-    pub(super) mute: bool,
-    /// It does not hear the servers.
-    pub(super) deaf: bool,
-    /// What is lost is sent again then; otherwise the connection is broken.
-    pub(super) sends_again_at: Option<Time>,
-    /// What the latest news were; `None` when it was an answer that came last.
-    pub(super) heard: Option<WatchEvent>,
-    pub(super) is_dead: bool,
-}
-
-/// One schedule of the simulated ensemble: its servers, hosts and clients, and the checker of invariants.
-pub(super) struct Schedule<'a> {
-    pub(super) world: World<EnsembleEvent>,
-    pub(super) trace: &'a mut Trace,
-    pub(super) counts: Counts,
-    pub(super) grants: u64,
-    pub(super) settings: EnsembleSettings,
-    pub(super) faults: FaultProfile,
-    pub(super) servers: Vec<ServerState>,
-    pub(super) leader: Option<Leader>,
-    pub(super) epoch: u32,
-    pub(super) log: Vec<Rc<LogEntry>>,
-    pub(super) committed: usize,
-    pub(super) zxid: u64,
-    /// The time-outs that sessions were opened with, by their numbers from 1 on.
-    pub(super) timeouts: Vec<Time>,
-    pub(super) links: u32,
-    pub(super) hosts: Vec<HostState>,
-    pub(super) clients: Vec<ClientSession>,
-    pub(super) conns: u32,
-    /// How many requests have arrived at the servers, pings apart.
-    pub(super) requests: u64,
-    pub(super) contending: Vec<ContenderState>,
-    pub(super) invariants: InvariantChecker,
-    pub(super) is_herd: bool,
-    stage: watch::Sender<ScheduleStage>,
-    deadline: Time,
-    /// How many changes there were at the last look, and for how many looks that has stayed so.
-    quiet: (u64, u32),
-}
 
 /// What a tick lasts: all else is in proportion.
 pub(super) const TICK: Time = 100 * MS;
@@ -81,11 +26,6 @@ pub(super) const TICK: Time = 100 * MS;
 /// Everybody's clock is wrong by up to 0.45 %, so two of them differ by up to 0.9 %.
 fn drift(chance: &mut Chance) -> i64 {
     if chance.one_in(2) { chance.one_of(&[-4_500, 4_500]) } else { chance.signed(-4_500, 4_500) }
-}
-
-/// The node that all contenders stand in, or want.
-pub(super) fn lock_path() -> String {
-    format!("{}/{NAME}", Config::ROOT)
 }
 
 impl<'a> Schedule<'a> {
@@ -235,22 +175,6 @@ impl<'a> Schedule<'a> {
             .with_ensemble(Arc::new(SimEnsemble { host }));
         let seed = chance.below(u64::MAX);
         HostPlan { id: self.hosts[host].id, config, seed, slots, habits, stage: self.stage.subscribe() }
-    }
-
-    pub(super) const fn now(&self) -> Time {
-        self.world.now()
-    }
-
-    pub(super) fn note(&mut self, who: impl fmt::Display, what: fmt::Arguments<'_>) {
-        self.trace.note(self.world.now(), who, what);
-    }
-
-    pub(super) fn stage(&self) -> ScheduleStage {
-        *self.stage.borrow()
-    }
-
-    pub(super) fn is_calm(&self) -> bool {
-        self.stage() != ScheduleStage::Active
     }
 
     pub(super) fn play(mut self) -> Outcome {

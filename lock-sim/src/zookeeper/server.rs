@@ -4,120 +4,14 @@ use std::{collections::VecDeque, rc::Rc};
 
 use super::{
     fact::FactKind,
-    message::{Answer, ClientMessage, Down, EnsembleEvent, FollowerMessage, LeaderMessage, Op, Refusal, Reply, Stat},
-    schedule::Schedule,
-    tree::{News, NodeTree, SessionId, TreeChange, TreeNode},
+    message::{
+        Answer, ClientMessage, Down, EnsembleEvent, FollowerMessage, LeaderMessage, News, Op, Refusal, Reply,
+        SessionId, Stat,
+    },
+    state::{PendingRequest, Schedule, ServerConnection, ServerRole},
+    tree::{TreeChange, TreeNode},
 };
-use crate::{LocalClock, Pipe, Time};
-
-/// The role of a simulated server: leading, following, looking for a leader, or down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ServerRole {
-    /// Of that epoch, which may be over without its knowing.
-    Leading(u32),
-    Following,
-    /// Without a leader: it serves nobody.
-    Looking,
-    Down,
-}
-
-/// One simulated server of the ensemble: its role, its tree, and its connections.
-#[derive(Debug)]
-pub(super) struct ServerState {
-    pub(super) role: ServerRole,
-    /// It does nothing until then.
-    pub(super) paused_until: Time,
-    /// It hears nothing until then: who wakes from a pause may judge before it listens.
-    pub(super) deaf_until: Time,
-    /// The other servers do not hear it.
-    pub(super) mute: bool,
-    /// It does not hear the other servers.
-    pub(super) deaf: bool,
-    pub(super) link: LeaderLink,
-    /// When its leader was last heard; for a leader, when it last had a follower.
-    pub(super) heard: Time,
-    pub(super) tree: NodeTree,
-    /// How much of the log is in that.
-    pub(super) applied: usize,
-    pub(super) zxid: u64,
-    pub(super) conns: Vec<ServerConnection>,
-    /// Which sessions were active since the leader was last told, and their time-outs here.
-    pub(super) active: Vec<(SessionId, Time)>,
-    pub(super) clock: LocalClock,
-    /// The longest time-out that it grants.
-    pub(super) longest: Time,
-}
-
-/// A follower's connection to its leader in the simulated ensemble.
-#[derive(Debug, Default)]
-pub(super) struct LeaderLink {
-    pub(super) number: u32,
-    /// Of the leader at the other end.
-    pub(super) epoch: u32,
-    pub(super) up: Pipe,
-    pub(super) down: Pipe,
-    /// How far the follower is with its work.
-    pub(super) work: Pipe,
-    /// Something was lost on it: nothing comes after that.
-    pub(super) up_broken: bool,
-    pub(super) down_broken: bool,
-    /// When the leader last had an answer to a ping.
-    pub(super) answered: Time,
-}
-
-/// A client's connection, as its simulated server has it.
-#[derive(Debug)]
-pub(super) struct ServerConnection {
-    pub(super) id: u32,
-    pub(super) client: usize,
-    pub(super) session: SessionId,
-    pub(super) timeout: Time,
-    pub(super) open: bool,
-    pub(super) broken: bool,
-    pub(super) down: Pipe,
-    pub(super) pending: VecDeque<PendingRequest>,
-    /// The nodes that are watched, or waited for.
-    pub(super) nodes: Vec<String>,
-    /// The nodes whose children are watched.
-    pub(super) children: Vec<String>,
-}
-
-/// A client's request that its simulated server has not answered yet.
-#[derive(Debug)]
-pub(super) struct PendingRequest {
-    pub(super) number: u32,
-    pub(super) op: Op,
-    pub(super) reply: Option<Reply>,
-    /// A sync is answered when that much of the log is applied.
-    pub(super) upto: Option<usize>,
-}
-
-impl ServerState {
-    pub(super) fn new(tree: NodeTree, clock: LocalClock, longest: Time) -> Self {
-        Self {
-            role: ServerRole::Looking,
-            paused_until: 0,
-            deaf_until: 0,
-            mute: false,
-            deaf: false,
-            link: LeaderLink::default(),
-            heard: 0,
-            tree,
-            applied: 0,
-            zxid: 0,
-            conns: Vec::new(),
-            active: Vec::new(),
-            clock,
-            longest,
-        }
-    }
-
-    fn is_active(&mut self, session: SessionId, timeout: Time) {
-        if !self.active.iter().any(|(id, _)| *id == session) {
-            self.active.push((session, timeout));
-        }
-    }
-}
+use crate::{Pipe, Time};
 
 impl TreeNode {
     pub(super) const fn stat(&self) -> Stat {

@@ -4,12 +4,11 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use lock_zk::protocol::queue::NUMBERS_END;
 
+use super::message::{News, SessionId};
+
 /// Where the counter of a directory sticks: all later nodes are given that number. Real servers do so at 2^31 - 1, which is
 /// a million numbers behind the end that contenders keep to and not three.
 const STUCK: i32 = NUMBERS_END + 2;
-
-/// A session; 0 is none.
-pub type SessionId = u32;
 
 /// A node of the simulated ensemble's tree, with its data and its statistics.
 #[derive(Debug, Clone)]
@@ -50,19 +49,6 @@ pub(super) enum TreeChange {
     Write { path: Rc<str>, data: Rc<[u8]> },
     Delete { path: Rc<str> },
     Close(SessionId),
-}
-
-/// What a watch may hear of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// A node was created.
-    Created(String),
-    /// A node was written to.
-    Changed(String),
-    /// A node was deleted.
-    Deleted(String),
-    /// Which children a node has was changed.
-    Children(String),
 }
 
 /// The path and the name of the node above and below.

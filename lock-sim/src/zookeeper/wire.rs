@@ -25,9 +25,8 @@ use lock_zk::wire::{
 use tokio::sync::watch;
 
 use super::{
-    message::{Answer, Made, Op, Refusal, Reply, Stat as Seen},
+    message::{Answer, Made, Op, Refusal, Reply, SessionId, Stat as Seen},
     report::ContenderReport,
-    tree::SessionId,
 };
 use crate::{Time, world::call_machine};
 

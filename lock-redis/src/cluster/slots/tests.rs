@@ -6,13 +6,13 @@ fn at(port: u16) -> Address {
     Address::new("h", port)
 }
 
-fn range_of(first: u16, last: u16, ports: &[u16]) -> Range {
-    let members = ports.iter().map(|port| Member { id: format!("id-{port}"), address: at(*port) }).collect();
-    Range { first, last, members }
+fn range_of(first: u16, last: u16, ports: &[u16]) -> SlotRange {
+    let members = ports.iter().map(|port| ClusterMember { id: format!("id-{port}"), address: at(*port) }).collect();
+    SlotRange { first, last, members }
 }
 
-fn learned(ranges: &[Range]) -> Layout {
-    Layout::default().learn(ranges)
+fn learned(ranges: &[SlotRange]) -> SlotLayout {
+    SlotLayout::default().learn(ranges)
 }
 
 #[test]
@@ -89,7 +89,7 @@ proptest! {
         cuts in proptest::collection::btree_set(1..SLOTS, 1..8),
         again in proptest::collection::vec((0..4_u16, any::<bool>()), 1..8),
     ) {
-        let mut layout = Layout::default();
+        let mut layout = SlotLayout::default();
         for (turn, swapped) in again {
             let (mut first, mut ranges) = (0, Vec::new());
             for (place, cut) in cuts.iter().chain([&SLOTS]).enumerate() {

@@ -1,4 +1,4 @@
-//! How to reach a server, since when it cannot be reached, and where it is now.
+//! The server that a node connects to: how to reach it, since when that fails, and which server it is now.
 
 use lock_core::{BootInstant, Clock, Context, TimeLimits};
 use redis::RedisConnectionInfo;
@@ -7,8 +7,9 @@ use tokio::sync::watch;
 use super::{NodeConfig, route::Route};
 use crate::wire::Address;
 
-/// What all connections to one server share.
-pub(super) struct Reach {
+/// The server that a [`Node`](super::Node) connects to: how to reach it, since when that fails, and which of several servers
+/// is the primary. All connections of the node share it.
+pub(super) struct Endpoint {
     pub(super) config: NodeConfig,
     pub(super) clock: Clock,
     /// The limits of all requests to it.
@@ -22,7 +23,7 @@ pub(super) struct Reach {
     primary: watch::Sender<Option<Address>>,
 }
 
-impl Reach {
+impl Endpoint {
     pub(super) fn new(config: NodeConfig, context: Context, route: Route) -> Self {
         Self {
             config,
@@ -126,18 +127,18 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_heard_of_the_primary_only_makes_one_look_again() {
-        let reach = Reach::new(NodeConfig::new("h", 1), Context::current(), Route::Fixed);
+        let endpoint = Endpoint::new(NodeConfig::new("h", 1), Context::current(), Route::Fixed);
         let [old, new] = [1, 2].map(|port| Address::new("h", port));
-        reach.heard(&new);
-        assert_eq!(reach.primary(), None, "nobody has verified it");
-        reach.found(&old);
-        reach.heard(&old);
-        reach.lost(&new);
-        assert!(reach.leads_to(Some(&old)) && !reach.leads_to(Some(&new)) && reach.leads_to(None));
-        reach.heard(&new);
-        assert_eq!(reach.primary(), None);
-        reach.found(&new);
-        reach.lost(&new);
-        assert!(!reach.leads_to(Some(&new)));
+        endpoint.heard(&new);
+        assert_eq!(endpoint.primary(), None, "nobody has verified it");
+        endpoint.found(&old);
+        endpoint.heard(&old);
+        endpoint.lost(&new);
+        assert!(endpoint.leads_to(Some(&old)) && !endpoint.leads_to(Some(&new)) && endpoint.leads_to(None));
+        endpoint.heard(&new);
+        assert_eq!(endpoint.primary(), None);
+        endpoint.found(&new);
+        endpoint.lost(&new);
+        assert!(!endpoint.leads_to(Some(&new)));
     }
 }

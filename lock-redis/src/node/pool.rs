@@ -22,69 +22,74 @@ const ACQUIRING: usize = 16;
 /// Renewals come in bursts, one after the other.
 const RENEWING: usize = 2;
 
-/// What a lane is for. They do not wait for each other: a renewal is not stuck behind acquisitions.
+/// Which pool a connection is taken from: acquisitions and renewals have one each, so that a renewal does not wait for
+/// acquisitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum PoolPurpose {
     Acquiring,
     Renewing,
 }
 
-/// The connections of one node that wait for replicas.
-pub(super) struct Lanes {
-    acquiring: Arc<Pool>,
-    renewing: Arc<Pool>,
+/// The pools of connections on which requests to one node wait for `WAIT`, one pool for acquisitions and one for renewals.
+pub(super) struct ConnectionPools {
+    acquiring: Arc<ConnectionPool>,
+    renewing: Arc<ConnectionPool>,
 }
 
-struct Pool {
+/// Idle connections, and the permits that limit how many connections are in use.
+struct ConnectionPool {
     idle: Mutex<Vec<Connection>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-/// A connection for requests that count only when enough replicas have them; the shared one, where none need to.
-pub(crate) struct Lane {
+/// A connection for requests that count only when enough replicas have them: from a pool, or the node's shared connection where
+/// no replica needs to acknowledge anything.
+pub(crate) struct PooledConnection {
     connection: Connection,
-    own: Option<Own>,
+    loan: Option<PoolLoan>,
 }
 
-struct Own {
+/// The loan of a connection from its [`ConnectionPool`], to which the connection goes back unless an answer is outstanding.
+struct PoolLoan {
     replicas: Replicas,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
     /// Something was sent that has not been answered.
     is_busy: AtomicBool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Default for Lanes {
+impl Default for ConnectionPools {
     fn default() -> Self {
-        let pool = |places| Arc::new(Pool { idle: Mutex::default(), places: Arc::new(Semaphore::new(places)) });
+        let pool =
+            |permits| Arc::new(ConnectionPool { idle: Mutex::default(), permits: Arc::new(Semaphore::new(permits)) });
         Self { acquiring: pool(ACQUIRING), renewing: pool(RENEWING) }
     }
 }
 
-impl Lanes {
+impl ConnectionPools {
     pub(super) fn close(&self) {
         [&self.acquiring, &self.renewing].into_iter().for_each(|pool| pool.idle(Vec::clear));
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     fn idle<T>(&self, work: impl FnOnce(&mut Vec<Connection>) -> T) -> T {
         work(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Node {
-    /// A lane; the present connection itself, where no replica needs to acknowledge anything.
+    /// A connection from a pool; the present connection itself, where no replica needs to acknowledge anything.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn lane(&self, purpose: Purpose) -> Result<Lane, NodeError> {
+    pub(crate) async fn pooled(&self, purpose: PoolPurpose) -> Result<PooledConnection, NodeError> {
         // Also where it is not used: it shares the failure of a server that is out among all who ask.
         let connection = self.connection().await?;
-        let Some(replicas) = self.config().replicas else { return Ok(Lane { connection, own: None }) };
-        let lanes = &self.shared.lanes;
-        let pool = Arc::clone(if purpose == Purpose::Acquiring { &lanes.acquiring } else { &lanes.renewing });
-        let place = Arc::clone(&pool.places).acquire_owned().await.map_err(|_| NodeError::closed())?;
+        let Some(replicas) = self.config().replicas else { return Ok(PooledConnection { connection, loan: None }) };
+        let pools = &self.shared.pools;
+        let pool = Arc::clone(if purpose == PoolPurpose::Acquiring { &pools.acquiring } else { &pools.renewing });
+        let permit = Arc::clone(&pool.permits).acquire_owned().await.map_err(|_| NodeError::closed())?;
         let known = pool.idle(|idle| {
             idle.retain(|connection| !connection.is_broken());
             idle.pop()
@@ -93,11 +98,14 @@ impl Node {
             Some(connection) => connection,
             None => self.connect().await?,
         };
-        Ok(Lane { connection, own: Some(Own { replicas, pool, is_busy: AtomicBool::new(false), _place: place }) })
+        Ok(PooledConnection {
+            connection,
+            loan: Some(PoolLoan { replicas, pool, is_busy: AtomicBool::new(false), _permit: permit }),
+        })
     }
 }
 
-impl Lane {
+impl PooledConnection {
     /// The connection itself, for what no replica needs to acknowledge.
     pub(crate) const fn connection(&self) -> &Connection {
         &self.connection
@@ -105,39 +113,40 @@ impl Lane {
 
     /// Whether replicas have to acknowledge what is written.
     pub(crate) const fn is_acknowledged(&self) -> bool {
-        self.own.is_some()
+        self.loan.is_some()
     }
 
     /// Runs `calls` in one burst, and says whether enough replicas have all that they wrote.
     pub(crate) async fn run(&self, calls: &[ScriptCall]) -> (Vec<Result<Value, NodeError>>, Result<(), NodeError>) {
-        let Some(own) = &self.own else { return (self.connection.run(calls).await, Ok(())) };
-        own.is_busy.store(true, Ordering::Release);
+        let Some(loan) = &self.loan else { return self.connection.run_acknowledged(calls, None).await };
+        loan.is_busy.store(true, Ordering::Release);
+        let replicas = Some(loan.replicas);
         // Safeguard: replicas are waited for behind the scripts, on their connection (Redis)
-        let (answers, acknowledged) = self.connection.run_acknowledged(calls, own.replicas).await;
-        own.is_busy.store(false, Ordering::Release);
+        let (answers, acknowledged) = self.connection.run_acknowledged(calls, replicas).await;
+        loan.is_busy.store(false, Ordering::Release);
         (answers, acknowledged)
     }
 }
 
 /// A connection on which nothing waits for replicas.
-impl From<Connection> for Lane {
+impl From<Connection> for PooledConnection {
     fn from(connection: Connection) -> Self {
-        Self { connection, own: None }
+        Self { connection, loan: None }
     }
 }
 
-impl Drop for Lane {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
-        let Some(own) = &self.own else { return };
-        if !own.is_busy.load(Ordering::Acquire) && !self.connection.is_broken() {
-            own.pool.idle(|idle| idle.push(self.connection.clone()));
+        let Some(loan) = &self.loan else { return };
+        if !loan.is_busy.load(Ordering::Acquire) && !self.connection.is_broken() {
+            loan.pool.idle(|idle| idle.push(self.connection.clone()));
         }
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for PooledConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("connection", &self.connection).finish_non_exhaustive()
+        f.debug_struct("PooledConnection").field("connection", &self.connection).finish_non_exhaustive()
     }
 }
 
