@@ -20,7 +20,7 @@ const TASKS: usize = 64;
 const NAMES: usize = 16;
 /// How many pairs each task plays in a row.
 const BLOCK: usize = 50;
-const BLOCKS: usize = 10;
+const BLOCKS: usize = 5;
 
 /// Which names are locked.
 #[derive(Debug, Clone, Copy)]

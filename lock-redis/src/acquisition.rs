@@ -113,7 +113,7 @@ impl Try<'_> {
         if !lane.is_acknowledged() {
             return Ok(Some(Entered::Granted(number)));
         }
-        let (answer, acknowledged) = self.send(lane, self.attempt.renew(number)).await;
+        let (answer, acknowledged) = self.send(lane, &self.attempt.renew(number)).await;
         match answer.and_then(|answer| held(&answer)) {
             Ok(true) => self.unless_unacknowledged(lane, acknowledged, Entered::Granted(number)).await,
             // It ended between the two.
@@ -155,15 +155,15 @@ impl Try<'_> {
         Ok(left.had)
     }
 
-    async fn send(&self, lane: &Lane, call: ScriptCall) -> (Result<Value, NodeError>, Result<(), NodeError>) {
-        let (mut answers, acknowledged) = lane.run(std::slice::from_ref(&call)).await;
+    async fn send(&self, lane: &Lane, call: &ScriptCall) -> (Result<Value, NodeError>, Result<(), NodeError>) {
+        let (mut answers, acknowledged) = lane.run(std::slice::from_ref(call)).await;
         (answers.pop().unwrap_or_else(|| Err(NodeError::closed())), acknowledged)
     }
 
     /// Sends the request; `None` when it was told to stop meanwhile, and has withdrawn.
     async fn ask(&self, lane: &Lane) -> Result<Option<Entered>, NodeError> {
         let mut asking = std::pin::pin!(async {
-            let (answer, acknowledged) = self.send(lane, self.enter.clone()).await;
+            let (answer, acknowledged) = self.send(lane, &self.enter).await;
             Ok((entered(&answer?)?, acknowledged))
         });
         tokio::select! {

@@ -74,6 +74,13 @@ impl ScriptCall {
         self
     }
 
+    /// With these keys, too.
+    #[must_use]
+    pub(crate) fn keys(mut self, keys: impl IntoIterator<Item = String>) -> Self {
+        self.keys.extend(keys);
+        self
+    }
+
     /// With another argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
@@ -107,9 +114,14 @@ impl ScriptCall {
 
     /// `EVALSHA`, or with the source itself `EVAL`, which also leaves the script on the server for later calls.
     pub(super) fn command(&self, with_source: bool) -> Cmd {
-        let mut command = if with_source { redis::cmd("EVAL") } else { redis::cmd("EVALSHA") };
         let loaded = self.script.loaded();
-        command.arg(if with_source { &loaded.source } else { &loaded.hash });
+        let (name, script) = if with_source { ("EVAL", &loaded.source) } else { ("EVALSHA", &loaded.hash) };
+        let parts = self.keys.iter().map(String::len).chain(self.args.iter().map(Vec::len));
+        // The name, the script, and the number of keys come before them.
+        let (count, length) =
+            (3 + self.keys.len() + self.args.len(), name.len() + script.len() + 4 + parts.sum::<usize>());
+        let mut command = Cmd::with_capacity(count, length);
+        command.arg(name).arg(script);
         command.arg(self.keys.len()).arg(&self.keys);
         for arg in &self.args {
             command.arg(arg.as_slice());
