@@ -88,8 +88,15 @@ impl History {
     /// that a grant to the last of sixteen counts fifteen.
     #[must_use]
     pub fn overtakes(&self) -> usize {
+        self.overtakes_by(Duration::ZERO)
+    }
+
+    /// [`History::overtakes`] of those who had been waiting for longer by more than `lead`: requests that are made within a
+    /// moment may arrive in any order.
+    #[must_use]
+    pub fn overtakes_by(&self, lead: Duration) -> usize {
         let passed = |(index, grant): (usize, &Grant)| {
-            self.0[index + 1..].iter().filter(|later| later.requested < grant.requested).count()
+            self.0[index + 1..].iter().filter(|later| later.requested.saturating_add(lead) < grant.requested).count()
         };
         self.0.iter().enumerate().map(passed).sum()
     }

@@ -106,7 +106,7 @@ async fn hold_once(
 }
 
 /// Sleeps for `duration`, exactly: the runtime's own timer would round a millisecond up to two.
-async fn work_for(duration: Duration) {
+pub async fn work_for(duration: Duration) {
     let sleep = move || {
         let time = rustix::time::Timespec::try_from(duration).unwrap_or_default();
         // Cut short by a signal, which makes this hold a little shorter; what it really took is what counts.

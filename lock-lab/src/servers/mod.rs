@@ -7,6 +7,7 @@
 
 pub(crate) mod clock;
 mod cluster;
+mod command_counts;
 pub(crate) mod nodes;
 pub(crate) mod ports;
 pub(crate) mod process;
@@ -20,6 +21,7 @@ pub(crate) mod zookeeper;
 pub(crate) use self::process::directory;
 pub use self::{
     cluster::{Cluster, ClusterOptions},
+    command_counts::{CommandCount, CommandCounts},
     nodes::RedisNodes,
     redis::{Redis, RedisOptions},
     sentinel::{Sentinel, SentinelOptions},

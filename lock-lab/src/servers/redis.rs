@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{
     clock::WallClock,
+    command_counts::CommandCounts,
     ports,
     process::{self, Process, Program},
 };
@@ -311,13 +312,20 @@ impl Redis {
         Ok(text.lines().filter_map(field).collect())
     }
 
-    /// How many commands clients have sent since its start, by the server's own count. What scripts call counts
-    /// not as sent, nor do the commands of this laboratory (`INFO`) and of connecting (`HELLO`, `CLIENT`).
+    /// What it counts of each command since its start.
+    ///
+    /// # Errors
+    /// [`LabError::Control`] when it does not answer.
+    pub async fn command_counts(&self) -> Result<CommandCounts, LabError> {
+        Ok(CommandCounts::read(&self.info("commandstats").await?))
+    }
+
+    /// How many commands clients have sent since its start, as [`CommandCounts::requests`] counts them.
     ///
     /// # Errors
     /// [`LabError::Control`] when it does not answer.
     pub async fn commands(&self) -> Result<u64, LabError> {
-        Ok(count_commands(&self.info("commandstats").await?))
+        Ok(self.command_counts().await?.requests())
     }
 
     /// Its version.
@@ -387,44 +395,5 @@ impl Drop for Redis {
         if let Some(bus) = self.bus {
             ports::give_back(bus);
         }
-    }
-}
-
-/// The requests in `INFO commandstats`. A script's own commands are listed beside `evalsha`, which brought them; what
-/// clients sent is therefore `evalsha`, `eval` and the rest that no script calls, counted by what lock clients use.
-fn count_commands(stats: &BTreeMap<String, String>) -> u64 {
-    const SENT: [&str; 10] = [
-        "evalsha",
-        "eval",
-        "fcall",
-        "script|load",
-        "subscribe",
-        "unsubscribe",
-        "ping",
-        "wait",
-        "psubscribe",
-        "ssubscribe",
-    ];
-    let calls = |fields: &String| {
-        let count = fields.split(',').find_map(|field| field.strip_prefix("calls="));
-        count.and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
-    };
-    SENT.iter().filter_map(|name| stats.get(&format!("cmdstat_{name}"))).map(calls).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_script_counts_once_and_not_with_what_it_calls() {
-        let stats = [
-            ("cmdstat_evalsha", "calls=7,usec=70,usec_per_call=10.00"),
-            ("cmdstat_set", "calls=7,usec=7"),
-            ("cmdstat_subscribe", "calls=2,usec=2"),
-            ("cmdstat_info", "calls=9,usec=9"),
-        ];
-        let stats = stats.into_iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        assert_eq!(count_commands(&stats), 9);
     }
 }

@@ -60,6 +60,12 @@ impl ScriptCall {
         self.arg(key.as_ref())
     }
 
+    /// With these keys, too.
+    #[must_use]
+    pub(crate) fn keys(self, keys: impl IntoIterator<Item = String>) -> Self {
+        keys.into_iter().fold(self, Self::key)
+    }
+
     /// With another argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {

@@ -173,14 +173,14 @@ impl Attempt {
         if self.kind == Kind::Plain {
             return plain::renew(&self.keys, &self.value, number, self.ttl);
         }
-        let line = self.line();
         let call = match self.kind {
             Kind::Writer | Kind::Plain => {
-                let call = ScriptCall::new(&RENEW).key(line.lock);
-                let call = if self.delay.is_zero() { call } else { call.key(line.delay) };
+                let call = ScriptCall::new(&RENEW).key(self.keys.lock());
+                let call = if self.delay.is_zero() { call } else { call.key(self.line().delay) };
                 call.arg([&pack(number), self.value.as_bytes()].concat())
             }
             Kind::Reader | Kind::Permit(_) => {
+                let line = self.line();
                 ScriptCall::new(&RENEW_MEMBER).key(line.members).key(line.notes).arg(pack(number))
             }
         };
@@ -256,15 +256,7 @@ impl Attempt {
     }
 
     fn on_line(&self, script: &'static Script) -> ScriptCall {
-        let line = self.line();
-        ScriptCall::new(script)
-            .key(line.lock)
-            .key(line.head)
-            .key(line.delay)
-            .key(line.members)
-            .key(line.notes)
-            .key(line.queue)
-            .key(line.waiters)
-            .key(line.alive)
+        let LineKeys { lock, head, delay, members, notes, queue, waiters, alive } = self.line();
+        ScriptCall::new(script).keys([lock, head, delay, members, notes, queue, waiters, alive])
     }
 }

@@ -92,7 +92,7 @@ impl Keys {
     /// Says for a few seconds that the attempt with this value was undone, should its acquisition arrive late.
     #[must_use]
     pub fn tombstone(&self, value: &str) -> String {
-        self.part(&format!("undone:{value}"))
+        self.part(&["undone:", value].concat())
     }
 
     /// The keys of the line of the lock, or of that of the semaphore.
@@ -148,8 +148,8 @@ impl Keys {
 
     fn part(&self, part: &str) -> String {
         match &self.anchor {
-            None => format!("{}:{part}", self.lock),
-            Some(anchor) => format!("{}{part}:{anchor}", Self::RESERVED),
+            None => [&self.lock, ":", part].concat(),
+            Some(anchor) => [Self::RESERVED, part, ":", anchor].concat(),
         }
     }
 }

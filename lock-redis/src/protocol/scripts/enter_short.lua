@@ -11,6 +11,11 @@
 -- an earlier version of this library keeps a hash.
 local packed = redis.call('GET', KEYS[2])
 local asked, asked_delay = struct.unpack('<dd', ARGV[5])
+-- A name of which nothing is there has what a head of it would say. The lock key is looked at last.
+-- Safeguard: the common path starts a name only where nothing of it is there (Redis)
+if not packed and ARGV[1] == 'w' and redis.call('EXISTS', unpack(KEYS, 3)) == 0 then
+  packed = '\1\0\0\0' .. struct.pack('<dd', 0, 0)
+end
 if packed and #packed == 20 and ARGV[1] == 'w' and asked_delay == 0 then
   local flags, counter, looked = struct.unpack('<I4dd', packed)
   -- Safeguard: the common path is for a lock that nobody reads (Redis)
