@@ -283,7 +283,7 @@ impl Only {
         match &mut self.plain {
             Some(plain) => plain.delete_record(&mut stage.fleet, now, server),
             None => {
-                stage.fleet.at(server, now).store_mut().remove(kept::keys().token().as_bytes());
+                stage.fleet.at(server, now).store_mut().remove(kept::TOKEN.as_bytes());
             }
         }
     }
@@ -293,8 +293,8 @@ impl Only {
         if let Some(plain) = &mut self.plain {
             return plain.delete_lock(&mut stage.fleet, now, server);
         }
-        for keys in kept::lines() {
-            for key in [keys.lock, keys.members, keys.notes] {
+        for keys in &*kept::LINES {
+            for key in [&keys.lock, &keys.members, &keys.notes] {
                 stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
             }
         }
