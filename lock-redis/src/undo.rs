@@ -7,6 +7,7 @@ use crate::{
     client::Client,
     node::{Connection, FailureKind, NodeError},
     protocol::{
+        TOMBSTONE,
         answers::{Done, beaten, done},
         attempt::Attempt,
     },
@@ -15,9 +16,9 @@ use crate::{
 /// Has the cleanup take back whatever an attempt has: first down its own connection, where the undo comes after it for
 /// certain; else on another one, with a tombstone should it come later.
 pub(crate) fn undo(client: &Arc<Client>, attempt: &Arc<Attempt>, own: Option<Connection>) {
-    // The request may still be on its way for as long as an answer may take.
-    let until = attempt.ttl.saturating_add(client.response_timeout());
-    let until = client.clock().now().saturating_add(until);
+    // What the request takes ends one ttl after the request has arrived, which it may do for as long as a tombstone is kept.
+    // Safeguard: an undo goes on for as long as what it undoes may arrive (Redis)
+    let until = client.clock().now().saturating_add(TOMBSTONE.saturating_add(attempt.ttl));
     let (context, client, attempt, mut own) = (client.context.clone(), Arc::clone(client), Arc::clone(attempt), own);
     context.cleanup().clean("an acquisition of unknown outcome", until, move || {
         let (client, attempt, own) = (Arc::clone(&client), Arc::clone(&attempt), own.take());

@@ -10,6 +10,7 @@ mod stage;
 mod strike;
 mod without;
 
+pub(crate) use self::stage::nanos;
 pub use self::{
     oracle::{Grant, New, Oracle},
     program::{Habits, compete, probe},

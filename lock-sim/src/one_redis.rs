@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::LocalBoxFuture;
 use lock_core::{Context, Locks};
-use lock_redis::{Config, Redis, Strategy};
+use lock_redis::{Config, Redis, Strategy, protocol::TOMBSTONE, wire::UNACKNOWLEDGED};
 
 use self::{
     line::{Lines, Patience},
@@ -19,7 +19,7 @@ use self::{
 };
 use crate::{
     Chance, Counts, Fact, LocalClock, MS, Machine, Outcome, SECOND, Safeguard, Sort, Time, Trace,
-    contest::{Grant, Oracle, Placed, Scene, Stage, Without, compete, faults},
+    contest::{Grant, Oracle, Placed, Scene, Stage, Without, compete, faults, nanos},
     redis::{Fleet, HostNetwork, Loses, address},
     world::{HostClocks, HostId, ServerId, Stop, Wires, World},
 };
@@ -169,8 +169,12 @@ fn prepare(is_plain: bool, weather: Weather, without: &Without, mut chance: Chan
         end: weather.end,
         is_calm: false,
         was_cut_off: false,
-        // A request may come when a server goes on that stood still for longer than a ttl; by then its undo is given up.
-        is_lasting: is_plain && (weather.ttls_differ || weather.ttl > SECOND),
+        is_lasting: false,
+        most_pause: if weather.ttls_differ || weather.ttl > SECOND {
+            nanos(TOMBSTONE - UNACKNOWLEDGED)
+        } else {
+            Time::MAX
+        },
         server_stood_still: false,
         wires: weather.wires,
     };
@@ -283,7 +287,7 @@ impl Only {
         match &mut self.plain {
             Some(plain) => plain.delete_record(&mut stage.fleet, now, server),
             None => {
-                stage.fleet.at(server, now).store_mut().remove(kept::keys().token().as_bytes());
+                stage.fleet.at(server, now).store_mut().remove(kept::TOKEN.as_bytes());
             }
         }
     }
@@ -293,8 +297,8 @@ impl Only {
         if let Some(plain) = &mut self.plain {
             return plain.delete_lock(&mut stage.fleet, now, server);
         }
-        for keys in kept::lines() {
-            for key in [keys.lock, keys.members, keys.notes] {
+        for keys in &*kept::LINES {
+            for key in [&keys.lock, &keys.members, &keys.notes] {
                 stage.fleet.at(server, now).store_mut().remove(key.as_bytes());
             }
         }
@@ -357,6 +361,8 @@ impl Scene for Only {
                 let by = i64::from(number) * 4_000_000;
                 stage.oracle.note("world", format_args!("the server's clock jumps by {} ms", by / 1_000_000));
                 stage.fleet.jump(server, now, by);
+                // Tombstones end too early by that much.
+                stage.is_lasting |= stage.most_pause < Time::MAX;
             }
         }
     }

@@ -21,6 +21,6 @@ pub use self::{
     network::{HostNetwork, PORTS, address},
     reply::{Reply, Requests},
     server::{Output, Recorded, RedisServer},
-    store::{Entry, Store},
+    store::{Entry, Seen, Store},
     values::{SortedSet, Value},
 };

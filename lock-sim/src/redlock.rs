@@ -130,6 +130,7 @@ fn prepare(weather: Weather, without: &Without, [mut chance, aims]: [Chance; 2],
         is_calm: false,
         was_cut_off: !matches!(weather.aim, Aim::Nothing | Aim::Strays),
         is_lasting: weather.resets > 0 || !matches!(weather.aim, Aim::Nothing | Aim::Strays),
+        most_pause: Time::MAX,
         server_stood_still: false,
         wires,
     };

@@ -2,12 +2,12 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use lock_core::Locks;
-use lock_redis::{Config, Redis};
+use lock_core::{Error, Locks};
+use lock_redis::{Config, Redis, Strategy};
 use lock_sim::{
     Chance, LocalClock, MS, SECOND,
     redis::{Fleet, HostNetwork, address},
-    world::{HostClocks, Wires, World},
+    world::{HostClocks, Way, Wires, World},
 };
 
 type Log = Rc<RefCell<Vec<String>>>;
@@ -68,5 +68,74 @@ fn the_shipped_backend_replays_exactly() {
     for seed in 0..10 {
         let there = std::thread::spawn(move || play(seed)).join().unwrap();
         assert_eq!(play(seed), there, "{seed}");
+    }
+}
+
+/// What happens to an acquisition that arrives late.
+#[derive(Debug)]
+enum Step {
+    /// Nothing comes through any more. What is sent is under way, and its client hears that the connection is over.
+    Lost,
+    /// It arrives, and others come through again.
+    Arrives,
+    /// It was undone.
+    Undone,
+}
+
+/// One acquisition of `strategy` that arrives 4.9 s after it was sent. The pauses between two tries to undo it are of up to 2 s.
+fn arrive_late(seed: u64, strategy: Strategy, lock: &str) {
+    let ms = |ms: u64| Duration::from_millis(ms);
+    let mut world = World::new(Chance::new(seed), Wires::default());
+    let host = world.add_host(HostClocks::true_time());
+    let context = world.context(host);
+    let mut fleet = Fleet::default();
+    let server = fleet.add(&mut world, LocalClock::new(1_600_000_000 * SECOND, 0), None);
+    let at = address(server);
+    let config = Config::new(at.host, at.port).with_strategy(strategy).with_network(Arc::new(HostNetwork(host)));
+    let config = config.with_ttl(ms(3_000)).with_connect_timeout(ms(200)).with_response_timeout(ms(200));
+    world.spawn(host, async move {
+        let clock = context.clock();
+        let begun = clock.now();
+        let locks = Locks::new(Redis::connect_in(config, context).await.unwrap());
+        // The server knows the scripts by then.
+        locks.mutex("early").lock().await.unwrap().release().await.unwrap();
+        clock.sleep_until(begun.saturating_add(ms(1_000))).await;
+        let refused = locks.mutex("late").try_lock().await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        clock.sleep(ms(20_000)).await;
+    });
+    for (at, step) in [(900, Step::Lost), (5_900, Step::Arrives), (8_400, Step::Undone)] {
+        world.at(at * MS, step);
+    }
+    let mut has_arrived = false;
+    while let Some(happening) = world.next() {
+        let step = fleet.see_to(&mut world, happening);
+        let now = world.now();
+        let is_held = fleet.store(server, now).get(lock.as_bytes()).is_some();
+        has_arrived |= is_held;
+        match step {
+            Some(Step::Lost) => {
+                world.detain(host, server, |request| String::from_utf8_lossy(request).contains("lock:late"), true);
+                world.block(host, server, Way::Up, true);
+            }
+            Some(Step::Arrives) => {
+                assert!(world.is_detaining(), "{seed}: it was not sent");
+                world.block(host, server, Way::Up, false);
+                world.let_go(1);
+            }
+            Some(Step::Undone) => {
+                assert!(has_arrived, "{seed}: it does not arrive");
+                return assert!(!is_held, "{seed}: it is left to its ttl");
+            }
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn an_undo_goes_on_for_as_long_as_what_it_undoes_may_arrive() {
+    for seed in 0..20 {
+        arrive_late(seed, Strategy::Queue, "{lock:late}");
+        arrive_late(seed, Strategy::Plain { look_again: Duration::from_millis(500) }, "lock:late");
     }
 }

@@ -38,7 +38,7 @@ pub struct Grant {
     /// What its holder believes in.
     pub validity: Validity,
     /// What the servers keep of who holds it: no other grant has the same.
-    pub payload: String,
+    pub payload: Rc<str>,
     /// Its holder is dead.
     is_over: bool,
     /// Its holder has given it back, or has heard that it is lost.
@@ -118,6 +118,41 @@ impl Grant {
 }
 
 impl Book {
+    /// What is wrong with a grant beside those that there are already, by the invariants that do not hold.
+    fn wrong_beside(
+        &self,
+        host: HostId,
+        reads: bool,
+        permits: Option<NonZeroU32>,
+        token: FencingToken,
+        began: Time,
+    ) -> Vec<(&'static str, String)> {
+        let (who, number, mut wrong) = (host.place(), token.number, Vec::new());
+        let is_excused = self.excused.is_some_and(|at| began <= at);
+        let is_permit_held = |other: &&Grant| other.permits.is_some() && other.holds() && !other.is_excused;
+        let beside = self.grants.iter().filter(is_permit_held).count();
+        if let Some(of) = permits.filter(|of| !is_excused && beside >= of.get() as usize) {
+            wrong.push(("M", format!("client {who} is granted permit {number} beside {beside} of {of}")));
+        }
+        for other in self.grants.iter().filter(|other| other.excludes(reads, permits)) {
+            let (holder, before) = (other.host.place(), other.token.number);
+            if other.holds() && !other.is_excused && !is_excused {
+                let text =
+                    format!("client {who} is granted token {number} while client {holder} holds by token {before}");
+                wrong.push(("M", text));
+            }
+            // Of those that may hold together because of what went wrong, one that had begun before is promised nothing.
+            if other.token >= token && !((other.is_excused || is_excused) && began < other.at) {
+                wrong.push(("F", format!("client {who} is granted token {number} after {before}")));
+            }
+        }
+        if let Some(same) = self.grants.iter().find(|other| other.token == token) {
+            let first = same.host.place();
+            wrong.push(("F", format!("token {number} is given to clients {first} and {who}")));
+        }
+        wrong
+    }
+
     /// Somebody on `host` is granted what all these exclude that may still hold: an answer to a later request keeps none of
     /// them. By the token it is told who came later.
     fn cap(&mut self, host: HostId, reads: bool, permits: Option<NonZeroU32>, token: FencingToken) {
@@ -220,43 +255,15 @@ impl Oracle {
         if left < least && max_hold.is_none() && !stood_still {
             self.violate("L", format!("client {} is granted what ends in {left:?}", host.place()));
         }
-        let others = self.0.borrow().grants.clone();
-        let is_excused = self.0.borrow().excused.is_some_and(|at| began <= at);
-        let beside =
-            others.iter().filter(|other| other.permits.is_some() && other.holds() && !other.is_excused).count();
-        if let Some(of) = permits.filter(|of| !is_excused && beside >= of.get() as usize) {
-            let (host, token) = (host.place(), token.number);
-            self.violate("M", format!("client {host} is granted permit {token} beside {beside} of {of}"));
-        }
-        for other in others.iter().filter(|other| other.excludes(reads, permits)) {
-            if other.holds() && !other.is_excused && !is_excused {
-                self.violate(
-                    "M",
-                    format!(
-                        "client {} is granted token {} while client {} holds by token {}",
-                        host.place(),
-                        token.number,
-                        other.host.place(),
-                        other.token.number
-                    ),
-                );
-            }
-            // Of those that may hold together because of what went wrong, one that had begun before is promised nothing.
-            if other.token >= token && !((other.is_excused || is_excused) && began < other.at) {
-                let (host, token, other) = (host.place(), token.number, other.token.number);
-                self.violate("F", format!("client {host} is granted token {token} after {other}"));
-            }
-        }
-        if let Some(same) = others.iter().find(|other| other.token == token) {
-            self.violate(
-                "F",
-                format!("token {} is given to clients {} and {}", token.number, same.host.place(), host.place()),
-            );
+        let beside = self.0.borrow().wrong_beside(host, reads, permits, token, began);
+        for (invariant, text) in beside {
+            self.violate(invariant, text);
         }
         let now = validity.clock().now();
         let mut book = self.0.borrow_mut();
+        let is_excused = book.excused.is_some_and(|at| began <= at);
         let place = book.grants.len();
-        let payload = payload.to_owned();
+        let payload = payload.into();
         book.cap(host, reads, permits, token);
         book.grants.push(Grant {
             host,

@@ -57,6 +57,9 @@ pub struct Stage {
     pub(crate) was_cut_off: bool,
     /// What an undo has given up stays there for longer than a schedule waits for it.
     pub(crate) is_lasting: bool,
+    /// A server that stands still for longer may run a request when the tombstone of its undo has ended, and what that takes
+    /// is lasting.
+    pub(crate) most_pause: Time,
     /// A server stood still or was restarted.
     pub(crate) server_stood_still: bool,
     pub(crate) wires: Wires,
@@ -255,6 +258,6 @@ fn readable(bytes: &[u8]) -> String {
     short.collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn nanos(length: Duration) -> Time {
+pub(crate) fn nanos(length: Duration) -> Time {
     Time::try_from(length.as_nanos()).unwrap_or(Time::MAX)
 }

@@ -16,6 +16,7 @@ impl Stage {
         self.oracle.note("world", format_args!("{fault:?}"));
         let heals = |length| Some(length);
         self.server_stood_still |= matches!(fault, Fault::PauseServer(..) | Fault::Restart(..));
+        self.is_lasting |= matches!(fault, Fault::PauseServer(_, length) if length > self.most_pause);
         self.was_cut_off |= matches!(
             fault,
             Fault::Pause(..) | Fault::Block(..) | Fault::PauseServer(..) | Fault::Restart(..) | Fault::Storm(_)

@@ -1,5 +1,7 @@
 //! What the server keeps, by what stands in its keys.
 
+use std::sync::LazyLock;
+
 use lock_core::LockName;
 use lock_redis::{
     keys::{Keys, LineKeys},
@@ -13,14 +15,14 @@ use crate::{
     world::ServerId,
 };
 
-pub(super) fn keys() -> Keys {
-    Keys::new("lock", &LockName::new("orders").unwrap_or_else(|error| panic!("{error}")))
-}
+/// The key with the newest token.
+pub(super) static TOKEN: LazyLock<String> = LazyLock::new(|| keys().token());
 
 /// The lines of the lock and of the semaphore.
-pub(super) fn lines() -> [LineKeys; 2] {
-    let keys = keys();
-    [keys.line(false), keys.line(true)]
+pub(super) static LINES: LazyLock<[LineKeys; 2]> = LazyLock::new(|| [false, true].map(|of| keys().line(of)));
+
+fn keys() -> Keys {
+    Keys::new("lock", &LockName::new("orders").unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// The string in this key.
@@ -44,14 +46,14 @@ pub(super) fn until(fleet: &mut Fleet, now: Time, server: ServerId, grant: &Gran
     let clock = fleet.clock(server);
     let store = fleet.store(server, now);
     let number = grant.token.number;
-    let [lock, semaphore] = lines();
+    let [lock, semaphore] = &*LINES;
     // One that becomes a reader may be one on the server already, or not yet.
     let last = if grant.permits.is_some() {
         // Its number is not told.
-        member(store, &semaphore, |note| note.payload == grant.payload.as_bytes())
+        member(store, semaphore, |note| note.payload == grant.payload.as_bytes())
     } else {
-        let as_reader = if grant.reads { member(store, &lock, |note| note.number == number) } else { None };
-        as_reader.or_else(|| writer(store, &lock, number))
+        let as_reader = if grant.reads { member(store, lock, |note| note.number == number) } else { None };
+        as_reader.or_else(|| writer(store, lock, number))
     };
     // It is there in the whole of its last millisecond.
     last.map_or(0, |last| clock.when((last + 1) * MS))
@@ -87,13 +89,12 @@ fn leases(store: &Store, line: &LineKeys) -> impl Iterator<Item = (Note, u64)> {
 pub(super) fn residue(fleet: &mut Fleet, now: Time, server: ServerId, at_once: bool) -> Option<String> {
     let clock = fleet.clock(server);
     let store = fleet.store(server, now);
-    let token = keys().token();
     // Tombstones and lock delays are there to end by themselves, and so are members whose leases have ended.
     let has_ended = |line: &LineKeys| leases(store, line).all(|(_, ends)| clock.when((ends + 1) * MS) <= now);
-    let ended: Vec<String> =
-        lines().into_iter().filter(has_ended).flat_map(|line| [line.members, line.notes]).collect();
-    let ends = |key: &String| key.contains(":undone:") || key.ends_with(":delay") || ended.contains(key);
+    let ended: Vec<&String> =
+        LINES.iter().filter(|line| has_ended(line)).flat_map(|line| [&line.members, &line.notes]).collect();
+    let ends = |key: &String| key.contains(":undone:") || key.ends_with(":delay") || ended.contains(&key);
     let names = store.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
-    let mut left = names.filter(|key| *key != token);
+    let mut left = names.filter(|key| *key != *TOKEN);
     left.find(|key| !at_once || !ends(key))
 }

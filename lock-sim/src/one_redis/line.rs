@@ -7,14 +7,17 @@ use lock_redis::{keys::LineKeys, protocol::packed::Lock};
 use crate::{
     MS, Time,
     contest::Oracle,
-    redis::{Store, Value},
+    redis::{Seen, Store, Value},
 };
 
-use super::kept::{lines, notes, text};
+use super::kept::{LINES, notes, text};
 
 /// What was last seen of the lines of the lock and of the semaphore.
 #[derive(Debug, Default)]
-pub(super) struct Lines([Line; 2]);
+pub(super) struct Lines {
+    lines: [Line; 2],
+    seen: Option<Seen>,
+}
 
 /// What was last seen of a line.
 #[derive(Debug, Default)]
@@ -43,9 +46,12 @@ impl Lines {
         patience: Option<Patience>,
         oracle: &Oracle,
     ) -> Option<String> {
-        let lines = lines();
+        if self.seen.is_some_and(|seen| store.is_as_seen(seen)) {
+            return None;
+        }
+        self.seen = Some(store.seen());
         let mut wrong = None;
-        for (line, keys) in self.0.iter_mut().zip(&lines) {
+        for (line, keys) in self.lines.iter_mut().zip(&*LINES) {
             wrong = wrong.or(line.look(store, keys, now, patience, oracle));
         }
         wrong

@@ -1,5 +1,7 @@
 //! The strategy `plain`: what the server keeps, and clients of other libraries on the same key.
 
+use std::sync::LazyLock;
+
 use lock_core::LockName;
 use lock_redis::{keys::Keys, protocol::packed::Lock};
 
@@ -31,13 +33,15 @@ struct Foreign {
     process: u32,
 }
 
-fn keys() -> Keys {
+static KEYS: LazyLock<Keys> = LazyLock::new(|| {
     let name = LockName::new("orders").unwrap_or_else(|error| panic!("{error}"));
     Keys::plain("lock", &name).unwrap_or_else(|| panic!("a reserved name"))
-}
+});
+
+static TOKEN: LazyLock<String> = LazyLock::new(|| KEYS.token());
 
 fn record(store: &Store) -> Option<Lock> {
-    Lock::read_record(text(store, &keys().token())?)
+    Lock::read_record(text(store, &TOKEN)?)
 }
 
 impl Plain {
@@ -45,10 +49,10 @@ impl Plain {
     pub(super) fn until(&self, fleet: &mut Fleet, now: Time, server: ServerId, grant: &Grant) -> Time {
         let clock = fleet.clock(server);
         let store = fleet.store(server, now);
-        let Some(held) = text(store, keys().lock()) else { return 0 };
+        let Some(held) = text(store, KEYS.lock()) else { return 0 };
         let mut known = self.former.iter().cloned().chain(record(store));
         let is_its = known.any(|lock| lock.number == grant.token.number && lock.value == *held);
-        let last = store.get(keys().lock().as_bytes()).and_then(|entry| u64::try_from(entry.expires?).ok());
+        let last = store.get(KEYS.lock().as_bytes()).and_then(|entry| u64::try_from(entry.expires?).ok());
         // It is there in the whole of its last millisecond.
         last.filter(|_| is_its).map_or(0, |last| clock.when((last + 1) * MS))
     }
@@ -56,11 +60,11 @@ impl Plain {
     /// A key that nobody needs any more: at once, or when everything that ends has ended.
     pub(super) fn residue(fleet: &mut Fleet, now: Time, server: ServerId, at_once: bool) -> Option<String> {
         let store = fleet.store(server, now);
-        let (lock, token) = (keys().lock().to_owned(), keys().token());
-        let is_foreign = text(store, &lock).is_some_and(|held| held == FOREIGN);
-        let ends = |key: &String| key.starts_with("lock-plain:undone:") || is_foreign && *key == lock;
+        let lock = KEYS.lock();
+        let is_foreign = text(store, lock).is_some_and(|held| held == FOREIGN);
+        let ends = |key: &String| key.starts_with("lock-plain:undone:") || is_foreign && key == lock;
         let names = store.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
-        let mut left = names.filter(|key| *key != token);
+        let mut left = names.filter(|key| *key != *TOKEN);
         left.find(|key| !at_once || !ends(key))
     }
 
@@ -68,21 +72,21 @@ impl Plain {
     pub(super) fn delete_record(&mut self, fleet: &mut Fleet, now: Time, server: ServerId) {
         let store = fleet.at(server, now).store_mut();
         self.former.extend(record(store));
-        store.remove(keys().token().as_bytes());
+        store.remove(TOKEN.as_bytes());
     }
 
     /// Somebody deletes the lock.
     pub(super) fn delete_lock(&mut self, fleet: &mut Fleet, now: Time, server: ServerId) {
         self.foreign = None;
-        fleet.at(server, now).store_mut().remove(keys().lock().as_bytes());
+        fleet.at(server, now).store_mut().remove(KEYS.lock().as_bytes());
     }
 
     /// A client of another library takes the lock for so many milliseconds, if it is free. Whether it was.
     pub(super) fn take_foreign(&mut self, fleet: &mut Fleet, now: Time, server: ServerId, ms: u64) -> bool {
         let (clock, process) = (fleet.clock(server), fleet.process(server));
         let store = fleet.at(server, now).store_mut();
-        let (keys, length) = (keys(), ms.to_string());
-        let taking: [&[u8]; 6] = [b"SET", keys.lock().as_bytes(), FOREIGN, b"NX", b"PX", length.as_bytes()];
+        let length = ms.to_string();
+        let taking: [&[u8]; 6] = [b"SET", KEYS.lock().as_bytes(), FOREIGN, b"NX", b"PX", length.as_bytes()];
         let is_granted = store.command(&taking) == Reply::ok();
         if is_granted {
             self.foreign = Some(Foreign { until: clock.at(now) / MS + ms, process });
@@ -92,7 +96,7 @@ impl Plain {
 
     /// It gives the lock back, if it still has it.
     pub(super) fn release_foreign(&mut self, fleet: &mut Fleet, now: Time, server: ServerId) {
-        if text(fleet.store(server, now), keys().lock()).is_some_and(|held| held == FOREIGN) {
+        if text(fleet.store(server, now), KEYS.lock()).is_some_and(|held| held == FOREIGN) {
             self.delete_lock(fleet, now, server);
         }
     }
@@ -105,7 +109,7 @@ impl Plain {
             self.foreign = None;
             return None;
         }
-        let held = text(fleet.store(server, now), keys().lock());
+        let held = text(fleet.store(server, now), KEYS.lock());
         let left = foreign.until - ms;
         (held.is_none_or(|held| held != FOREIGN))
             .then(|| format!("the lock of another library's client is gone, {left} ms before its end"))

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use mlua::{
-    BorrowedBytes, Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table,
+    BorrowedBytes, Either, Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table,
     Value as LuaValue,
 };
 
@@ -25,6 +25,10 @@ struct Script {
 
 struct Engine {
     lua: Lua,
+    globals: Table,
+    /// The names by which scripts know their keys and their arguments.
+    keys: LuaString,
+    arguments: LuaString,
     by_hash: HashMap<Vec<u8>, Script>,
     hashes: HashMap<Vec<u8>, Rc<[u8]>>,
 }
@@ -60,9 +64,8 @@ pub(super) fn run(
 ) -> Reply {
     let prepared = with_engine(|engine| {
         let function = engine.function(hash, without)?;
-        let globals = engine.lua.globals();
-        globals.raw_set("KEYS", words(&engine.lua, keys)?)?;
-        globals.raw_set("ARGV", words(&engine.lua, arguments)?)?;
+        engine.globals.raw_set(&engine.keys, words(&engine.lua, keys)?)?;
+        engine.globals.raw_set(&engine.arguments, words(&engine.lua, arguments)?)?;
         Ok(function)
     });
     let function = match prepared {
@@ -95,10 +98,12 @@ impl Engine {
     fn new() -> Self {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default());
         let lua = lua.unwrap_or_else(|error| panic!("no interpreter: {error}"));
-        // What scripts leave is small beside what a schedule takes anyway.
-        lua.gc_set_pause(1_000);
-        prepare(&lua).unwrap_or_else(|error| panic!("no interpreter: {error}"));
-        Self { lua, by_hash: HashMap::new(), hashes: HashMap::new() }
+        // A small heap stays in the processor's cache, and that is worth more than the seldom marking of a large one.
+        lua.gc_set_pause(150);
+        lua.gc_set_step_multiplier(400);
+        let prepared = prepare(&lua).and_then(|()| Ok((lua.create_string("KEYS")?, lua.create_string("ARGV")?)));
+        let (keys, arguments) = prepared.unwrap_or_else(|error| panic!("no interpreter: {error}"));
+        Self { globals: lua.globals(), lua, keys, arguments, by_hash: HashMap::new(), hashes: HashMap::new() }
     }
 
     fn function(&mut self, hash: &[u8], without: Option<&Removal>) -> mlua::Result<Function> {
@@ -146,11 +151,21 @@ fn one_field(lua: &Lua, field: &str, text: &LuaString) -> mlua::Result<Table> {
 }
 
 fn words(lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<Table> {
-    let table = lua.create_table_with_capacity(words.len(), 0)?;
-    for (place, word) in words.iter().enumerate() {
-        table.raw_set(place + 1, lua.create_string(word)?)?;
+    lua.create_sequence_from(words.iter().map(|word| text(word)))
+}
+
+/// Bytes as a script has them. The interpreter takes those of a text without keeping a place for them.
+fn text(bytes: &[u8]) -> Either<&str, Bytes<'_>> {
+    std::str::from_utf8(bytes).map_or(Either::Right(Bytes(bytes)), Either::Left)
+}
+
+/// Bytes that are no text.
+struct Bytes<'a>(&'a [u8]);
+
+impl IntoLua for Bytes<'_> {
+    fn into_lua(self, lua: &Lua) -> mlua::Result<LuaValue> {
+        Ok(LuaValue::String(lua.create_string(self.0)?))
     }
-    Ok(table)
 }
 
 /// What a script passes to a command.
@@ -178,31 +193,34 @@ fn word(argument: &LuaValue) -> mlua::Result<Word<'_>> {
     }
 }
 
-fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<LuaValue> {
+/// What a command comes to in a script: a text, or something else.
+type Answer = Either<String, LuaValue>;
+
+fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Answer> {
     let texts = arguments.iter().map(word).collect::<mlua::Result<Vec<_>>>()?;
     let words: Vec<&[u8]> = texts.iter().map(Word::bytes).collect();
     let reply = STORE.with_borrow_mut(|store| store.command(&words));
     match reply {
         Reply::Error(text) if raises => Err(mlua::Error::external(text)),
-        reply => to_lua(lua, &reply),
+        reply => to_lua(lua, reply),
     }
 }
 
-fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<LuaValue> {
-    match reply {
-        Reply::Nil => Ok(LuaValue::Boolean(false)),
-        Reply::Int(number) => number.into_lua(lua),
-        Reply::Bulk(bytes) => Ok(LuaValue::String(lua.create_string(bytes)?)),
-        Reply::Status(text) => Ok(LuaValue::Table(one_field(lua, "ok", &lua.create_string(text)?)?)),
-        Reply::Error(text) => Ok(LuaValue::Table(one_field(lua, "err", &lua.create_string(text)?)?)),
+fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Answer> {
+    Ok(Either::Right(match reply {
+        Reply::Nil => LuaValue::Boolean(false),
+        Reply::Int(number) => number.into_lua(lua)?,
+        Reply::Bulk(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => return Ok(Either::Left(text)),
+            Err(error) => Bytes(error.as_bytes()).into_lua(lua)?,
+        },
+        Reply::Status(text) => LuaValue::Table(one_field(lua, "ok", &lua.create_string(text)?)?),
+        Reply::Error(text) => LuaValue::Table(one_field(lua, "err", &lua.create_string(text)?)?),
         Reply::Array(parts) => {
-            let table = lua.create_table_with_capacity(parts.len(), 0)?;
-            for (place, part) in parts.iter().enumerate() {
-                table.raw_set(place + 1, to_lua(lua, part)?)?;
-            }
-            Ok(LuaValue::Table(table))
+            let parts = parts.into_iter().map(|part| to_lua(lua, part)).collect::<mlua::Result<Vec<_>>>()?;
+            LuaValue::Table(lua.create_sequence_from(parts)?)
         }
-    }
+    }))
 }
 
 fn reply(value: &LuaValue) -> mlua::Result<Reply> {

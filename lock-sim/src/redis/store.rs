@@ -16,10 +16,21 @@ pub struct Entry {
     pub expires: Option<Millis>,
 }
 
+/// What somebody has seen of a [`Store`]: it is the same until somebody changes something or a key ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    changes: u64,
+    from: Millis,
+    /// The last millisecond of the key that ends first.
+    to: Millis,
+}
+
 /// What a server keeps and knows while it runs.
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     keys: BTreeMap<Vec<u8>, Entry>,
+    /// How often something may have been changed, or read by somebody who may change it.
+    changes: u64,
     /// What the server's clock shows, in microseconds since 1970.
     pub(super) now: u64,
     pub(super) run_id: String,
@@ -52,7 +63,22 @@ impl Store {
         self.keys.get(key).filter(|entry| !entry.has_ended(ms))
     }
 
+    /// What is there now, to find out later whether it is still the same.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let from = self.ms();
+        let ends = self.keys.values().filter_map(|entry| entry.expires).filter(|ends| *ends >= from);
+        Seen { changes: self.changes, from, to: ends.min().unwrap_or(Millis::MAX) }
+    }
+
+    /// Whether everything is as it was seen: nobody has changed anything, and no key has ended.
+    #[must_use]
+    pub fn is_as_seen(&self, seen: Seen) -> bool {
+        self.changes == seen.changes && (seen.from..=seen.to).contains(&self.ms())
+    }
+
     pub(super) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        self.changes += 1;
         let ms = self.ms();
         if self.keys.get(key).is_some_and(|entry| entry.has_ended(ms)) {
             self.keys.remove(key);
@@ -61,17 +87,20 @@ impl Store {
     }
 
     pub(super) fn put(&mut self, key: &[u8], entry: Entry) {
+        self.changes += 1;
         self.keys.insert(key.to_vec(), entry);
     }
 
     /// Removes a key; false when it is not there.
     pub fn remove(&mut self, key: &[u8]) -> bool {
+        self.changes += 1;
         let ms = self.ms();
         self.keys.remove(key).is_some_and(|entry| !entry.has_ended(ms))
     }
 
     /// Removes a key in which nothing is left.
     pub(super) fn tidy(&mut self, key: &[u8]) {
+        self.changes += 1;
         if self.keys.get(key).is_some_and(|entry| entry.value.is_empty()) {
             self.keys.remove(key);
         }
@@ -85,6 +114,7 @@ impl Store {
 
     /// What it has kept, of which nothing is left.
     pub fn flush(&mut self) {
+        self.changes += 1;
         self.keys.clear();
     }
 
@@ -96,6 +126,7 @@ impl Store {
 
     /// Puts back what was kept.
     pub fn restore(&mut self, keys: BTreeMap<Vec<u8>, Entry>) {
+        self.changes += 1;
         self.keys = keys;
     }
 
