@@ -6,55 +6,69 @@ use crate::{
     redis::Removal,
 };
 
-const QUARANTINE: Removal = Removal { name: "quarantine", changes: &[("if standing[2] then", "if false then")] };
-const RUN_ID: Removal = Removal { name: "run-id", changes: &[("if standing[1] ~= 'any' then", "if false then")] };
+// Where the common path of a vote or of an undo has a safeguard, too, it is taken out of both.
+
+const QUARANTINE: Removal = Removal {
+    name: "quarantine",
+    changes: &[("if standing[2] then", "if false then"), (", 'redlock:quarantine') == 0", ") == 0")],
+};
+const RUN_ID: Removal = Removal {
+    name: "run-id",
+    changes: &[
+        ("if standing[1] ~= 'any' then", "if false then"),
+        ("local info = standing[2] ~= 'any' and redis.call('INFO', 'server')", "local info = false"),
+    ],
+};
 const TOMBSTONE: Removal = Removal {
     name: "tombstone",
-    changes: &[("if redis.call('EXISTS', tombstone, KEYS[11]) > 0 then", "if false then")],
+    changes: &[
+        ("if redis.call('EXISTS', tombstone, gone) > 0 then", "if false then"),
+        ("lock .. ':undone:' .. value, gone, ", ""),
+    ],
 };
 const OWN_VALUE: Removal = Removal {
     name: "own-value",
-    changes: &[("local held = redis.pcall('GET', lock) == value", "local held = redis.call('EXISTS', lock) == 1")],
+    changes: &[
+        ("local held = own(value) ~= nil", "local held = redis.call('EXISTS', lock) == 1"),
+        ("string.sub(held, 18, 49) == ARGV[1]", "true"),
+    ],
 };
-const WRITER_BEHIND_READERS: Removal =
-    Removal { name: "writer-behind-readers", changes: &[("if readers_here() > 0 then\n  line_up()", "if false then")] };
+const WRITER_BEHIND_READERS: Removal = Removal {
+    name: "writer-behind-readers",
+    changes: &[
+        ("if readers_here() > 0 then\n  line_up()", "if false then"),
+        ("lock .. ':readers', lock .. ':reserved'", "lock .. ':reserved'"),
+    ],
+};
 const READER_BEHIND_WRITER: Removal = Removal {
     name: "reader-behind-writer",
-    changes: &[(
-        "if redis.call('EXISTS', lock) == 1 then\n  -- A key of another type is a foreign holder, not an error: hence pcall.\n  local holder = redis.pcall('GET', lock)\n  local remaining",
-        "if false then\n  local holder = ''\n  local remaining",
-    )],
+    changes: &[("local its = holder()\nif its then", "local its = holder()\nif false then")],
 };
 const NUMBER_ONCE: Removal =
-    Removal { name: "number-once", changes: &[("if tonumber(counter) >= tonumber(ARGV[3]) then", "if false then")] };
+    Removal { name: "number-once", changes: &[("if counter >= wanted then", "if false then")] };
 const INTENT: Removal = Removal { name: "intent", changes: &[("if behind > 0 and not woken then", "if false then")] };
 const CLOCK_FLOOR: Removal =
     Removal { name: "clock-floor", changes: &[("if number < now - 250000 then", "if false then")] };
 const GENERATION: Removal = Removal {
     name: "generation",
-    changes: &[("local is_member = stamp == ARGV[#ARGV]", "local is_member = stamp ~= ''")],
+    changes: &[
+        ("local is_member = stamp == ARGV[#ARGV]", "local is_member = stamp ~= ''"),
+        ("standing[1] == ARGV[4]", "standing[1]"),
+    ],
 };
-
 const REJOIN_IF_FREE: Removal = Removal {
     name: "rejoin-if-free",
-    changes: &[(
-        "  if holder ~= value then\n    return {'held', redis.call('PTTL', lock), type(holder) == 'string' and holder or ''}\n  end\n",
-        "",
-    )],
+    changes: &[("if its and its ~= value then\n  return {'held', redis.call('PTTL', lock), its}\nend\n", "")],
 };
-
 const RENEWAL_NUMBER: Removal = Removal {
     name: "renewal-number",
-    changes: &[(
-        "if redis.pcall('GET', lock) ~= ARGV[1] or redis.call('HGET', token, 'held') ~= ARGV[3] then",
-        "if redis.pcall('GET', lock) ~= ARGV[1] then",
-    )],
+    changes: &[("if own(value) ~= tonumber(ARGV[3]) then", "if not own(value) then")],
 };
 const DOWNGRADE_NUMBER: Removal =
-    Removal { name: "downgrade-number", changes: &[("if held ~= ARGV[6] then", "if false then")] };
+    Removal { name: "downgrade-number", changes: &[("if number ~= tonumber(ARGV[3]) then", "if false then")] };
 const TOMBSTONE_ALWAYS: Removal = Removal {
     name: "tombstone-always",
-    changes: &[("if ARGV[5] ~= '0' then", "if ARGV[5] ~= '0' and not held and not read then")],
+    changes: &[("if ARGV[2] ~= '0' then", "if ARGV[2] ~= '0' and not held and not read then")],
 };
 
 /// All of them, and where they stand.
