@@ -222,7 +222,7 @@ fn a_release_that_is_repeated_buries_a_vote_that_is_still_on_its_way() {
         locks.mutex("early").lock().await.unwrap().release().await.unwrap();
         nodes.settle().await;
         nodes.hold_late(0, 2, false).await;
-        let guard = locks.mutex("late").lock().await.unwrap();
+        let guard = locks.mutex("late").try_lock().await.unwrap().expect("nobody else takes it");
         nodes.block(0, 2, Way::Up, true).await;
         // Down the connection of the vote, which is given up before it has taken the release any further than to the kernel.
         guard.release().await.unwrap();

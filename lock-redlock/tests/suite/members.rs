@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until};
+use crate::deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until, until_free};
 use crate::simulation::simulated;
 use lock_core::{Error, Guard, Locks};
 use lock_lab::{
@@ -252,17 +252,21 @@ async fn a_member_that_was_flushed_is_one_again_and_grants_nothing_for_a_while()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_a_proxy_hides_is_seen_by_the_next_vote() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[]).await;
-    locks.mutex("warm").lock().await.unwrap().release().await.unwrap();
-    nodes.nodes()[0].stop().unwrap();
-    // As if the others were processes that were started with an old copy of the data, behind connections that stay.
-    for node in &nodes.nodes()[1..] {
-        command(node, &["SET", "redlock:run", "of the process before"]).await;
+    // A name that has a counter, and one that has none.
+    for name in ["known", "new"] {
+        let nodes = marked(3).await;
+        let locks = connect(&nodes, &[]).await;
+        locks.mutex("known").lock().await.unwrap().release().await.unwrap();
+        until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "known").await;
+        nodes.nodes()[0].stop().unwrap();
+        // As if the others were processes that were started with an old copy of the data, behind connections that stay.
+        for node in &nodes.nodes()[1..] {
+            command(node, &["SET", "redlock:run", "of the process before"]).await;
+        }
+        let error = locks.mutex(name).try_lock().await.unwrap_err();
+        assert!(error.to_string().contains("quarantine"), "{error}");
+        nodes.nodes()[0].cont().unwrap();
     }
-    let error = locks.mutex("hidden").try_lock().await.unwrap_err();
-    assert!(error.to_string().contains("quarantine"), "{error}");
-    nodes.nodes()[0].cont().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -60,19 +60,13 @@ const REJOIN_IF_FREE: Removal = Removal {
     name: "rejoin-if-free",
     changes: &[("if its and its ~= value then\n  return {'held', redis.call('PTTL', lock), its}\nend\n", "")],
 };
-const RENEWAL_NUMBER: Removal = Removal {
-    name: "renewal-number",
-    changes: &[("if own(value) ~= tonumber(ARGV[3]) then", "if not own(value) then")],
-};
-const DOWNGRADE_NUMBER: Removal =
-    Removal { name: "downgrade-number", changes: &[("if number ~= tonumber(ARGV[3]) then", "if false then")] };
 const TOMBSTONE_ALWAYS: Removal = Removal {
     name: "tombstone-always",
     changes: &[("if ARGV[2] ~= '0' then", "if ARGV[2] ~= '0' and not held and not read then")],
 };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 31] = [
+pub(super) const ALL: [Placed; 29] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -144,8 +138,6 @@ pub(super) const ALL: [Placed; 31] = [
         Stands::Disk,
         100_000,
     ),
-    script("A renewal extends the very holding that was counted, by its number.", &RENEWAL_NUMBER, 200_000),
-    script("A downgrade changes the very holding that was counted, by its number.", &DOWNGRADE_NUMBER, 200_000),
     script("An undo leaves its tombstone also where it found something.", &TOMBSTONE_ALWAYS, 200_000),
     placed("undo-arrivals", "An undo goes on for as long as what it undoes may arrive.", Stands::Code, 200_000),
     placed(
@@ -156,4 +148,4 @@ pub(super) const ALL: [Placed; 31] = [
     ),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 31] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 29] = alone(&ALL);
