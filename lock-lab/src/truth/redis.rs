@@ -32,9 +32,9 @@ type HolderAnswer = (Value, Option<Vec<u8>>, i64);
 /// The answer of one Redis server about a lock of the strategy `plain`: its role, what the lock key holds, the milliseconds
 /// left of it, and the record beside the lock key.
 type PlainAnswer = (Value, Option<Vec<u8>>, i64, Option<Vec<u8>>);
-/// The answer of one Redlock node about a lock: its role, what the lock key holds, the milliseconds left of it, the fields
-/// beside the lock key, and the three parts of its [`NodeStatus`].
-type VoteAnswer = (Value, Option<Vec<u8>>, i64, [Option<Vec<u8>>; 3], String, Option<String>, i64);
+/// The answer of one Redlock node about a lock: its role, what the lock key holds, the milliseconds left of it, and the three
+/// parts of its [`NodeStatus`].
+type VoteAnswer = (Value, Option<Vec<u8>>, i64, String, Option<String>, i64);
 /// The status of one Redlock node: its record, the process that the deployment knows, and the milliseconds of its
 /// quarantine.
 type NodeStatus = (String, Option<String>, i64);
@@ -84,15 +84,6 @@ struct ExclusiveHolder {
 }
 
 impl ExclusiveHolder {
-    /// Of a node that votes. What stands beside the lock is about this holder only if it has its value.
-    fn of_vote(value: &[u8], [owner, number, payload]: [Option<Vec<u8>>; 3]) -> Self {
-        // Safeguard: what stands beside the lock is its holder's (truth)
-        let own = owner.as_deref() == Some(value);
-        let text =
-            |bytes: Option<Vec<u8>>| bytes.filter(|_| own).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        Self { token: text(number).and_then(|number| number.parse().ok()), payload: text(payload) }
-    }
-
     /// By what the lock key holds.
     fn packed(packed: &[u8]) -> Self {
         Self::known(Lock::read(packed))
@@ -172,21 +163,19 @@ impl RedisTruth {
         question.cmd("ROLE").cmd("GET").arg(keys.lock()).cmd("PTTL").arg(keys.lock());
         let clock = Clock::boot();
         let asked = clock.now();
-        let (role, holder, left, standing): (Value, Option<ExclusiveHolder>, i64, Option<NodeStatus>) = if self
-            .is_quorum()
-        {
-            question.cmd("HMGET").arg(keys.token()).arg(&["value", "held", "payload"]);
-            question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
-            let (role, value, left, beside, info, member, quarantine): VoteAnswer = server.ask(&question).await?;
-            (role, value.map(|value| ExclusiveHolder::of_vote(&value, beside)), left, Some((info, member, quarantine)))
-        } else if self.is_plain {
-            question.cmd("GET").arg(keys.token());
-            let (role, value, left, record): PlainAnswer = server.ask(&question).await?;
-            (role, value.map(|value| ExclusiveHolder::plain(&value, record.as_deref())), left, None)
-        } else {
-            let (role, packed, left): HolderAnswer = server.ask(&question).await?;
-            (role, packed.map(|packed| ExclusiveHolder::packed(&packed)), left, None)
-        };
+        let (role, holder, left, standing): (Value, Option<ExclusiveHolder>, i64, Option<NodeStatus>) =
+            if self.is_quorum() {
+                question.cmd("INFO").arg("server").cmd("GET").arg(RUN).cmd("PTTL").arg(QUARANTINE);
+                let (role, packed, left, info, member, quarantine): VoteAnswer = server.ask(&question).await?;
+                (role, packed.map(|packed| ExclusiveHolder::packed(&packed)), left, Some((info, member, quarantine)))
+            } else if self.is_plain {
+                question.cmd("GET").arg(keys.token());
+                let (role, value, left, record): PlainAnswer = server.ask(&question).await?;
+                (role, value.map(|value| ExclusiveHolder::plain(&value, record.as_deref())), left, None)
+            } else {
+                let (role, packed, left): HolderAnswer = server.ask(&question).await?;
+                (role, packed.map(|packed| ExclusiveHolder::packed(&packed)), left, None)
+            };
         let answered = clock.now();
         // Safeguard: a replica's word does not count (truth)
         if !is_primary(&role) {
@@ -331,12 +320,12 @@ async fn holdings(server: &RedisServer, lock: &str, is_quorum: bool) -> Option<V
         look.zrange_withscores(format!("{lock}{members}"), 0, -1).hgetall(format!("{lock}{notes}"));
     }
     if is_quorum {
-        look.hmget(format!("{lock}:token"), &["held", "counter"]);
+        look.get(format!("{lock}:token"));
     }
     /// The answer of one Redis server about a lock: its role, what the lock key holds, the milliseconds left of it, the time
     /// of the server, and the members and notes of readers and of permits.
     type Look = (Value, Option<Vec<u8>>, i64, (u64, u64), MemberExpiries, MemberNotes, MemberExpiries, MemberNotes);
-    /// The answer of one Redlock node: a [`Look`], and the numbers beside the lock key.
+    /// The answer of one Redlock node: a [`Look`], and its counter.
     type Vote = (
         Value,
         Option<Vec<u8>>,
@@ -346,25 +335,28 @@ async fn holdings(server: &RedisServer, lock: &str, is_quorum: bool) -> Option<V
         MemberNotes,
         MemberExpiries,
         MemberNotes,
-        Vec<Option<u64>>,
+        Option<u64>,
     );
-    let ((role, value, remaining, (seconds, micros), readers, reading, permits, permitted), numbers): (Look, _) =
+    let ((role, held, remaining, (seconds, micros), readers, reading, permits, permitted), counter): (Look, _) =
         if is_quorum {
-            let (role, value, left, now, readers, reading, permits, permitted, numbers): Vote =
+            let (role, held, left, now, readers, reading, permits, permitted, counter): Vote =
                 server.ask(&look).await?;
-            ((role, value, left, now, readers, reading, permits, permitted), numbers)
+            ((role, held, left, now, readers, reading, permits, permitted), counter)
         } else {
-            let look: Look = server.ask(&look).await?;
-            let number = look.1.as_deref().and_then(Lock::read).map(|lock| lock.number);
-            (look, vec![number])
+            (server.ask(&look).await?, None)
         };
     let mut all = Vec::new();
     if !is_primary(&role) {
         return Some(all);
     }
-    if let Some(value) = value {
+    if let Some(held) = held {
         let remaining = u64::try_from(remaining).map_or(Duration::MAX, Duration::from_millis);
-        all.push(NodeHolder { value, remaining, numbers: numbers.into_iter().flatten().collect() });
+        // Of one of another library there is no number, and the key holds the value alone.
+        let (value, number) = match Lock::read(&held) {
+            Some(lock) => (lock.value, Some(lock.number)),
+            None => (held, None),
+        };
+        all.push(NodeHolder { value, remaining, numbers: number.into_iter().chain(counter).collect() });
     }
     let now = Duration::from_micros(seconds * 1_000_000 + micros);
     let note = if is_quorum { voted } else { packed };
@@ -375,6 +367,7 @@ async fn holdings(server: &RedisServer, lock: &str, is_quorum: bool) -> Option<V
 
 /// What the record of the strategy `plain` says of the holder with this value.
 fn recorded(value: &[u8], record: Option<&[u8]>) -> Option<Lock> {
+    // Safeguard: what stands beside the lock is its holder's (truth)
     record.and_then(Lock::read_record).filter(|lock| lock.value == value)
 }
 

@@ -151,15 +151,17 @@ async fn what_the_servers_hold_is_told_with_the_time_around_the_look() {
 
 #[tokio::test]
 async fn what_stands_beside_the_lock_is_not_told_of_another_holder() {
-    let mut stage = Stage::of("redis", Fault::ScriptFlush).await;
-    let (_locks, _guard) = stage.hold_as_victim().await;
-    stage.until_held_by_victim(1).await;
-    let port = first_port(&stage.scene.url(Side::Others, stage.lease));
-    // As another library does, which knows nothing of payloads and numbers.
-    ask::<()>(port, &["SET", "{lock:failover/kept}", "foreign", "PX", "10000"]).await.unwrap();
-    let sample = stage.the_sample().await;
-    let kept = sample.held.as_ref().unwrap();
-    assert_eq!((&kept.payload, kept.token, kept.remaining_nanos.is_some()), (&None, None, true));
+    for (deployment, lock) in [("redis", "{lock:failover/kept}"), ("redis-plain", "lock:failover/kept")] {
+        let mut stage = Stage::of(deployment, Fault::ScriptFlush).await;
+        let (_locks, _guard) = stage.hold_as_victim().await;
+        stage.until_held_by_victim(1).await;
+        let port = first_port(&stage.scene.url(Side::Others, stage.lease));
+        // As another library does, which knows nothing of payloads and numbers.
+        ask::<()>(port, &["SET", lock, "foreign", "PX", "10000"]).await.unwrap();
+        let sample = stage.the_sample().await;
+        let kept = sample.held.as_ref().unwrap();
+        assert_eq!((&kept.payload, kept.token, kept.remaining_nanos.is_some()), (&None, None, true), "{deployment}");
+    }
 }
 
 #[tokio::test]
