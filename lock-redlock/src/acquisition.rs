@@ -183,7 +183,6 @@ impl Acquisition {
             token: grant.token,
             validity: Validity::new(redlock.quorum.clock(), grant.until),
             lease: Mutex::new(grant.lease),
-            votes: Arc::clone(round.dispatch()),
         });
         if !round.is_complete() {
             redlock.quorum.cleanup().spawn(round.finish(Arc::clone(&shared)));

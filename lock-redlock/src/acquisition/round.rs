@@ -16,7 +16,7 @@ use crate::{
     members::servers::stranger,
     nodes::{
         quorum::Quorum,
-        replies::{Dispatch, NoReply, Replies, Reply},
+        replies::{NoReply, Replies, Reply},
         requests::{NodeRequest, ask, probe},
         roster::Roster,
         scripts::{QueueChange, ballot, renumbered},
@@ -252,11 +252,6 @@ impl Round {
         if let Some(call) = call {
             self.quorum.undo_later(node, "undo", call, claim.ttl, true);
         }
-    }
-
-    /// How the votes were sent.
-    pub(crate) const fn dispatch(&self) -> &Arc<Dispatch> {
-        self.replies.dispatch()
     }
 
     /// Whether nothing is left to be done after a grant: all nodes have granted, and no request may enroll the waiter again.

@@ -54,7 +54,6 @@ pub(super) async fn downgrade(writer: &Arc<SharedLease>) -> Result<Arc<SharedLea
         token: writer.token,
         validity: writer.validity.clone(),
         lease: Mutex::new(lease),
-        votes: Arc::clone(&writer.votes),
     });
     // The nodes count the ttl anew. A deadline that has passed stays passed.
     if !until.is_some_and(|until| reader.validity.advance(observed, until)) {

@@ -6,15 +6,16 @@ use std::{
     time::Duration,
 };
 
-use crate::nodes::scripts::held;
 use lock_core::{Error, LockName, ReleaseOutcome, Validity};
 use lock_redis::node::ScriptCall;
+
+use crate::nodes::scripts::held;
 
 use crate::{
     nodes::{
         quorum::Quorum,
-        replies::{Dispatch, Replies},
-        requests::{NodeRequest, ask},
+        replies::Replies,
+        requests::ask,
         scripts::{Claim, QueueChange},
     },
     protocol::{
@@ -31,8 +32,6 @@ pub(crate) struct SharedLease {
     pub(crate) token: u64,
     pub(crate) validity: Validity,
     pub(crate) lease: Mutex<QuorumLease>,
-    /// How the votes for it were sent.
-    pub(crate) votes: Arc<Dispatch>,
 }
 
 impl SharedLease {
@@ -52,14 +51,17 @@ impl SharedLease {
     pub(crate) async fn release(self: &Arc<Self>) -> Result<ReleaseOutcome, Error> {
         let quorum = &self.quorum;
         let roster = quorum.members.roster();
-        let (may_be_on, replaced): (Vec<bool>, usize) = self.quorum_lease(|lease| {
+        let (calls, replaced): (Vec<Option<ScriptCall>>, usize) = self.quorum_lease(|lease| {
             lease.move_to(roster.members());
-            ((0..quorum.len()).map(|node| lease.may_be_on(node)).collect(), lease.replaced())
+            // With a tombstone where the acquisition or a request to join may still be on its way.
+            // Safeguard: a release buries what may still come (Redlock)
+            let call = |node| self.claim.undo(lease.may_arrive_at(node), QueueChange::None);
+            let calls = (0..quorum.len()).map(|node| lease.may_be_on(node).then(|| call(node))).collect();
+            (calls, lease.replaced())
         });
-        let undo = self.claim.undo(false, QueueChange::None);
-        let mut replies = ask(quorum, |node| may_be_on[node].then(|| self.release_on(node, undo.clone())), held);
+        let mut replies = ask(quorum, |node| calls[node].clone(), held);
         let mut votes = Votes::new(quorum.len());
-        for node in (0..quorum.len()).filter(|node| !may_be_on[*node]) {
+        for node in (0..quorum.len()).filter(|node| calls[*node].is_none()) {
             votes.record(node, Vote::Refused);
         }
         let mut failed = Vec::new();
@@ -77,7 +79,7 @@ impl SharedLease {
                 Err(no_reply) => {
                     failed.push((node, no_reply.reason()));
                     // Safeguard: catalogue: a release without an answer is repeated (Redlock)
-                    self.release_later(node);
+                    self.release_later(node, &calls);
                     Vote::Unknown
                 }
             };
@@ -91,37 +93,23 @@ impl SharedLease {
         } else {
             Err(quorum.unavailable("confirms the release", failed))
         };
-        quorum.cleanup().spawn(Arc::clone(self).finish_release(replies));
+        quorum.cleanup().spawn(Arc::clone(self).finish_release(replies, calls));
         released
     }
 
-    async fn finish_release(self: Arc<Self>, mut replies: Replies<bool>) {
+    async fn finish_release(self: Arc<Self>, mut replies: Replies<bool>, calls: Vec<Option<ScriptCall>>) {
         while let Some((node, reply)) = replies.next_of_any().await {
             if reply.is_err() {
-                self.release_later(node);
+                self.release_later(node, &calls);
             }
         }
     }
 
-    /// Gives the lease back on `node` by `undo`, or by one that leaves a tombstone.
-    fn release_on(&self, node: usize, undo: ScriptCall) -> NodeRequest {
-        let (may_arrive, is_vote) =
-            self.quorum_lease(|lease| (lease.may_arrive_at(node), lease.only_vote_may_arrive_at(node)));
-        // Nothing overtakes the vote down its own connection. Else it finds a tombstone, as does a request to join.
-        let connection = if is_vote { self.votes.connection(node) } else { None };
-        // Safeguard: a release buries what may still come (Redlock)
-        if may_arrive && connection.is_none() {
-            return self.claim.undo(true, QueueChange::None).into();
+    fn release_later(&self, node: usize, calls: &[Option<ScriptCall>]) {
+        if let Some(call) = &calls[node] {
+            let may_arrive = self.quorum_lease(|lease| lease.may_arrive_at(node));
+            self.quorum.undo_later(node, "release", call.clone(), self.ttl(), may_arrive);
         }
-        NodeRequest { connection, ..undo.into() }
-    }
-
-    fn release_later(&self, node: usize) {
-        let may_arrive = self.quorum_lease(|lease| lease.may_arrive_at(node));
-        // Whatever was sent may arrive behind what is sent on another connection.
-        // Safeguard: a release that is repeated buries what may still come (Redlock)
-        let call = self.claim.undo(may_arrive, QueueChange::None);
-        self.quorum.undo_later(node, "release", call, self.ttl(), may_arrive);
     }
 }
 

@@ -86,18 +86,6 @@ impl Dispatch {
         }
         Ok(self.nodes[node].get_or_init(|| SentRequest { connection, at }))
     }
-
-    /// How the request was sent to `node`; `None` when it was not.
-    pub(crate) fn sent(&self, node: usize) -> Option<&SentRequest> {
-        self.nodes[node].get()
-    }
-
-    /// The connection down which the request was sent to `node`, where that is still of use: what is sent down it now arrives
-    /// behind the request.
-    pub(crate) fn connection(&self, node: usize) -> Option<Connection> {
-        let connection = &self.sent(node)?.connection;
-        (!connection.is_broken()).then(|| connection.clone())
-    }
 }
 
 impl<T: Send + 'static> Replies<T> {
@@ -194,12 +182,7 @@ impl<T: Send + 'static> Replies<T> {
 
     /// How the request was sent to `node`; `None` when it was not.
     pub(crate) fn sent(&self, node: usize) -> Option<&SentRequest> {
-        self.dispatch.sent(node)
-    }
-
-    /// How the requests are sent.
-    pub(crate) const fn dispatch(&self) -> &Arc<Dispatch> {
-        &self.dispatch
+        self.dispatch.nodes[node].get()
     }
 
     /// Drops the requests that still wait for a connection: each would go out after whatever takes it back.

@@ -377,12 +377,6 @@ impl QuorumLease {
         self.in_flight[node].vote || self.in_flight[node].join
     }
 
-    /// Whether the vote may still arrive at `node`, and nothing else.
-    #[must_use]
-    pub(crate) fn only_vote_may_arrive_at(&self, node: usize) -> bool {
-        self.in_flight[node].vote && !self.in_flight[node].join
-    }
-
     /// Whether `node` may have something of this lease.
     #[must_use]
     pub(crate) fn may_be_on(&self, node: usize) -> bool {

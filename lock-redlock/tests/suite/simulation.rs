@@ -194,6 +194,11 @@ impl Nodes {
         }
     }
 
+    /// Has a server forget its scripts.
+    pub(crate) fn forget_scripts(&self, node: usize) {
+        self.0.fleet.borrow_mut().at(self.0.servers[node], true_time()).forget_scripts();
+    }
+
     /// The value of a key on a server, as text.
     pub(crate) fn get(&self, node: usize, key: &str) -> Option<String> {
         match self.command(node, &["GET", key]) {
@@ -310,12 +315,12 @@ impl Nodes {
         self.order(move |world, _| world.block(host, server, way, is_blocked)).await;
     }
 
-    /// Holds the next request about `late` on its way from a client to a server, until [`Nodes::let_go`]. If it `breaks`, the
-    /// client gives its connection up at once.
-    pub(crate) async fn hold_late(&self, client: usize, node: usize, breaks: bool) {
+    /// Holds the next request about `late` on its way from a client to a server, whose connection the client gives up, until
+    /// [`Nodes::let_go`].
+    pub(crate) async fn hold_late(&self, client: usize, node: usize) {
         let (host, server) = (self.0.hosts[client], self.0.servers[node]);
         let is_meant = |request: &[u8]| String::from_utf8_lossy(request).contains("{lock:late}");
-        self.order(move |world, _| world.detain(host, server, is_meant, breaks)).await;
+        self.order(move |world, _| world.detain(host, server, is_meant, true)).await;
     }
 
     /// Lets the request arrive that is held on its way.

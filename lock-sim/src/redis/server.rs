@@ -83,6 +83,11 @@ impl RedisServer {
         &mut self.store
     }
 
+    /// As after `SCRIPT FLUSH`.
+    pub fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+
     /// Its clock shows this, in microseconds since 1970.
     pub const fn set_clock(&mut self, micros: u64) {
         self.store.now = micros;
@@ -151,7 +156,7 @@ impl RedisServer {
                 _ => Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned()),
             },
             b"SCRIPT" => {
-                self.scripts.clear();
+                self.forget_scripts();
                 Reply::ok()
             }
             b"HELLO" => {

@@ -30,7 +30,10 @@ impl Undo {
         // Down the connection of the vote, where nothing overtakes. A broken connection answers nothing any more, and its limit
         // would pass in vain: a vote that it still delivers finds the tombstone, which is asked for where a vote was not
         // answered.
-        let connection = |node| round.replies.dispatch().connection(node);
+        let connection = |node| {
+            let connection = round.replies.sent(node).map(|sent| &sent.connection)?;
+            (!connection.is_broken()).then(|| connection.clone())
+        };
         let enrollment = |node: usize| if leaves { None } else { round.attempt.enrollment(node) };
         let request = |node: usize| {
             let call = calls[node].clone()?;
