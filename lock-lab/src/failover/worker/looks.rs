@@ -80,11 +80,13 @@ impl ValidityProbe {
         }
     }
 
-    /// The hold ends by a release that begins now. Not yet, when a look has said that it is lost and `lost()` has not
-    /// resolved, unless `anyway`.
+    /// The hold ends by a release that begins now. Not yet, when a look says that it is lost and `lost()` has not resolved,
+    /// unless `anyway`.
     pub(super) fn end(&self, whose: Attempt, anyway: bool) -> bool {
         let mut held = self.held();
-        if held.get(&whose).is_some_and(|held| held.invalid && !held.told && !anyway) {
+        // The client may be the first to know, as after a stop of the whole process.
+        // Safeguard: a hold does not end before a look at it (worker)
+        if held.get_mut(&whose).is_some_and(|held| !look(whose, held, &self.reports) && !held.told && !anyway) {
             return false;
         }
         if held.remove(&whose).is_some() {
@@ -122,5 +124,28 @@ pub(crate) fn block_for(time: Duration) {
     // A signal, as that to go on after a stop, cuts it short.
     while let rustix::thread::NanosleepRelativeResult::Interrupted(rest) = nanosleep(&left) {
         left = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_core::Clock;
+
+    use super::*;
+    use crate::failover::events::Lock;
+
+    #[test]
+    fn a_hold_that_was_lost_since_the_last_look_is_not_ended_before_its_loss_is_told() {
+        let reports = EventWriter::to_standard_output(0).unwrap();
+        let looks = ValidityProbe { held: Mutex::default(), reports };
+        let whose = Attempt { lock: Lock::Kept, process: 0, client: 0, attempt: 1 };
+        let deadline = now().saturating_add(Duration::from_secs(60));
+        let validity = Validity::new(Clock::boot(), deadline);
+        looks.begin(whose, validity.clone(), deadline);
+        assert!(looks.look(whose));
+        validity.end(Loss::Revoked);
+        assert!(!looks.end(whose, false));
+        looks.told(whose, Loss::Revoked);
+        assert!(looks.end(whose, false));
     }
 }
