@@ -57,7 +57,7 @@ impl EnterCall<'_> {
         let answer = match answer {
             Err(error) if error.kind() == FailureKind::Connection => {
                 drop(pooled);
-                self.ask_again(error, &node).await
+                Box::pin(self.ask_again(error, &node)).await
             }
             Err(error) => {
                 if error.is_unknown() {
@@ -152,7 +152,7 @@ impl EnterCall<'_> {
             biased;
             answer = &mut asking => {
                 return match answer? {
-                    (Entered::Granted(_), Err(error)) => Err(self.refuse_grant(pooled, error).await),
+                    (Entered::Granted(_), Err(error)) => Err(Box::pin(self.refuse_grant(pooled, error)).await),
                     (entered, _) => Ok(Some(entered)),
                 };
             }
@@ -164,7 +164,7 @@ impl EnterCall<'_> {
             return Ok(None);
         }
         // Safeguard: catalogue: an interrupted acquisition is withdrawn (Redis)
-        let (answer, withdrawn) = futures::join!(asking, self.withdraw(pooled.connection()));
+        let (answer, withdrawn) = futures::join!(asking, Box::pin(self.withdraw(pooled.connection())));
         let is_clean = match (&answer, &withdrawn) {
             (Ok((entered, _)), withdrawn) if entered.left_something() => matches!(withdrawn, Ok(true)),
             (Ok(_), _) => true,

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Config,
-    config::Strategy,
+    config::{Deployment, Strategy},
     node::{Node, NodeError},
     protocol::{keys::Keys, token::Proposals, values::Values},
     servers::Servers,
@@ -49,7 +49,10 @@ impl Client {
     /// [`Error::InvalidName`] when its key would be one that this library uses for something else.
     pub(crate) fn keys(&self, name: &LockName) -> Result<Keys, Error> {
         match self.config.strategy {
-            Strategy::Queue => Ok(Keys::new(&self.config.prefix, name)),
+            Strategy::Queue => {
+                let keys = Keys::new(&self.config.prefix, name);
+                Ok(if matches!(self.config.deployment, Deployment::Cluster(_)) { keys.declared() } else { keys })
+            }
             Strategy::Plain { .. } => Keys::plain(&self.config.prefix, name).ok_or_else(|| Error::InvalidName {
                 name: name.to_string(),
                 problem: "keys that begin with `lock-plain:` are what this library notes beside the locks of `strategy=plain`",

@@ -87,7 +87,8 @@ impl QueueStrategy {
                 (Some(Entered::InLine(at)), Some(registered)) => {
                     acquisition.failing_since = None;
                     registered.waiter.answered(sent_at, Standing::InLine(at));
-                    if let Some(lease) = acquisition.wait_for_turn(&registered, listening).await? {
+                    // Boxed, as all that is not on the common path: what an acquisition reserves is for that alone.
+                    if let Some(lease) = Box::pin(acquisition.wait_for_turn(&registered, listening)).await? {
                         return Ok(lease);
                     }
                 }

@@ -98,7 +98,10 @@ impl Servers {
         let node = self.node_of(call.first_key());
         let answer = node.call(call.clone()).await;
         let sent = AnsweredCall { at: node.clock().now(), answer, acknowledged: Ok(()) };
-        self.follow(call, sent, node, Durability::PrimaryOnly).await.answer
+        if sent.answer.is_ok() {
+            return sent.answer;
+        }
+        Box::pin(self.follow(call, sent, node, Durability::PrimaryOnly)).await.answer
     }
 
     /// Runs one call on the node that has its keys, and on as many of its replicas as have to have it.

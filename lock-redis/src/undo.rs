@@ -67,7 +67,9 @@ pub(crate) fn leave_to_cleanup(client: &Arc<Client>, attempt: &Arc<Attempt>) {
 pub(crate) async fn give_back(client: &Arc<Client>, attempt: &Arc<Attempt>) -> Result<bool, NodeError> {
     let released = release(client, attempt).await;
     let (done, is_resent) = match released {
-        Err(error) if error.kind() == FailureKind::Connection => (release(client, attempt).await?, error.is_unknown()),
+        Err(error) if error.kind() == FailureKind::Connection => {
+            (Box::pin(release(client, attempt)).await?, error.is_unknown())
+        }
         released => (released?, false),
     };
     go_on(client, attempt, done.more);

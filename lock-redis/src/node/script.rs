@@ -37,7 +37,7 @@ pub struct ScriptCall {
     /// Where each of them ends.
     ends: Vec<usize>,
     /// How many of them are keys.
-    keys: usize,
+    key_count: usize,
     /// It goes to a server that is about to have the slot of its keys.
     asking: bool,
 }
@@ -46,7 +46,7 @@ impl ScriptCall {
     /// A call without keys and arguments.
     #[must_use]
     pub const fn new(script: &'static Script) -> Self {
-        Self { script, words: Vec::new(), ends: Vec::new(), keys: 0, asking: false }
+        Self { script, words: Vec::new(), ends: Vec::new(), key_count: 0, asking: false }
     }
 
     /// With another key.
@@ -55,14 +55,14 @@ impl ScriptCall {
     /// After the first argument, where assertions are on for debugging.
     #[must_use]
     pub fn key(mut self, key: impl AsRef<str>) -> Self {
-        debug_assert_eq!(self.keys, self.ends.len(), "keys come before arguments");
-        self.keys += 1;
+        debug_assert_eq!(self.key_count, self.ends.len(), "keys come before arguments");
+        self.key_count += 1;
         self.arg(key.as_ref())
     }
 
     /// With these keys, too.
     #[must_use]
-    pub(crate) fn keys(self, keys: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn with_keys(self, keys: impl IntoIterator<Item = String>) -> Self {
         keys.into_iter().fold(self, Self::key)
     }
 
@@ -86,10 +86,14 @@ impl ScriptCall {
         starts.zip(&self.ends).map(|(start, end)| &self.words[start..*end])
     }
 
-    /// The first of its keys, which all are in one slot.
+    /// The keys that the server is told of, all of which are in one slot.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.words().take(self.key_count).map(|key| str::from_utf8(key).unwrap_or_default())
+    }
+
+    /// The first of its keys.
     pub(crate) fn first_key(&self) -> &str {
-        let key = self.words().take(self.keys).next().unwrap_or_default();
-        str::from_utf8(key).unwrap_or_default()
+        self.keys().next().unwrap_or_default()
     }
 
     /// Has it run, or not, on a server that does not have the slot of its keys yet.
@@ -109,7 +113,7 @@ impl ScriptCall {
     pub(super) fn command(&self, with_source: bool) -> Cmd {
         let (name, script) = if with_source { ("EVAL", self.script.source) } else { ("EVALSHA", self.script.hash()) };
         let mut command = Cmd::with_capacity(self.ends.len() + 3, self.words.len() + script.len() + 16);
-        command.arg(name).arg(script).arg(self.keys);
+        command.arg(name).arg(script).arg(self.key_count);
         for word in self.words() {
             command.arg(word);
         }

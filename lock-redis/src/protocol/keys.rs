@@ -18,6 +18,8 @@ pub struct Keys {
     lock: String,
     /// What the other keys end with; `None` with the strategy `queue`.
     anchor: Option<String>,
+    /// Whether scripts are passed all keys.
+    are_declared: bool,
 }
 
 impl Keys {
@@ -28,7 +30,7 @@ impl Keys {
     #[must_use]
     pub fn new(prefix: &str, name: &LockName) -> Self {
         debug_assert!(Self::is_prefix(prefix), "an unchecked prefix: {prefix:?}");
-        Self { lock: format!("{{{prefix}:{name}}}"), anchor: None }
+        Self { lock: format!("{{{prefix}:{name}}}"), anchor: None, are_declared: false }
     }
 
     /// The same with the strategy `plain`: the lock key is `prefix:name`, or the bare name where the prefix is empty. `None`
@@ -47,7 +49,20 @@ impl Keys {
             None if !lock.contains('}') => format!("{{{lock}}}"),
             None => format!("{{{}}}:{lock}", slots::tag_of(slots::slot_of(&lock))),
         };
-        Some(Self { lock, anchor: Some(anchor) })
+        Some(Self { lock, anchor: Some(anchor), are_declared: true })
+    }
+
+    /// The same keys, all of which are passed to scripts, as a cluster wants it: while it moves their slot to another server,
+    /// it runs a script only where all keys are that the script was passed.
+    #[must_use]
+    pub fn declared(self) -> Self {
+        Self { are_declared: true, ..self }
+    }
+
+    /// Whether scripts are passed all of them, and not the lock key alone.
+    #[must_use]
+    pub const fn are_declared(&self) -> bool {
+        self.are_declared
     }
 
     /// Whether they are those of the strategy `plain`.

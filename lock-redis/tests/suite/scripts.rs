@@ -1,10 +1,11 @@
 //! The scripts on a real server, and the node that runs them.
 
-use std::time::Duration;
+use std::{cell::Cell, iter, num::NonZeroU32, time::Duration};
 
-use crate::common::{attempt, keys, patient_node, server};
-use lock_core::Context;
+use crate::common::{Server, attempt, keys, patient_node, server};
+use lock_core::{Context, LockName};
 use lock_redis::{
+    keys::Keys,
     node::{FailureKind, Node, NodeConfig, Script, ScriptCall, Value},
     protocol::{
         answers::{Entered, done, entered},
@@ -144,6 +145,44 @@ async fn a_head_that_is_in_use_is_kept_for_days() {
     assert!(matches!(enter(&node, &attempt, 0).await, Entered::Granted(_)));
     let kept: u64 = server.ask(&["PTTL", &head]).await;
     assert!(kept > KEPT / 2, "the head is kept for {kept} ms");
+}
+
+/// A user of the server that may do everything, but only to these keys.
+async fn confine(server: &mut Server, keys: impl Iterator<Item = &str>) {
+    let keys: Vec<String> = keys.map(|key| format!("~{key}")).collect();
+    let rules = ["ACL", "SETUSER", "confined", "on", ">secret", "+@all", "&*", "resetkeys"];
+    server.ask::<()>(&rules.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>()).await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_told_of_each_key_that_a_script_touches() {
+    let mut server = server().await;
+    confine(&mut server, iter::empty()).await;
+    let mut config = patient_node(server.redis.port());
+    (config.username, config.password) = (Some("confined".to_owned()), Some("secret".to_owned()));
+    let node = Node::new(config, Context::current());
+    let name = LockName::new("a").unwrap();
+    let number = Cell::new(0);
+    let attempt = |kind, delay| {
+        number.set(number.get() + 1);
+        Attempt::new(Keys::new("lock", &name).declared(), kind, format!("{:032}", number.get()), TTL, delay)
+    };
+    let delay = Duration::from_secs(1);
+    let kinds = [Kind::Writer, Kind::Reader, Kind::Permit(NonZeroU32::MIN)];
+    for (kind, delay) in kinds.into_iter().flat_map(|kind| [(kind, Duration::ZERO), (kind, delay)]) {
+        let [holder, second, third] = [(); 3].map(|()| attempt(kind, delay));
+        let (writer, ask) = (attempt(Kind::Writer, delay), Ask { proposal: 0, payload: b"who", waits: Some("here") });
+        let mut calls =
+            vec![third.undo(), third.enter(&ask), holder.enter(&ask), second.enter(&ask), writer.enter(&ask)];
+        calls.extend([second.beat([&second]), holder.release(), second.leave(), writer.leave(), writer.enter(&ask)]);
+        calls.extend([writer.downgrade(), writer.undo(), holder.undo()]);
+        for call in calls {
+            confine(&mut server, call.keys()).await;
+            node.call(call).await.unwrap();
+        }
+    }
+    // Also what a script takes no notice of.
+    assert_eq!(server.ask::<Vec<Value>>(&["ACL", "LOG"]).await, []);
 }
 
 static ONE: Script = Script::new("return 1");

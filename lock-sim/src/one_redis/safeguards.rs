@@ -9,23 +9,23 @@ use crate::{
 const TOMBSTONE: Removal = Removal {
     name: "tombstone",
     changes: &[
-        ("looked = math.max(looked, now + ARGV[5] * 1000)", ""),
-        ("if redis.pcall('GET', KEYS[9]) == '' then", "if false then"),
+        ("looked = math.max(looked, now + ARGV[4] * 1000)", ""),
+        ("if redis.pcall('GET', tombstone(value)) == '' then", "if false then"),
     ],
 };
 
 const TOMBSTONE_ALWAYS: Removal = Removal {
     name: "tombstone-always",
     changes: &[(
-        "if is_undo then\n  redis.call('SET', KEYS[9]",
-        "if is_undo and not had then\n  redis.call('SET', KEYS[9]",
+        "if is_undo then\n  redis.call('SET', tombstone(value)",
+        "if is_undo and not had then\n  redis.call('SET', tombstone(value)",
     )],
 };
 
 const OWN_VALUE: Removal = Removal {
     name: "own-value",
     changes: &[
-        ("string.find(found[1], ARGV[3], 18, true) == 18", "true"),
+        ("string.find(found[1], ARGV[2], 18, true) == 18", "true"),
         ("#held >= 49 and string.sub(held, 18, 49) == value", "true"),
     ],
 };

@@ -1,6 +1,6 @@
 -- Says that some who stand in one line are alive, and asks what became of each.
--- KEYS: lock, head, delay, members, notes, queue, waiters, alive
--- ARGV: kind of line, channel of changes, then of each: value, kind, ttl in ms, ms of lock delay, us that it counts as alive,
+-- KEYS: lock
+-- ARGV: kind of line, then of each: value, kind, ttl in ms, ms of lock delay, us that it counts as alive,
 --   number of permits
 -- Answers {newest number, 1 when more could be granted, {..}, ..}: each {0, how many are ahead, ms until it may open or -1,
 --   stamp}, {1, number} with the whole ttl armed, or {2} when it is not known.
@@ -9,7 +9,7 @@ if is_foreign then
 end
 read_types(redis.call)
 local longest, heard = 0, {}
-for at = 3, #ARGV, 6 do
+for at = 2, #ARGV, 6 do
   local span = tonumber(ARGV[at + 4])
   longest = math.max(longest, span)
   heard[#heard + 1] = digits(now + span)
@@ -23,7 +23,7 @@ if heard[1] then
 end
 sweep()
 local answers = {0, promote()}
-for at = 3, #ARGV, 6 do
+for at = 2, #ARGV, 6 do
   local value, kind, delay = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3])
   local ahead = redis.call('ZRANK', queue, value)
   local number = not ahead and number_of(value, delay)

@@ -1,9 +1,9 @@
 -- Makes a reader of one that holds the lock alone, in one step: no writer comes between. Readers at the head of the queue
 -- come in beside it.
--- KEYS: lock, head, delay, members, notes, queue, waiters, alive
--- ARGV: kind, channel of changes, value, ttl in ms, ms of lock delay
+-- KEYS: lock
+-- ARGV: kind, value, ttl in ms, ms of lock delay
 -- Answers {1 when this attempt reads now, else 0, 1 when more could be granted}.
-local value, ttl, delay = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local value, ttl, delay = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if is_foreign then
   return {0, 0}
 end

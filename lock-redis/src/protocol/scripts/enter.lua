@@ -1,6 +1,6 @@
-local kind, value, payload, ttl = ARGV[1], string.sub(ARGV[3], 1, 32), string.sub(ARGV[3], 33), tonumber(ARGV[4])
-local proposal, delay, of, span, claim = struct.unpack('<ddddd', ARGV[5])
-local channel = string.sub(ARGV[5], 41)
+local kind, value, payload, ttl = string.sub(ARGV[1], 1, 1), string.sub(ARGV[2], 1, 32), string.sub(ARGV[2], 33), tonumber(ARGV[3])
+local proposal, delay, of, span, claim = struct.unpack('<ddddd', ARGV[1], 2)
+local channel = string.sub(ARGV[1], 42)
 local stamp = digits(now + span)
 
 if is_foreign then
@@ -26,7 +26,7 @@ if again then
 end
 -- The undo of this attempt was here before it: it must not come back.
 -- Safeguard: an acquisition finds the tombstone of its undo (Redis)
-if redis.pcall('GET', KEYS[9]) == '' then
+if redis.pcall('GET', tombstone(value)) == '' then
   return {'undone'}
 end
 -- Before the dead go: whoever speaks is alive.

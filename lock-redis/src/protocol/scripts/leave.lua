@@ -1,8 +1,8 @@
 -- Takes back whatever an attempt has: a place in the line, the lock, or a place among those who share it.
--- KEYS: lock, head, delay, members, notes, queue, waiters, alive, tombstone
--- ARGV: kind, channel of changes, value, ms of lock delay, ms to keep a tombstone (0: none; else it is an undo)
+-- KEYS: lock
+-- ARGV: kind, value, ms of lock delay, ms to keep a tombstone (0: none; else it is an undo)
 -- Answers {1 when it had something, else 0, 1 when more could be granted}.
-local value, delay, is_undo = ARGV[3], tonumber(ARGV[4]), ARGV[5] ~= '0'
+local value, delay, is_undo = ARGV[2], tonumber(ARGV[3]), ARGV[4] ~= '0'
 -- Whatever somebody has put in the place of other keys, what is held is given back.
 local is_intact = read_types(redis.pcall) and not is_foreign
 local had = false
@@ -23,10 +23,10 @@ end
 -- Safeguard: an undo leaves its tombstone also where it gave a reader's place back (Redis)
 -- Safeguard: an undo leaves its tombstone also where it gave the lock back (Redis)
 if is_undo then
-  redis.call('SET', KEYS[9], '', 'PX', ARGV[5])
+  redis.call('SET', tombstone(value), '', 'PX', ARGV[4])
   -- The common path does not look for it.
   -- Safeguard: an undo closes the common path while its tombstone is there (Redis)
-  looked = math.max(looked, now + ARGV[5] * 1000)
+  looked = math.max(looked, now + ARGV[4] * 1000)
 end
 -- Nobody was told of this grant, so nobody is at work under it.
 if (had or is_undo) and redis.pcall('GET', delayed) == value then

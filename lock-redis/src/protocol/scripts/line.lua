@@ -1,8 +1,15 @@
 -- The line of a lock or of a semaphore: what its scripts have in common where their common path does not do.
--- KEYS: lock, head, delay, members, notes, queue, waiters, alive, ...
--- ARGV: kind, channel of changes, ...
-local lock, head, delayed, members, notes, queue, waiters, alive = unpack(KEYS, 1, 8)
-local is_semaphore = ARGV[1] == 'p'
+-- KEYS: lock. The others are found from it; a cluster, which looks for all of them in one place, is told of them, too.
+-- ARGV: kind, ...
+local lock, line = KEYS[1], KEYS[1]
+local members, notes = lock .. ':readers', lock .. ':reading'
+local is_semaphore = string.byte(ARGV[1]) == 112
+if is_semaphore then
+  line = lock .. ':permits'
+  members, notes, lock = line, lock .. ':permitted', line .. ':alone'
+end
+local head, delayed, queue = KEYS[1] .. ':token', line .. ':delay', line .. ':queue'
+local waiters, alive = queue .. ':waiters', queue .. ':alive'
 -- How many contenders one script looks at, so that its cost does not depend on how many there are.
 local MOST = 64
 
@@ -68,8 +75,12 @@ end
 -- pcall: where publishing is not allowed, those who look on look again by themselves.
 local function announce()
   if looked > now then
-    redis.pcall('PUBLISH', ARGV[2], '')
+    redis.pcall('PUBLISH', KEYS[1] .. ':changed', '')
   end
+end
+
+local function tombstone(value)
+  return KEYS[1] .. ':undone:' .. value
 end
 
 local function is_own(value)

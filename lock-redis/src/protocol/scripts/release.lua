@@ -1,4 +1,4 @@
-local value, delay = ARGV[3], tonumber(ARGV[4])
+local kind, value, delay = string.sub(ARGV[1], 1, 1), ARGV[2], tonumber(string.sub(ARGV[1], 2))
 -- Whatever somebody has put in the place of other keys, what is held is given back.
 local is_intact = read_types(redis.pcall) and not is_foreign
 local is_released, is_open = false, false
@@ -10,7 +10,7 @@ if is_own(value) then
   if delay > 0 and redis.pcall('GET', delayed) == value then
     redis.call('DEL', delayed)
   end
-elseif ARGV[1] ~= 'w' then
+elseif kind ~= 'w' then
   -- One whose lease has ended is lost, and its place stays for its lock delay.
   local ends = tonumber(redis.call('ZSCORE', members, value) or '')
   if ends and ends - delay >= ms then

@@ -1,13 +1,13 @@
 -- Gives back the lock or a permit, which goes to those who may hold it next.
--- KEYS: lock, head, delay, members, notes, queue, waiters, alive
--- ARGV: kind, channel of changes, value, ms of lock delay
+-- KEYS: lock
+-- ARGV: kind and ms of lock delay, value
 -- Answers {1 when it was held, else 0, 1 when more could be granted}, or 1 for {1, 0}.
 
 -- The common path: it was held alone without a lock delay, nobody waits, and nobody looks on.
-local found = redis.call('MGET', KEYS[1], KEYS[2])
+local found = redis.call('MGET', KEYS[1], KEYS[1] .. ':token')
 -- Safeguard: a release deletes only its own value (Redis)
 -- Safeguard: catalogue: a late release leaves the next holder alone (Redis)
-if found[1] and found[2] and #found[2] == 20 and string.find(found[1], ARGV[3], 18, true) == 18 then
+if found[1] and found[2] and #found[2] == 20 and string.find(found[1], ARGV[2], 18, true) == 18 then
   local flags, _, looked = struct.unpack('<I4dd', found[2])
   if flags == 1 and looked == 0 then
     return redis.call('DEL', KEYS[1])
