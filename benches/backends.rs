@@ -43,6 +43,7 @@ macro_rules! script {
     };
 }
 
+const BARE_KEY: &str = "{bare:bench}";
 const VALUE: &str = "0123456789abcdef0123456789abcdef";
 
 impl BareRedis {
@@ -55,24 +56,17 @@ impl BareRedis {
 
     async fn acquire(&self, mut connection: MultiplexedConnection) {
         let mut call = self.acquire.prepare_invoke();
-        for part in
-            ["", ":token", ":delay", ":readers", ":reading", ":queue", ":queue:waiters", ":queue:alive", ":undone"]
-        {
-            call.key(format!("{{bare:bench}}{part}"));
-        }
         // Proposal, lock delay, permits, for how long it counts as alive, length of a claim.
         let numbers = [0, 0, 0, 6_000_000, 4_000].map(pack).concat();
-        call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(TTL_MS).arg(numbers);
+        call.key(BARE_KEY).arg([b"w", numbers.as_slice()].concat()).arg(VALUE).arg(TTL_MS);
         let granted: u64 = call.invoke_async(&mut connection).await.unwrap();
         assert!(granted > 0);
     }
 
     async fn release(&self, mut connection: MultiplexedConnection) {
         let mut call = self.release.prepare_invoke();
-        for part in ["", ":token", ":delay", ":readers", ":reading", ":queue", ":queue:waiters", ":queue:alive"] {
-            call.key(format!("{{bare:bench}}{part}"));
-        }
-        call.arg("w").arg("{bare:bench}:changed").arg(VALUE).arg(0);
+        // Kind and lock delay.
+        call.key(BARE_KEY).arg("w0").arg(VALUE);
         let released: Value = call.invoke_async(&mut connection).await.unwrap();
         assert!(done(&released).unwrap().had);
     }
