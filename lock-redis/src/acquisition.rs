@@ -35,7 +35,8 @@ pub(crate) struct EnterCall<'a> {
 }
 
 impl EnterCall<'_> {
-    /// Sends the call until it is answered: one round trip and one command on the server, unless the connection breaks.
+    /// Sends the call until it is answered: one round trip and one command on the server, unless the connection breaks. What is
+    /// not on the way of these is boxed, or each acquisition would reserve the memory for it.
     pub(crate) async fn run(mut self) -> Result<AttemptAnswer, NodeError> {
         let mut node = self.client.node_for(&self.attempt.keys);
         let stopped = |sent_at| Ok(AttemptAnswer { sent_at, entered: None });

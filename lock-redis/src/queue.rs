@@ -87,7 +87,7 @@ impl QueueStrategy {
                 (Some(Entered::InLine(at)), Some(registered)) => {
                     acquisition.failing_since = None;
                     registered.waiter.answered(sent_at, Standing::InLine(at));
-                    // Boxed, as all that is not on the common path: what an acquisition reserves is for that alone.
+                    // Boxed: who is granted at once reserves no memory for it.
                     if let Some(lease) = Box::pin(acquisition.wait_for_turn(&registered, listening)).await? {
                         return Ok(lease);
                     }

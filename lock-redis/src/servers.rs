@@ -97,10 +97,10 @@ impl Servers {
     pub(crate) async fn call(&self, call: ScriptCall) -> Result<Value, NodeError> {
         let node = self.node_of(call.first_key());
         let answer = node.call(call.clone()).await;
-        let sent = AnsweredCall { at: node.clock().now(), answer, acknowledged: Ok(()) };
-        if sent.answer.is_ok() {
-            return sent.answer;
+        if answer.is_ok() {
+            return answer;
         }
+        let sent = AnsweredCall { at: node.clock().now(), answer, acknowledged: Ok(()) };
         Box::pin(self.follow(call, sent, node, Durability::PrimaryOnly)).await.answer
     }
 

@@ -153,10 +153,7 @@ impl Attempt {
         let mut asked = self.kind.letter().as_bytes().to_vec();
         asked.extend([ask.proposal].into_iter().chain(rest.map(saturated)).flat_map(pack));
         asked.extend(ask.waits.unwrap_or_default().as_bytes());
-        self.on_line(&ENTER, true)
-            .arg(asked)
-            .arg([self.value.as_bytes(), ask.payload].concat())
-            .number(self.ttl.as_millis())
+        self.on_line(&ENTER).arg(asked).arg([self.value.as_bytes(), ask.payload].concat()).number(self.ttl.as_millis())
     }
 
     /// Takes the lock by the strategy `plain`. One that waits says for how long a release is to be published. May be sent
@@ -193,7 +190,7 @@ impl Attempt {
             return plain::release(&self.keys, &self.value);
         }
         let kind_and_delay = format!("{}{}", self.kind.letter(), self.delay.as_millis());
-        self.on_line(&RELEASE, false).arg(kind_and_delay).arg(self.value.as_str())
+        self.on_line(&RELEASE).arg(kind_and_delay).arg(self.value.as_str())
     }
 
     /// Gives it back and hands it to nobody: only by keys that are there.
@@ -226,20 +223,20 @@ impl Attempt {
         if self.kind == Kind::Plain {
             return plain::take_back(&self.keys, &self.value, tombstone);
         }
-        self.called(self.on_line(&LEAVE, true)).number(self.delay.as_millis()).number(tombstone.as_millis())
+        self.called(self.on_line(&LEAVE)).number(self.delay.as_millis()).number(tombstone.as_millis())
     }
 
     /// Makes a reader of one that holds the lock alone. May be sent again.
     #[must_use]
     pub fn downgrade(&self) -> ScriptCall {
-        self.called(self.on_line(&DOWNGRADE, false)).number(self.ttl.as_millis()).number(self.delay.as_millis())
+        self.called(self.on_line(&DOWNGRADE)).number(self.ttl.as_millis()).number(self.delay.as_millis())
     }
 
     /// Says that these, which stand in the line of the first of them, are alive, and asks what became of each. At most
     /// [`PLACES`]. May be sent again.
     #[must_use]
     pub fn beat<'a>(&self, places: impl IntoIterator<Item = &'a Self>) -> ScriptCall {
-        let call = self.on_line(&BEAT, false).arg(self.kind.letter());
+        let call = self.on_line(&BEAT).arg(self.kind.letter());
         places.into_iter().fold(call, |call, place| {
             call.arg(place.value.as_str())
                 .arg(place.kind.letter())
@@ -254,16 +251,17 @@ impl Attempt {
         call.arg(self.kind.letter()).arg(self.value.as_str())
     }
 
-    /// A call of a script, which finds the other keys from the lock key. On a cluster it is passed all of them, with the
-    /// tombstone where it needs that, so that the cluster runs it only where they all are.
-    fn on_line(&self, script: &'static Script, with_tombstone: bool) -> ScriptCall {
+    /// A call of a script, which finds the other keys from the lock key. On a cluster it is passed all that it may touch, so
+    /// that the cluster runs it only where they all are.
+    fn on_line(&self, script: &'static Script) -> ScriptCall {
         let call = ScriptCall::new(script).key(self.keys.lock());
         if !self.keys.are_declared() {
             return call;
         }
         let LineKeys { lock, head, delay, members, notes, queue, waiters, alive } = self.line();
-        let call = call.with_keys([head, delay, members, notes, queue, waiters, alive]);
-        let call = if matches!(self.kind, Kind::Permit(_)) { call.key(lock) } else { call };
-        if with_tombstone { call.key(self.keys.tombstone(&self.value)) } else { call }
+        let call =
+            call.with_keys([head, delay, members, notes, queue, waiters, alive]).key(self.keys.tombstone(&self.value));
+        // That of a semaphore is another one.
+        if lock == self.keys.lock() { call } else { call.key(lock) }
     }
 }

@@ -73,6 +73,23 @@ async fn an_attempt_that_was_undone_before_it_arrived_is_not_granted() {
 }
 
 #[tokio::test]
+async fn the_first_grant_of_a_name_looks_at_all_its_keys() {
+    let mut server = server().await;
+    let node = node(server.redis.port());
+    let line = keys("a").line(false);
+    for key in [line.delay, line.members, line.notes, line.queue, line.waiters, line.alive] {
+        // Of a type that none of them has: only the common path would not come upon it.
+        server.ask::<()>(&["FLUSHALL"]).await;
+        server.ask::<()>(&["RPUSH", &key, "foreign"]).await;
+        let answer = node.call(writer("a", 1).enter(&Ask { proposal: 0, payload: b"", waits: None })).await;
+        assert_eq!(answer.unwrap_err().kind(), FailureKind::WrongType, "{key}");
+    }
+    server.ask::<()>(&["FLUSHALL"]).await;
+    server.ask::<()>(&["SET", &keys("a").tombstone(&writer("a", 1).value), ""]).await;
+    assert_eq!(enter(&node, &writer("a", 1), 0).await, Entered::Undone);
+}
+
+#[tokio::test]
 async fn an_acquisition_that_was_sent_twice_takes_nothing_after_its_undo() {
     let mut server = server().await;
     let node = node(server.redis.port());

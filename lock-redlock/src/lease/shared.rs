@@ -9,14 +9,12 @@ use std::{
 use lock_core::{Error, LockName, ReleaseOutcome, Validity};
 use lock_redis::node::ScriptCall;
 
-use crate::nodes::scripts::held;
-
 use crate::{
     nodes::{
         quorum::Quorum,
         replies::Replies,
         requests::ask,
-        scripts::{Claim, QueueChange},
+        scripts::{Claim, QueueChange, held},
     },
     protocol::{
         quorum_lease::QuorumLease,

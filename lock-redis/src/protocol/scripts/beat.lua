@@ -1,7 +1,6 @@
 -- Says that some who stand in one line are alive, and asks what became of each.
 -- KEYS: lock
--- ARGV: kind of line, then of each: value, kind, ttl in ms, ms of lock delay, us that it counts as alive,
---   number of permits
+-- ARGV: kind of line, then of each: value, kind, ttl in ms, ms of lock delay, us that it counts as alive, number of permits
 -- Answers {newest number, 1 when more could be granted, {..}, ..}: each {0, how many are ahead, ms until it may open or -1,
 --   stamp}, {1, number} with the whole ttl armed, or {2} when it is not known.
 if is_foreign then

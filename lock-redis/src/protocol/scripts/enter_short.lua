@@ -1,7 +1,10 @@
 -- Takes the lock or a permit, or stands in line for it. One script, so one step for everybody else.
 -- KEYS: lock
--- ARGV: kind (w: alone, r: reader, p: permit), packed: proposed token number, ms of lock delay, number of permits, us that it counts
---   as alive without a beat, ms of a claim; and the channel of its client to wait; value and payload; ttl in ms
+-- ARGV:
+--   1: kind (w: alone, r: reader, p: permit); packed: proposed token number, ms of lock delay, number of permits, us that it
+--      counts as alive without a beat, ms of a claim; the channel of its client, if it waits
+--   2: value and payload
+--   3: ttl in ms
 -- Answers a number for a grant; {'in line', how many are ahead, ms until it may open or -1, newest number, stamp, 1 when more
 --   could be granted}; {'held', ms or -1, 1 when more could be granted}; {'permits', number of permits}; {'undone'};
 --   {'format'}: another version of this library uses the name.
@@ -11,7 +14,7 @@
 local lock = KEYS[1]
 local head = lock .. ':token'
 local packed = redis.call('GET', head)
-local is_alone = string.byte(ARGV[1]) == 119
+local is_alone = string.sub(ARGV[1], 1, 1) == 'w'
 local asked, asked_delay = struct.unpack('<dd', ARGV[1], 2)
 -- A name of which nothing is there has what a head of it would say. The lock key is looked at last.
 -- Safeguard: the common path starts a name only where nothing of it is there (Redis)

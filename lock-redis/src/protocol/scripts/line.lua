@@ -1,9 +1,9 @@
 -- The line of a lock or of a semaphore: what its scripts have in common where their common path does not do.
--- KEYS: lock. The others are found from it; a cluster, which looks for all of them in one place, is told of them, too.
--- ARGV: kind, ...
+-- KEYS: lock; the others are found from it. On a cluster they are passed, too, only so that it runs the script where they all are.
+-- ARGV: what begins with the kind, ...
 local lock, line = KEYS[1], KEYS[1]
 local members, notes = lock .. ':readers', lock .. ':reading'
-local is_semaphore = string.byte(ARGV[1]) == 112
+local is_semaphore = string.sub(ARGV[1], 1, 1) == 'p'
 if is_semaphore then
   line = lock .. ':permits'
   members, notes, lock = line, lock .. ':permitted', line .. ':alone'

@@ -1,6 +1,6 @@
 -- Gives back the lock or a permit, which goes to those who may hold it next.
 -- KEYS: lock
--- ARGV: kind and ms of lock delay, value
+-- ARGV: kind with ms of lock delay behind it, value
 -- Answers {1 when it was held, else 0, 1 when more could be granted}, or 1 for {1, 0}.
 
 -- The common path: it was held alone without a lock delay, nobody waits, and nobody looks on.
