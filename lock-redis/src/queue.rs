@@ -86,6 +86,7 @@ impl QueueStrategy {
                 }
                 (Some(Entered::InLine(at)), Some(registered)) => {
                     acquisition.failing_since = None;
+                    attempt.note_waited();
                     registered.waiter.answered(sent_at, Standing::InLine(at));
                     // Boxed: who is granted at once reserves no memory for it.
                     if let Some(lease) = Box::pin(acquisition.wait_for_turn(&registered, listening)).await? {

@@ -332,7 +332,7 @@ enum Burst {
     /// A pipeline.
     Many {
         commands: Pipeline,
-        /// Which commands have answers for the callers: all but `ASKING`.
+        /// Which commands have answers for the callers: all but `PING` and `ASKING`.
         answers_of: Vec<usize>,
     },
 }
@@ -343,6 +343,7 @@ impl Burst {
     fn of(calls: &[(&ScriptCall, bool)], replicas: Option<Replicas>) -> Self {
         if let [(call, with_source)] = calls
             && !call.is_asking()
+            && !call.publishes_first()
             && replicas.is_none()
         {
             return Self::One(call.command(*with_source));
@@ -350,6 +351,9 @@ impl Burst {
         let mut commands = Pipeline::with_capacity(calls.len());
         let mut answers_of = Vec::with_capacity(calls.len());
         for (call, with_source) in calls {
+            if call.publishes_first() {
+                commands.add_command(redis::cmd("PING"));
+            }
             if call.is_asking() {
                 // It holds for the next command only.
                 commands.add_command(redis::cmd("ASKING"));
@@ -387,6 +391,31 @@ fn is_primary_role(role: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The names of the commands, and which of them have answers for the callers.
+    fn commands_of(calls: &[(&ScriptCall, bool)]) -> (Vec<String>, Vec<usize>) {
+        let name = |command: &Cmd| match command.args_iter().next() {
+            Some(redis::Arg::Simple(name)) => String::from_utf8_lossy(name).into_owned(),
+            _ => String::new(),
+        };
+        match Burst::of(calls, None) {
+            Burst::One(command) => (vec![name(&command)], vec![0]),
+            Burst::Many { commands, answers_of } => (commands.cmd_iter().map(name).collect(), answers_of),
+        }
+    }
+
+    #[test]
+    fn what_publishes_first_has_a_ping_in_front_whose_answer_is_nobodys() {
+        static SCRIPT: Script = Script::new("return 1");
+        let call = ScriptCall::new(&SCRIPT);
+        assert_eq!(commands_of(&[(&call, false)]), (vec!["EVALSHA".to_owned()], vec![0]));
+        let mut contended = call.clone().publishing_first(true);
+        let both = ["PING", "EVALSHA"].map(str::to_owned).to_vec();
+        assert_eq!(commands_of(&[(&contended, false)]), (both, vec![1]));
+        contended.set_asking(true);
+        let all = ["EVALSHA", "PING", "ASKING", "EVAL"].map(str::to_owned).to_vec();
+        assert_eq!(commands_of(&[(&call, false), (&contended, true)]), (all, vec![0, 3]));
+    }
 
     #[test]
     fn a_greeting_says_whether_it_is_a_primarys() {

@@ -40,13 +40,15 @@ pub struct ScriptCall {
     key_count: usize,
     /// It goes to a server that is about to have the slot of its keys.
     asking: bool,
+    /// What it publishes goes out before its answer.
+    publishes_first: bool,
 }
 
 impl ScriptCall {
     /// A call without keys and arguments.
     #[must_use]
     pub const fn new(script: &'static Script) -> Self {
-        Self { script, words: Vec::new(), ends: Vec::new(), key_count: 0, asking: false }
+        Self { script, words: Vec::new(), ends: Vec::new(), key_count: 0, asking: false, publishes_first: false }
     }
 
     /// With another key.
@@ -103,6 +105,21 @@ impl ScriptCall {
 
     pub(crate) const fn is_asking(&self) -> bool {
         self.asking
+    }
+
+    /// Has what it publishes sent out before its answer, for one more command.
+    ///
+    /// Redis writes to those whom it owes an answer in the reverse of the order in which it began to owe them one
+    /// (`putClientInPendingWriteQueue` in its `networking.c`). A script's caller comes last, and so is written to first, and
+    /// may take the processor from the server before anybody else is. Who is owed a `PONG` already is written to last.
+    #[must_use]
+    pub(crate) const fn publishing_first(mut self, publishes_first: bool) -> Self {
+        self.publishes_first = publishes_first;
+        self
+    }
+
+    pub(super) const fn publishes_first(&self) -> bool {
+        self.publishes_first
     }
 
     pub(super) const fn script(&self) -> &'static Script {

@@ -316,6 +316,8 @@ impl SubscriptionSession<'_> {
         let mut sweep_at = clock.now().saturating_add(LINGER);
         // Requests that were under way at the last ping: should nothing have come since, the server is not there.
         let mut unanswered = false;
+        // One timer, which many messages leave as it is: it finds out when it fires what is due.
+        let mut due = std::pin::pin!(clock.sleep_until(ping_at.min(sweep_at)));
         loop {
             let wanted = self.state.open(|table| std::mem::take(&mut table.wanted));
             if !wanted.is_empty() {
@@ -326,39 +328,45 @@ impl SubscriptionSession<'_> {
                 biased;
                 // Safeguard: messages come from where the commands go (Redis)
                 () = moved(self.endpoint, self.primary.as_ref()) => return "the primary is another server",
-                () = clock.sleep_until(ping_at), if !self.state.is_empty() => {
-                    if unanswered {
-                        self.endpoint.failed();
-                        if let Some(primary) = &self.primary {
-                            self.endpoint.lost(primary);
+                () = &mut due, if !self.state.is_empty() => {
+                    let now = clock.now();
+                    if now >= ping_at {
+                        if unanswered {
+                            self.endpoint.failed();
+                            if let Some(primary) = &self.primary {
+                                self.endpoint.lost(primary);
+                            }
+                            return "no answer";
                         }
-                        return "no answer";
+                        ping_at = now.saturating_add(interval);
+                        // A server that stands still keeps its connections: only an answer shows that it is there.
+                        messages.ping();
+                        unanswered = true;
                     }
-                    ping_at = clock.now().saturating_add(interval);
-                    // A server that stands still keeps its connections: only an answer shows that it is there.
-                    messages.ping();
-                    unanswered = true;
-                }
-                () = clock.sleep_until(sweep_at), if !self.state.is_empty() => {
-                    sweep_at = clock.now().saturating_add(LINGER);
-                    let left = self.state.sweep();
-                    if !left.is_empty() {
-                        messages.unsubscribe(&left);
+                    if now >= sweep_at {
+                        sweep_at = now.saturating_add(LINGER);
+                        let left = self.state.sweep();
+                        if !left.is_empty() {
+                            messages.unsubscribe(&left);
+                        }
                     }
+                    due.set(clock.sleep_until(ping_at.min(sweep_at)));
                 }
                 () = self.state.changed.notified() => {}
-                said = messages.next() => match said {
-                    Ok(SubscriptionEvent::Message { channel, payload }) => self.state.message(&channel, &payload),
-                    Ok(SubscriptionEvent::Answered(channels)) => {
-                        unanswered = false;
-                        self.endpoint.answered();
-                        self.state.confirm(&channels);
+                said = messages.next() => {
+                    match said {
+                        Ok(SubscriptionEvent::Message { channel, payload }) => self.state.message(&channel, &payload),
+                        Ok(SubscriptionEvent::Answered(channels)) => self.state.confirm(&channels),
+                        Err(error) => {
+                            tracing::debug!(node = %self.endpoint.config.url(), %error, "no more messages");
+                            return "it was closed";
+                        }
                     }
-                    Err(error) => {
-                        tracing::debug!(node = %self.endpoint.config.url(), %error, "no more messages");
-                        return "it was closed";
-                    }
-                },
+                    // Whatever it says, it is there, and need not be asked.
+                    unanswered = false;
+                    self.endpoint.answered();
+                    ping_at = clock.now().saturating_add(interval);
+                }
             }
         }
     }

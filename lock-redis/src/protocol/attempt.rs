@@ -97,6 +97,7 @@ pub struct Attempt {
     /// The lock delay; zero for none.
     pub delay: Duration,
     sent_again: AtomicBool,
+    waited: AtomicBool,
 }
 
 /// What an attempt brings along to be granted.
@@ -114,7 +115,7 @@ impl Attempt {
     /// The attempt with this value, of 32 characters.
     #[must_use]
     pub const fn new(keys: Keys, kind: Kind, value: String, ttl: Duration, delay: Duration) -> Self {
-        Self { keys, kind, value, ttl, delay, sent_again: AtomicBool::new(false) }
+        Self { keys, kind, value, ttl, delay, sent_again: AtomicBool::new(false), waited: AtomicBool::new(false) }
     }
 
     /// Notes that it was sent down a second connection: the first request may still come, even after a release.
@@ -125,6 +126,11 @@ impl Attempt {
     /// Whether it was sent twice.
     pub fn is_sent_again(&self) -> bool {
         self.sent_again.load(Ordering::Acquire)
+    }
+
+    /// Notes that it stood in line: there, others probably stand behind it.
+    pub fn note_waited(&self) {
+        self.waited.store(true, Ordering::Release);
     }
 
     /// The same as a reader.
@@ -190,7 +196,9 @@ impl Attempt {
             return plain::release(&self.keys, &self.value);
         }
         let kind_and_delay = format!("{}{}", self.kind.letter(), self.delay.as_millis());
-        self.on_line(&RELEASE).arg(kind_and_delay).arg(self.value.as_str())
+        // Whoever comes next is told of it first: until then nobody is at work under the lock.
+        let is_contended = self.waited.load(Ordering::Acquire);
+        self.on_line(&RELEASE).arg(kind_and_delay).arg(self.value.as_str()).publishing_first(is_contended)
     }
 
     /// Gives it back and hands it to nobody: only by keys that are there.

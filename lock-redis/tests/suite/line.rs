@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::common::{Server, attempt, keys, patient_node, server};
+use crate::common::{LIMIT, Server, attempt, keys, patient_node, server};
 use lock_core::{Clock, Context, Mode, Snapshot};
 use lock_redis::{
     node::{Node, ScriptCall, Value},
@@ -10,6 +10,7 @@ use lock_redis::{
         answers::{Entered, InLine, Standing, beaten, done, entered},
         attempt::{Ask, Attempt, Kind},
         look,
+        packed::pack,
     },
 };
 
@@ -196,6 +197,52 @@ async fn a_release_passes_over_the_dead() {
     bench.pass(SHORT).await;
     assert!(bench.had(holder.release()).await);
     assert!(matches!(bench.beat(&[&alive]).await[..], [Standing::Granted(_)]));
+}
+
+#[tokio::test]
+async fn a_writer_hands_over_to_a_writer_as_to_anybody_else() {
+    const MINUTE: u64 = 60_000_000;
+    let mut bench = Bench::new().await;
+    let [first, second, fifth, sixth] = [(); 4].map(|()| bench.writer());
+    let [third, fourth] = [(); 2].map(|()| bench.with(Kind::Writer, TTL, Duration::from_secs(100)));
+    let number = bench.granted(&first).await;
+    for waiter in [&second, &third, &fourth, &fifth, &sixth] {
+        bench.in_line(waiter).await;
+    }
+    // The newest number is ahead of the clock, by more each time; at last it is one of another hour.
+    let steps = [(&first, &second, number + MINUTE), (&second, &third, number + 2 * MINUTE)];
+    let more = [(&third, &fourth, number + 3 * MINUTE), (&fourth, &fifth, number + 4 * MINUTE)];
+    let mut kept = 0_u64;
+    for (holder, next, newest) in steps.into_iter().chain(more).chain([(&fifth, &sixth, number - 120 * MINUTE)]) {
+        bench.server.ask::<u64>(&[&b"SETRANGE"[..], b"{lock:a}:token", b"4", &pack(newest)]).await;
+        bench.server.ask::<u64>(&["PEXPIRE", "{lock:a}:token", "60000"]).await;
+        assert!(bench.had(holder.release()).await);
+        // A beat would make up for what a release has left out.
+        kept = bench.server.ask(&["PTTL", "{lock:a}:token"]).await;
+        let is_delayed: bool = bench.server.ask(&["EXISTS", "{lock:a}:delay"]).await;
+        assert_eq!(is_delayed, !next.delay.is_zero(), "{next:?}");
+        let [Standing::Granted(granted)] = bench.beat(&[next]).await[..] else { panic!("{next:?} does not hold it") };
+        assert!(granted > newest, "{granted} after {newest}");
+    }
+    assert!(kept > 60_000, "the head is kept for {kept} ms");
+    let line = ["EXISTS", "{lock:a}:queue", "{lock:a}:queue:waiters", "{lock:a}:queue:alive"];
+    assert_eq!(bench.server.ask::<u64>(&line).await, 0);
+}
+
+#[tokio::test]
+async fn who_looks_on_hears_of_a_hand_over() {
+    let mut bench = Bench::new().await;
+    let client = redis::Client::open(bench.server.redis.url()).unwrap();
+    let mut listening = client.get_async_pubsub().await.unwrap();
+    let [holder, next] = [(); 2].map(|()| bench.writer());
+    bench.granted(&holder).await;
+    bench.in_line(&next).await;
+    bench.node.call(look::look(&keys("a"), TTL)).await.unwrap();
+    listening.subscribe(keys("a").changes()).await.unwrap();
+    assert!(bench.had(holder.release()).await);
+    let mut messages = listening.on_message();
+    let heard = Clock::boot().timeout(LIMIT, futures::StreamExt::next(&mut messages)).await;
+    assert_eq!(heard.expect("nothing was said").unwrap().get_payload_bytes(), b"");
 }
 
 #[tokio::test]

@@ -61,6 +61,7 @@ const SKIP_DEAD: Removal = Removal {
     name: "skip-dead",
     changes: &[
         ("local is_alive = note and stamp > now", "local is_alive = note"),
+        ("stamp > now and ", ""),
         ("redis.call('ZRANGEBYSCORE', alive, '-inf', digits(now), 'LIMIT', 0, MOST)", "{}"),
     ],
 };

@@ -26,6 +26,11 @@ impl Field {
     }
 }
 
+/// A script that a server knows to run must not look like a refusal.
+fn not_known(format: &[u8]) -> ! {
+    panic!("the simulated server does not know this format: {}", format.escape_ascii())
+}
+
 fn refused(text: &str) -> mlua::Error {
     mlua::Error::external(format!("ERR {text}"))
 }
@@ -34,13 +39,13 @@ fn refused(text: &str) -> mlua::Error {
 fn fields(format: Option<&Value>) -> mlua::Result<Vec<Field>> {
     let Some(Value::String(format)) = format else { return Err(refused("a format is missing")) };
     let format = format.as_bytes();
-    let mut rest = format.strip_prefix(b"<").ok_or_else(|| refused("a format that is not known here"))?;
+    let mut rest = format.strip_prefix(b"<").unwrap_or_else(|| not_known(&format));
     let mut fields = Vec::new();
     while !rest.is_empty() {
         let (field, left) = match rest {
             [b'd', left @ ..] => (Field::Double, left),
             [b'I', b'4', left @ ..] => (Field::Whole, left),
-            _ => return Err(refused("a format that is not known here")),
+            _ => not_known(&format),
         };
         fields.push(field);
         rest = left;
@@ -60,7 +65,7 @@ fn number(value: Option<&Value>) -> mlua::Result<f64> {
 pub(super) fn pack(lua: &Lua, arguments: &MultiValue) -> mlua::Result<String> {
     let mut packed = Vec::new();
     for (place, field) in fields(arguments.front())?.into_iter().enumerate() {
-        let Field::Double = field else { return Err(refused("a format that is not known here")) };
+        let Field::Double = field else { not_known(b"I4 to pack") };
         packed.extend(number(arguments.get(place + 1))?.to_le_bytes());
     }
     lua.create_string(packed)

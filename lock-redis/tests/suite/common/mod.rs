@@ -16,7 +16,7 @@ use lock_redis::{
         packed::Lock,
     },
 };
-use redis::{FromRedisValue, aio::MultiplexedConnection};
+use redis::{FromRedisValue, ToRedisArgs, aio::MultiplexedConnection};
 use tokio::task::JoinHandle;
 
 /// Longer than anything that is waited for; only a promise that is broken takes so long.
@@ -73,13 +73,16 @@ impl Server {
     }
 
     /// Sends a command, as somebody else would.
-    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &[impl ToRedisArgs + Sync]) -> T {
         self.try_ask(command).await.unwrap()
     }
 
-    pub(crate) async fn try_ask<T: FromRedisValue>(&mut self, command: &[&str]) -> redis::RedisResult<T> {
-        let mut request = redis::cmd(command[0]);
-        request.arg(&command[1..]);
+    pub(crate) async fn try_ask<T: FromRedisValue>(
+        &mut self,
+        command: &[impl ToRedisArgs + Sync],
+    ) -> redis::RedisResult<T> {
+        let mut request = redis::Cmd::new();
+        request.arg(command);
         request.query_async(&mut self.control).await
     }
 
