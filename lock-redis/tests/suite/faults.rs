@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::common::{LIMIT, connect, server, soon};
 use futures::FutureExt;
 use lock_core::{Clock, Context, Error, Loss};
-use lock_lab::servers;
 use lock_redis::{
     Redis,
     node::{Node, NodeConfig},
@@ -274,23 +273,6 @@ async fn tokens_rise_even_when_the_server_lost_their_counter() {
         guard.release().await.unwrap();
         server.ask::<()>(&["FLUSHALL"]).await;
     }
-}
-
-#[tokio::test]
-async fn a_backend_that_is_down_is_unavailable() {
-    let closed_port = {
-        let server = server().await;
-        server.redis.port()
-    };
-    let error = soon(Redis::connect(common::config(closed_port))).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-
-    let silent = servers::Redis::start().await.unwrap();
-    silent.stop().unwrap();
-    let config = common::config(silent.port()).with_connect_timeout(Duration::from_millis(200));
-    let error = soon(Redis::connect(config)).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    silent.cont().unwrap();
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::common::{self, Inside, LIMIT, Server, connect, keys, patient_node, renewed, server, soon};
+use crate::common::{self, LIMIT, Server, connect, keys, patient_node, renewed, server, soon};
 use futures::StreamExt;
 use lock_core::{Backend, Context, Error, LockName, Locks, LocksOptions, Loss};
 use lock_redis::{
@@ -342,33 +342,6 @@ async fn a_waiter_takes_over_when_the_lease_of_a_dead_holder_ends() {
     let locks = locks(&server).await;
     server.ask::<()>(&["SET", "a", "dead", "PX", "300"]).await;
     soon(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_contenders_over_several_connections_never_hold_it_together_and_tokens_rise() {
-    let server = server().await;
-    let (inside, last) = (Inside::default(), Arc::new(std::sync::Mutex::new(0)));
-    let mut tasks = Vec::new();
-    for _ in 0..5 {
-        let locks = locks(&server).await;
-        for _ in 0..8 {
-            let (mutex, inside, last) = (locks.mutex("a"), inside.clone(), Arc::clone(&last));
-            tasks.push(tokio::spawn(async move {
-                for _ in 0..10 {
-                    let guard = mutex.lock().await.unwrap();
-                    inside.enter();
-                    let before = std::mem::replace(&mut *last.lock().unwrap(), guard.token().number);
-                    assert!(guard.token().number > before);
-                    tokio::task::yield_now().await;
-                    inside.leave();
-                    guard.release().await.unwrap();
-                }
-            }));
-        }
-    }
-    for task in tasks {
-        soon(task).await.unwrap();
-    }
 }
 
 #[tokio::test]

@@ -155,24 +155,6 @@ async fn a_writer_that_waits_keeps_readers_out_for_as_long_as_it_waits() {
 }
 
 #[tokio::test]
-async fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
-    let mut server = server().await;
-    let (readers, writers) = (server.locks().await, server.locks().await);
-    let reader = readers.rwlock("a").read().await.unwrap();
-    let waiting = {
-        let writers = writers.clone();
-        tokio::spawn(async move { writers.rwlock("a").timeout(SECOND).write().await })
-    };
-    until_in_line(&mut server, 1).await;
-    let later = tokio::spawn(async move { readers.rwlock("a").read().await });
-    until_in_line(&mut server, 2).await;
-    assert!(matches!(soon(waiting).await.unwrap(), Err(Error::NotAcquired { .. })));
-    soon(later).await.unwrap().unwrap().release().await.unwrap();
-    reader.release().await.unwrap();
-    assert_eq!(server.left().await, Vec::<String>::new());
-}
-
-#[tokio::test]
 async fn those_who_wait_for_a_permit_only_beat_until_one_is_given_back() {
     let mut server = server().await;
     let (holder, waiters) = (server.locks().await, server.locks().await);

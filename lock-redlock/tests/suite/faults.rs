@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    deployment::{LIMIT, command, config, connect, connect_to, get, marked, until, until_free},
+    deployment::{LIMIT, command, config, connect, connect_to, get, marked, until},
     simulation::simulated,
 };
 use lock_core::{Clock, Error, Loss};
@@ -73,39 +73,6 @@ async fn lift_quarantine(nodes: &RedisNodes, node: usize) {
     until("it is in quarantine", || async { get(node, "redlock:quarantine").await.is_some() }).await;
     command(node, &["DEL", "redlock:quarantine"]).await;
     other.close(LIMIT).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquisition_that_is_dropped_at_any_moment_leaves_nothing_on_any_node() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[]).await;
-    let holder = connect(&nodes, &[]).await;
-    for polls in 0..12 {
-        // Free, then held by somebody else, so that it comes to waiting.
-        for held in [false, true] {
-            let guard = if held { Some(holder.mutex("drop").lock().await.unwrap()) } else { None };
-            let mutex = locks.mutex("drop");
-            let mut attempt = Box::pin(mutex.lock());
-            for _ in 0..polls {
-                let polled = Clock::boot().timeout(Duration::from_micros(300), &mut attempt).await;
-                if polled.is_some() {
-                    break;
-                }
-            }
-            drop(attempt);
-            drop(guard);
-            until_free(&nodes.nodes().iter().collect::<Vec<_>>(), "drop").await;
-            until("nobody waits", || async {
-                for node in nodes.nodes() {
-                    if command(node, &["EXISTS", "{lock:drop}:waiters"]).await != redis::Value::Int(0) {
-                        return false;
-                    }
-                }
-                true
-            })
-            .await;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,4 +10,3 @@ mod readers_faults;
 mod replace;
 mod simulation;
 mod stragglers;
-mod token_model;

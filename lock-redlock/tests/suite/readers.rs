@@ -1,49 +1,13 @@
 //! Readers and writers on real servers that all work.
 
 use crate::deployment;
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use crate::deployment::{LIMIT, connect, connect_to, count, marked, proxied, until, until_nothing_is_left};
+use crate::deployment::{LIMIT, connect, connect_to, marked, proxied, until, until_nothing_is_left};
 use crate::simulation::simulated;
 use futures::StreamExt;
-use lock_core::{Clock, Error, Feature, FencingToken, Locks, Loss, Mode};
+use lock_core::Clock;
 use lock_sim::redis::Reply;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_hold_together_and_a_writer_comes_after_the_last_of_them() {
-    let nodes = marked(5).await;
-    let (one, two) = (connect(&nodes, &[]).await, connect(&nodes, &[]).await);
-    let first = one.rwlock("a").read().await.unwrap();
-    let second = two.rwlock("a").read().await.unwrap();
-    assert_ne!(first.token(), second.token());
-    assert!(two.rwlock("a").try_write().await.unwrap().is_none());
-    assert!(one.mutex("a").try_lock().await.unwrap().is_none());
-    let seen = two.inspect("a").await.unwrap();
-    let tokens: BTreeSet<_> = seen.holders.iter().map(|holder| holder.token).collect();
-    assert_eq!(tokens, [first.token(), second.token()].map(|token| Some(token.number)).into());
-    assert!(seen.holders.iter().all(|holder| holder.mode == Some(Mode::Read) && holder.since.is_some()));
-    let newest = first.token().max(second.token());
-    first.release().await.unwrap();
-    let writer = {
-        let two = two.clone();
-        tokio::spawn(async move { two.rwlock("a").timeout(LIMIT).write().await })
-    };
-    second.release().await.unwrap();
-    let writer = writer.await.unwrap().unwrap();
-    assert!(writer.token() > newest);
-    assert!(one.rwlock("a").try_read().await.unwrap().is_none());
-    writer.release().await.unwrap();
-    until_nothing_is_left(nodes.nodes(), "a").await;
-    one.close(LIMIT).await.unwrap();
-    two.close(LIMIT).await.unwrap();
-}
 
 /// Waits until `locks` shows a writer that waits for `name` on a majority.
 async fn until_a_writer_waits(nodes: &lock_lab::servers::RedisNodes, name: &str) {
@@ -82,86 +46,6 @@ async fn a_reader_that_comes_behind_a_waiting_writer_waits_for_it() {
     assert!(late.token() > token);
     late.release().await.unwrap();
     until_nothing_is_left(nodes.nodes(), "behind").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
-    let nodes = marked(3).await;
-    let (one, two) = (connect(&nodes, &[]).await, connect(&nodes, &[]).await);
-    let first = one.rwlock("gives up").read().await.unwrap();
-    let stop = tokio_util::sync::CancellationToken::new();
-    let writer = {
-        let (two, stop) = (two.clone(), stop.clone());
-        tokio::spawn(async move { stop.run_until_cancelled(two.rwlock("gives up").write()).await.is_none() })
-    };
-    until_a_writer_waits(&nodes, "gives up").await;
-    let late = {
-        let one = one.clone();
-        tokio::spawn(async move { one.rwlock("gives up").timeout(LIMIT).read().await })
-    };
-    stop.cancel();
-    assert!(writer.await.unwrap());
-    late.await.unwrap().unwrap().release().await.unwrap();
-    first.release().await.unwrap();
-    until_nothing_is_left(nodes.nodes(), "gives up").await;
-}
-
-/// Who was granted what, in the order in which the holders noticed.
-#[derive(Default)]
-struct Record {
-    reading: AtomicUsize,
-    writing: AtomicBool,
-    tokens: Mutex<BTreeSet<FencingToken>>,
-    newest_writer: Mutex<Option<FencingToken>>,
-    newest: Mutex<Option<FencingToken>>,
-}
-
-async fn reads(locks: Locks, record: Arc<Record>, rounds: usize) {
-    for _ in 0..rounds {
-        let guard = locks.rwlock("crowd").timeout(LIMIT * 3).read().await.unwrap();
-        record.reading.fetch_add(1, Ordering::SeqCst);
-        assert!(!record.writing.load(Ordering::SeqCst), "a reader beside a writer");
-        assert!(record.tokens.lock().unwrap().insert(guard.token()), "two grants of one token");
-        assert!(Some(guard.token()) > *record.newest_writer.lock().unwrap(), "below an earlier writer");
-        record.newest.lock().unwrap().replace(guard.token());
-        Clock::boot().sleep(Duration::from_millis(1)).await;
-        record.reading.fetch_sub(1, Ordering::SeqCst);
-        guard.release().await.unwrap();
-    }
-    locks.close(LIMIT).await.unwrap();
-}
-
-async fn writes(locks: Locks, record: Arc<Record>, rounds: usize) {
-    for _ in 0..rounds {
-        let guard = locks.rwlock("crowd").timeout(LIMIT * 3).write().await.unwrap();
-        assert!(!record.writing.swap(true, Ordering::SeqCst), "two writers");
-        assert_eq!(record.reading.load(Ordering::SeqCst), 0, "a writer beside readers");
-        assert!(record.tokens.lock().unwrap().insert(guard.token()), "two grants of one token");
-        let highest = record.tokens.lock().unwrap().last().copied();
-        assert_eq!(Some(guard.token()), highest, "below an earlier grant");
-        record.newest_writer.lock().unwrap().replace(guard.token());
-        record.writing.store(false, Ordering::SeqCst);
-        guard.release().await.unwrap();
-    }
-    locks.close(LIMIT).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_readers_and_two_writers_on_five_nodes_exclude_each_other_and_all_get_their_turn() {
-    let nodes = marked(5).await;
-    let record = Arc::new(Record::default());
-    let mut contenders = Vec::new();
-    for _ in 0..8 {
-        contenders.push(tokio::spawn(reads(connect(&nodes, &[]).await, Arc::clone(&record), 25)));
-    }
-    for _ in 0..2 {
-        contenders.push(tokio::spawn(writes(connect(&nodes, &[]).await, Arc::clone(&record), 25)));
-    }
-    for contender in contenders {
-        contender.await.unwrap();
-    }
-    assert_eq!(record.tokens.lock().unwrap().len(), 10 * 25);
-    until_nothing_is_left(nodes.nodes(), "crowd").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -261,49 +145,6 @@ async fn changes_show_readers_that_come_and_go() {
     until_shown(2).await;
     drop((first, second));
     until_shown(0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn semaphores_are_refused_by_name_and_nothing_is_sent() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[]).await;
-    let error = locks.semaphore("many", 2).acquire().await.unwrap_err();
-    let expected = Feature::Semaphore.name();
-    assert!(matches!(error, Error::Unsupported { feature, backend: "redlock" } if feature == expected), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn closing_gives_back_what_readers_hold() {
-    let nodes = marked(3).await;
-    let locks = connect(&nodes, &[]).await;
-    let reader = locks.rwlock("left").read().await.unwrap();
-    let downgraded = locks.rwlock("also left").write().await.unwrap().downgrade().await.unwrap();
-    locks.close(LIMIT).await.unwrap();
-    assert_eq!(reader.lost().await, Loss::Closed);
-    assert_eq!(downgraded.lost().await, Loss::Closed);
-    assert_eq!(count(&nodes, "also left").await, 0);
-    for name in ["left", "also left"] {
-        until_nothing_is_left(nodes.nodes(), name).await;
-    }
-}
-
-#[test]
-fn readers_outlive_many_times_a_short_ttl_while_they_are_renewed() {
-    simulated(3, &[], |nodes| async move {
-        let locks = nodes.connect(&[("ttl", "1s")]).await;
-        let mut guards = Vec::new();
-        for _ in 0..3 {
-            guards.push(locks.rwlock("short").read().await.unwrap());
-        }
-        let renewed = guards[2].valid_until().unwrap().saturating_add(Duration::from_secs(7));
-        let all_renewed = || guards.iter().all(|guard| guard.valid_until().expect("it is still held") > renewed);
-        nodes.until("all were renewed for seven seconds", all_renewed).await;
-        assert_eq!(nodes.readers("short", 3), 3);
-        for guard in guards {
-            guard.release().await.unwrap();
-        }
-        nodes.until_nothing_is_left(0..3, "short").await;
-    });
 }
 
 #[test]

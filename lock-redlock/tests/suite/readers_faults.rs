@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crate::{
-    deployment::{connect, connect_to, marked, proxied, until, until_nothing_is_left},
+    deployment::{connect_to, marked, proxied, until, until_nothing_is_left},
     simulation::simulated,
 };
-use lock_core::{Clock, Error, Guard};
+use lock_core::{Error, Guard};
 use lock_lab::proxy::Proxy;
-use lock_sim::{redis::Reply, world::Way};
+use lock_sim::world::Way;
 
 fn ports(proxies: &[Proxy]) -> Vec<u16> {
     proxies.iter().map(Proxy::port).collect()
@@ -43,27 +43,6 @@ async fn answers_that_are_cut_off_during_a_read_leave_nothing() {
         .await;
     }
     until_nothing_is_left(nodes.nodes(), "cut").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_that_is_dropped_at_any_moment_leaves_nothing_on_any_node() {
-    let nodes = marked(3).await;
-    let (locks, holder) = (connect(&nodes, &[]).await, connect(&nodes, &[]).await);
-    for polls in 0..12 {
-        for held in [false, true] {
-            let guard = if held { Some(holder.mutex("drop").lock().await.unwrap()) } else { None };
-            let lock = locks.rwlock("drop");
-            let mut attempt = Box::pin(lock.read());
-            for _ in 0..polls {
-                if Clock::boot().timeout(Duration::from_micros(300), &mut attempt).await.is_some() {
-                    break;
-                }
-            }
-            drop(attempt);
-            drop(guard);
-            until_nothing_is_left(nodes.nodes(), "drop").await;
-        }
-    }
 }
 
 #[test]
@@ -192,23 +171,5 @@ fn a_downgrade_that_no_majority_confirms_says_so_and_gives_everything_back() {
         nodes.block(0, 0, Way::Up, false).await;
         nodes.block(0, 2, Way::Up, false).await;
         nodes.until_nothing_is_left(0..3, "failed").await;
-    });
-}
-
-#[test]
-fn a_writer_that_died_while_it_waited_does_not_keep_readers_out() {
-    simulated(3, &[], |nodes| async move {
-        let (locks, dying) = (nodes.connect(&[]).await, nodes.connect_from(1, &[]).await);
-        let first = locks.rwlock("dead").read().await.unwrap();
-        nodes.context(1).spawn(async move {
-            let _ = dying.rwlock("dead").write().await;
-        });
-        let waits = || (0..2).all(|node| nodes.command(node, &["EXISTS", "{lock:dead}:writers"]) == Reply::Int(1));
-        nodes.until("it waits", waits).await;
-        nodes.kill_client(1).await;
-        assert!(locks.rwlock("dead").try_read().await.unwrap().is_none());
-        let second = locks.rwlock("dead").timeout(Duration::from_secs(20)).read().await.unwrap();
-        second.release().await.unwrap();
-        first.release().await.unwrap();
     });
 }

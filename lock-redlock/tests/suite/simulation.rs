@@ -64,17 +64,6 @@ pub(crate) fn simulated<F>(
     }
 }
 
-/// As [`simulated`], once: for a test of many requests.
-pub(crate) fn simulated_once<F>(
-    servers: usize,
-    settings: &'static [(&'static str, &'static str)],
-    test: impl Fn(Nodes) -> F + 'static,
-) where
-    F: Future<Output = ()> + 'static,
-{
-    play(0, servers, settings, test);
-}
-
 fn play<F>(
     seed: u64,
     servers: usize,
@@ -301,12 +290,6 @@ impl Nodes {
         let server = self.0.servers[node];
         self.kill(node).await;
         self.order(move |world, fleet| fleet.start(world, server, Loses::Everything)).await;
-    }
-
-    /// Kills the machine's process of a client. Not of the first, which plays the test.
-    pub(crate) async fn kill_client(&self, client: usize) {
-        let host = self.0.hosts[client];
-        self.order(move |world, _| world.kill_host(host, Stop::Process)).await;
     }
 
     /// Holds what a client sends to a server, or what the server sends to it, until the way is open again.

@@ -144,3 +144,15 @@ pub(super) const PLAIN: [Placed; 9] = [
 ];
 
 pub(super) const PLAIN_SAFEGUARDS: [Safeguard; 9] = alone(&PLAIN);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::assert_in_scripts;
+
+    #[test]
+    fn what_is_taken_out_of_scripts_stands_there() {
+        assert_in_scripts(&ALL, &["lock-redis/src/protocol/scripts"]);
+        assert_in_scripts(&PLAIN, &["lock-redis/src/protocol/scripts/plain"]);
+    }
+}

@@ -149,3 +149,14 @@ pub(super) const ALL: [Placed; 29] = [
 ];
 
 pub(super) const SAFEGUARDS: [Safeguard; 29] = alone(&ALL);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contest::assert_in_scripts;
+
+    #[test]
+    fn what_is_taken_out_of_scripts_stands_there() {
+        assert_in_scripts(&ALL, &["lock-redlock/src/nodes/scripts"]);
+    }
+}

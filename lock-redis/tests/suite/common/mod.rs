@@ -3,7 +3,7 @@
 pub(crate) mod apart;
 pub(crate) mod guide;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use lock_core::{BootInstant, Clock, Error, Guard, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
@@ -198,19 +198,5 @@ pub(crate) async fn renewed(guard: &Guard) {
         })
         .await;
         assert!(guard.is_valid(), "lost: {guard:?}");
-    }
-}
-
-/// Counts holders that believe to hold it at the same time.
-#[derive(Clone, Default)]
-pub(crate) struct Inside(Arc<std::sync::atomic::AtomicUsize>);
-
-impl Inside {
-    pub(crate) fn enter(&self) {
-        assert_eq!(self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two holders at once");
-    }
-
-    pub(crate) fn leave(&self) {
-        self.0.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
     }
 }
