@@ -56,6 +56,12 @@ impl Deployment {
         Self::those(|one| one.is_compared)
     }
 
+    /// Those on which cases of the conformance suite are tried out, and those that are compared.
+    #[must_use]
+    pub fn tried_or_compared() -> Vec<Self> {
+        Self::those(|one| one.is_compared || one.trials != Trials::None)
+    }
+
     /// Those that faults strike.
     #[must_use]
     pub fn struck() -> Vec<Self> {
@@ -68,6 +74,14 @@ impl Deployment {
     /// Their keys.
     pub fn parse_compared(key: &str) -> Result<Self, String> {
         Self::among(&Self::compared(), key)
+    }
+
+    /// The one of [`Deployment::tried_or_compared`] with this key.
+    ///
+    /// # Errors
+    /// Their keys.
+    pub fn parse_tried_or_compared(key: &str) -> Result<Self, String> {
+        Self::among(&Self::tried_or_compared(), key)
     }
 
     /// The one of [`Deployment::struck`] with this key.

@@ -40,7 +40,7 @@ pub struct Options {
     pub hold: Duration,
 
     /// On which backends, with servers of their own.
-    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., value_parser = Deployment::parse_compared, default_values_t = Deployment::compared())]
+    #[arg(long = "backend", value_name = "KEY", value_delimiter = ',', num_args = 1.., value_parser = Deployment::parse_tried_or_compared, default_values_t = Deployment::tried_or_compared())]
     pub deployments: Vec<Deployment>,
 }
 
