@@ -119,7 +119,7 @@ async fn contest(kind: Kind, servers: &[Redis; 1], time: Duration) -> Contest {
 async fn client(number: usize, contestant: Arc<dyn Contestant>, start: Arc<Barrier>, time: Duration) -> Vec<Grant> {
     let clock = Clock::boot();
     let mut grants = Vec::new();
-    // The first one to hold it has not waited.
+    // Twice, because the very first one has not waited yet.
     for _ in 0..2 {
         contestant.hold(NAME, Box::pin(work_for(HOLD))).await;
     }

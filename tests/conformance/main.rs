@@ -21,7 +21,7 @@ use self::fixture::DeploymentFixture;
 const TESTS_AT_ONCE: usize = 12;
 
 /// The case that takes longest everywhere.
-const LONGEST: &str = "::tokens_rise_over_2000_grants_from_several_connections";
+const LONGEST: &str = "::tokens_rise_over_10000_grants_from_several_connections";
 
 /// How long a connection without locks may take to close.
 const CLOSING: Duration = Duration::from_secs(30);

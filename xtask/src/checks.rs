@@ -20,10 +20,9 @@ const WITHOUT: [(&str, &str, &[&str]); 2] = [
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     WITHOUT.iter().try_for_each(|(package, why, crates)| is_without(package, why, crates))?;
-    let features =
-        ["--workspace --all-targets", "--workspace --all-targets --all-features", "-p lock --no-default-features"];
-    for features in features {
-        run(cargo().arg("clippy").args(features.split(' ')).args(["--", "-D", "warnings"]))?;
+    for features in [&["--workspace"][..], &["--workspace", "--all-features"], &["-p", "lock", "--no-default-features"]]
+    {
+        run(cargo().args(["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
     }
     run(cargo().args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     tests::all()?;

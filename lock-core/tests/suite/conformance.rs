@@ -99,7 +99,7 @@ async fn a_backend_that_leaves_a_stopped_attempt_in_the_queue_is_found_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backend_whose_tokens_fall_is_found_out() {
-    let why = found_out(Sabotage::TokensFall, "tokens_rise_over_2000_grants_from_several_connections").await;
+    let why = found_out(Sabotage::TokensFall, "tokens_rise_over_10000_grants_from_several_connections").await;
     assert!(why.contains("token"), "{why}");
 }
 

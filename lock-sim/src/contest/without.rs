@@ -90,13 +90,12 @@ pub const fn alone<const N: usize>(all: &[Placed; N]) -> [Safeguard; N] {
     safeguards
 }
 
-/// Each text that is taken out of scripts stands in a script below one of these directories of the workspace.
+/// Each text that is taken out of scripts stands in one of those in this directory of the workspace.
 #[cfg(test)]
-pub(crate) fn assert_in_scripts(safeguards: &[Placed], directories: &[&str]) {
-    let workspace = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let files = directories.iter().flat_map(|directory| std::fs::read_dir(workspace.join(directory)).unwrap());
-    let paths =
-        files.map(|file| file.unwrap().path()).filter(|path| path.extension().is_some_and(|kind| kind == "lua"));
+pub(crate) fn assert_in_scripts(safeguards: &[Placed], directory: &str) {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
+    let paths = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "lua"));
     let scripts: Vec<_> = paths.map(|path| std::fs::read_to_string(path).unwrap()).collect();
     for (safeguard, stands) in safeguards {
         let Stands::Script(removal) = stands else { continue };

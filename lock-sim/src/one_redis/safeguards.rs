@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_of_scripts_stands_there() {
-        assert_in_scripts(&ALL, &["lock-redis/src/protocol/scripts"]);
-        assert_in_scripts(&PLAIN, &["lock-redis/src/protocol/scripts/plain"]);
+        assert_in_scripts(&ALL, "lock-redis/src/protocol/scripts");
+        assert_in_scripts(&PLAIN, "lock-redis/src/protocol/scripts/plain");
     }
 }

@@ -26,7 +26,7 @@ impl Field {
     }
 }
 
-/// A script that a server knows to run must not look like a refusal.
+/// A format that a real server knows: an error here would look like a refusal of that server.
 fn not_known(format: &[u8]) -> ! {
     panic!("the simulated server does not know this format: {}", format.escape_ascii())
 }

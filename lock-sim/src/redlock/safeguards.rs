@@ -157,6 +157,6 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_of_scripts_stands_there() {
-        assert_in_scripts(&ALL, &["lock-redlock/src/nodes/scripts"]);
+        assert_in_scripts(&ALL, "lock-redlock/src/nodes/scripts");
     }
 }

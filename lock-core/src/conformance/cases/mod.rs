@@ -79,7 +79,7 @@ cases! {
         @way a_release_that_does_not_reach_the_server_is_made_good [Expiry],
     }
     tokens::{
-        tokens_rise_over_2000_grants_from_several_connections,
+        tokens_rise_over_10000_grants_from_several_connections,
         tokens_rise_through_deletions_of_the_lock [ClocklessToken],
         @way validity_counts_from_the_sending_of_a_request_not_from_its_answer [Expiry],
         a_ttl_of_its_own_is_what_the_server_keeps [Ttl],

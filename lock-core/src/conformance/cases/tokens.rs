@@ -11,8 +11,8 @@ use super::super::{
 };
 use crate::{Error, FencingToken};
 
-pub(super) async fn tokens_rise_over_2000_grants_from_several_connections(run: Arc<CaseRun>) -> CaseResult {
-    const GRANTS: usize = 2_000;
+pub(super) async fn tokens_rise_over_10000_grants_from_several_connections(run: Arc<CaseRun>) -> CaseResult {
+    const GRANTS: usize = 10_000;
     let name = run.name();
     let clients = run.connect_several(4).await?;
     let mut newest = FencingToken { era: 0, number: 0 };
