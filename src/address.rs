@@ -141,14 +141,25 @@ pub(crate) fn mask(error: Error) -> Error {
     }
 }
 
-/// Whether the value of that key belongs to who connects, not to what is connected to.
-pub(crate) fn is_credential(key: &str) -> bool {
-    is_secret(key) || key.to_ascii_lowercase().contains("username")
+/// Takes out who connects, and leaves what is connected to. A user whose password is in a file stays, with the path of that.
+pub(crate) fn take_credentials(settings: &mut Settings) {
+    let has_file = |key: &str| settings.values.contains_key(key);
+    if !has_file("password_file") {
+        settings.username = None;
+    }
+    settings.password = None;
+    let taken = |key: &str| {
+        let is_user = key.to_ascii_lowercase().contains("username");
+        is_secret(key) || is_user && !has_file(&key.replace("username", "password_file"))
+    };
+    let taken: Vec<String> = settings.values.keys().filter(|key| taken(key)).cloned().collect();
+    settings.values.retain(|key, _| !taken.contains(key));
 }
 
+/// Whether the value of that key is not to be shown. The path of a file is no secret; what is in it may be.
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    ["pass", "pwd", "secret", "auth", "credential"].iter().any(|part| key.contains(part))
+    !key.ends_with("_file") && ["pass", "pwd", "secret", "auth", "credential"].iter().any(|part| key.contains(part))
 }
 
 #[cfg(test)]

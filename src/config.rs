@@ -11,6 +11,8 @@ use crate::{address, identity, registry};
 pub const LOCK_URL: &str = "LOCK_URL";
 /// The environment variable that names a TOML file; looked at only when [`LOCK_URL`] is not set.
 pub const LOCK_CONFIG: &str = "LOCK_CONFIG";
+/// The environment variable that holds the password, where neither the URL nor the file has one.
+pub const LOCK_PASSWORD: &str = "LOCK_PASSWORD";
 
 /// Which backend to connect to and how: read and checked as far as it can be without the backend, which checks its own
 /// keys in [`Config::connect`].
@@ -35,8 +37,8 @@ pub const LOCK_CONFIG: &str = "LOCK_CONFIG";
 /// hold a secret.
 ///
 /// # Environment
-/// [`LOCK_URL`] if it is set, else the file that [`LOCK_CONFIG`] names; they are not merged. An empty variable is one that
-/// is not set.
+/// [`LOCK_URL`] if it is set, else the file that [`LOCK_CONFIG`] names; they are not merged. [`LOCK_PASSWORD`] is the password,
+/// where what is connected to has hosts, and neither a password nor a file with one. An empty variable is one that is not set.
 ///
 /// # Keys of all backends
 /// `era`: the era of the fencing tokens, a whole number, 0 if not set. Raise it when you move to another backend or
@@ -90,7 +92,26 @@ impl Config {
     /// # Errors
     /// As [`Config::from_url`] or [`Config::from_file`].
     pub fn from_env() -> Result<Option<Self>, Error> {
-        Self::from_variables(env::var_os(LOCK_URL), env::var_os(LOCK_CONFIG))
+        let named = Self::from_variables(env::var_os(LOCK_URL), env::var_os(LOCK_CONFIG))?;
+        named.map(Self::with_password_of_env).transpose()
+    }
+
+    /// With the password of [`LOCK_PASSWORD`], if that is set, and this has hosts and neither a password nor a file with one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the variable is not UTF-8.
+    pub fn with_password_of_env(self) -> Result<Self, Error> {
+        self.with_password_of(env::var_os(LOCK_PASSWORD))
+    }
+
+    fn with_password_of(mut self, variable: Option<OsString>) -> Result<Self, Error> {
+        let settings = &mut self.settings;
+        let has_one = settings.password.is_some() || settings.values.contains_key("password_file");
+        if let Some(password) = variable.filter(|value| !value.is_empty() && !has_one && !settings.hosts.is_empty()) {
+            let refused = |_| Error::config(LOCK_PASSWORD, "***", "a password in UTF-8");
+            settings.password = Some(password.into_string().map_err(refused)?);
+        }
+        Ok(self)
     }
 
     fn from_variables(url: Option<OsString>, file: Option<OsString>) -> Result<Option<Self>, Error> {
@@ -131,8 +152,8 @@ impl Config {
         address::render(&self.settings, true)
     }
 
-    /// The same without users, passwords and whatever else looks like a secret: its URL may be given to anybody, and connects
-    /// where the service asks for none.
+    /// The same without passwords and whatever else looks like a secret, and without their users: its URL may be given to
+    /// anybody, and connects where the service asks for none. A user whose password is in a file stays, with the path of that.
     ///
     /// ```
     /// let config = lock::Config::from_url("redis://me:secret@10.0.0.1/3?ttl=10s")?;
@@ -142,8 +163,7 @@ impl Config {
     #[must_use]
     pub fn without_credentials(&self) -> Self {
         let mut public = self.clone();
-        (public.settings.username, public.settings.password) = (None, None);
-        public.settings.values.retain(|key, _| !address::is_credential(key));
+        address::take_credentials(&mut public.settings);
         public
     }
 
@@ -335,6 +355,28 @@ mod tests {
     fn the_url_of_the_environment_comes_before_the_file() {
         let config = variables(Some("memory://?era=3"), Some("/nowhere/at/all.toml")).unwrap().unwrap();
         assert_eq!(config.to_string(), "memory://?era=3");
+    }
+
+    #[test]
+    fn the_password_of_the_environment_is_for_hosts_that_have_none() {
+        let with = |url: &str| Config::from_url(url).unwrap().with_password_of(Some("env".into())).unwrap().to_url();
+        assert_eq!(with("redis://anna@h"), "redis://anna:env@h");
+        assert_eq!(with("redis://anna:own@h"), "redis://anna:own@h");
+        assert_eq!(with("redis://anna@h?password_file=%2Ff"), "redis://anna@h?password_file=%2Ff");
+        assert_eq!(with("local:///d"), "local:///d");
+        let empty = Config::from_url("redis://h").unwrap().with_password_of(Some("".into())).unwrap();
+        assert_eq!(empty.to_url(), "redis://h");
+    }
+
+    #[test]
+    fn a_user_with_a_password_file_is_public_and_one_with_a_password_is_not() {
+        let public = |url: &str| Config::from_url(url).unwrap().without_credentials().to_url();
+        assert_eq!(public("redis://anna:secret@h"), "redis://h");
+        assert_eq!(public("redis://anna@h?password_file=%2Ff"), "redis://anna@h?password_file=%2Ff");
+        let sentinels = "redis+sentinel://h/s?sentinel_password=secret&sentinel_username=u";
+        assert_eq!(public(sentinels), "redis+sentinel://h/s");
+        let sentinels = "redis+sentinel://h/s?sentinel_password_file=%2Ff&sentinel_username=u";
+        assert_eq!(public(sentinels), sentinels);
     }
 
     #[test]

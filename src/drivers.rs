@@ -35,7 +35,7 @@ pub fn registry() -> Registry {
 /// The configuration of a Redlock deployment.
 #[cfg(feature = "redlock")]
 pub(crate) fn redlock(settings: Settings) -> Result<lock_redlock::Config, Error> {
-    if settings.scheme != "redlock" {
+    if !matches!(settings.scheme.as_str(), "redlock" | "redlocks") {
         return Err(Error::config("backend", settings.scheme, "redlock; only its servers are a deployment"));
     }
     lock_redlock::Config::from_settings(settings)

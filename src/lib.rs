@@ -94,7 +94,7 @@
 //!   their locks to their ttl.
 //!
 //! # Configuration
-//! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`).
+//! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`, `LOCK_PASSWORD`).
 //!
 //! # Features
 //! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
@@ -114,7 +114,7 @@ pub use lock_core::{
 };
 
 pub use crate::{
-    config::{Config, LOCK_CONFIG, LOCK_URL},
+    config::{Config, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL},
     drivers::registry,
 };
 #[cfg(feature = "redlock")]

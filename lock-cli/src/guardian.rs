@@ -10,7 +10,7 @@
 
 use std::{io, os::fd::AsFd, process::Stdio, time::Duration};
 
-use lock::{BootInstant, Clock, LOCK_URL};
+use lock::{BootInstant, Clock, LOCK_PASSWORD, LOCK_URL};
 use nix::{
     sys::signal::SigSet,
     unistd::{Pid, getpgrp},
@@ -83,6 +83,7 @@ impl Guardian {
             .stdout(Stdio::piped())
             // It talks to no service.
             .env_remove(LOCK_URL)
+            .env_remove(LOCK_PASSWORD)
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;

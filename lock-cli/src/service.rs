@@ -5,7 +5,7 @@ use std::{
     path::{self, PathBuf},
 };
 
-use lock::{Config, LOCK_CONFIG, LOCK_URL};
+use lock::{Config, Error, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL};
 use tokio::process::Command;
 
 use crate::{
@@ -28,11 +28,14 @@ impl ServiceConfig {
     /// The one of the command line, if it names one.
     fn asked_for(arguments: &Arguments) -> Result<Option<Self>, Failure> {
         if let Some(url) = &arguments.url {
-            return Ok(Some(Self { config: Config::from_url(url)?, file: None }));
+            return Ok(Some(Self { config: Config::from_url(url)?.with_password_of_env()?, file: None }));
         }
         let file = arguments.config.as_ref();
         Ok(file
-            .map(|file| Config::from_file(file).map(|config| Self { config, file: Some(file.clone()) }))
+            .map(|file| {
+                let config = Config::from_file(file)?.with_password_of_env()?;
+                Ok::<_, Error>(Self { config, file: Some(file.clone()) })
+            })
             .transpose()?)
     }
 
@@ -63,6 +66,7 @@ impl ServiceConfig {
     /// gets written into logs. What stands in a file, which only some may read, stays there; a URL that lacks it would be
     /// read before the file, and so it is left out.
     pub(crate) fn name_to(&self, command: &mut Command) {
+        command.env_remove(LOCK_PASSWORD);
         // Safeguard: a command gets no credentials (lock run)
         let public = self.config.without_credentials().to_url();
         let is_complete = public == self.config.to_url();

@@ -37,6 +37,16 @@ pub struct Scheme {
     pub form: &'static str,
     /// The least that connects to it.
     pub example: &'static str,
+    /// What stands before `://` where each connection is encrypted (TLS); `None` where nothing crosses a network.
+    pub with_tls: Option<&'static str>,
+}
+
+impl Scheme {
+    /// Whether a URL of this scheme, with or without TLS, begins so.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.with_tls == Some(name)
+    }
 }
 
 /// The drivers that a program can reach by URL.
@@ -89,9 +99,14 @@ impl Registry {
     /// # Errors
     /// [`Error::Config`] that names those that are served, and the features that this build lacks.
     pub fn driver(&self, scheme: &str) -> Result<&dyn Driver, Error> {
-        let serves = |driver: &&Arc<dyn Driver>| driver.schemes().iter().any(|known| known.name == scheme);
+        let serves = |driver: &&Arc<dyn Driver>| driver.schemes().iter().any(|known| known.is_called(scheme));
         self.drivers.iter().rev().find(serves).map(AsRef::as_ref).ok_or_else(|| {
-            let mut allowed = self.schemes().map(|known| known.name).collect::<Vec<_>>().join(", ");
+            let mut allowed = self
+                .schemes()
+                .flat_map(|known| [Some(known.name), known.with_tls])
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(", ");
             if !self.missing.is_empty() {
                 allowed = format!("{allowed}; this build lacks the cargo features {}", self.missing.join(", "));
             }

@@ -148,6 +148,8 @@ pub enum Loss {
     Expired,
     /// The deadline passed while the backend could not be reached.
     Unreachable,
+    /// The deadline passed while the server refused this program: its user or password, or what that user may do.
+    Denied,
     /// The server does not have this lease any more: its key or node was deleted, ended there, or is another holder's.
     Revoked,
     /// The session that the lock shares with others of its connection has ended (ZooKeeper).
@@ -165,6 +167,7 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Expired => "its lease ended before a renewal was acknowledged",
             Self::Unreachable => "its lease ended while the backend could not be reached",
+            Self::Denied => "its lease ended while the server refused this program's user, password or rights",
             Self::Revoked => "the server does not have it any more",
             Self::SessionEnded => "the session has ended",
             Self::Closed => "the connection was closed by this program",

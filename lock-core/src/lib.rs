@@ -67,7 +67,7 @@ pub use crate::{
     rwlock::{RwLock, WriteGuard},
     safeguard::safeguard,
     semaphore::{Permit, Semaphore},
-    settings::{Setting, SettingDoc, Settings},
+    settings::{Password, Setting, SettingDoc, Settings},
     snapshot::{Contender, Snapshot},
     spi::{Backend, Lease, ReleaseOutcome, Request, Wait},
     tasks::{Executor, Task},

@@ -1,10 +1,14 @@
 //! Settings of a backend, read once and checked once: from a URL, a TOML file or a program.
 
+mod password;
 mod setting;
 
 use std::{collections::BTreeMap, fmt};
 
-pub use self::setting::{Setting, SettingDoc};
+pub use self::{
+    password::Password,
+    setting::{Setting, SettingDoc},
+};
 use crate::Error;
 
 /// The raw settings of one connection. A backend takes what it knows, each with its check, then calls
@@ -76,9 +80,9 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A value as it may be shown: some backends have further passwords beside the one of the URL.
+/// A value as it may be shown: some backends have further passwords beside the one of the URL. The path of a file is none.
 fn shown<'a>((key, value): (&'a String, &'a String)) -> (&'a str, &'a str) {
-    (key, if key.contains("password") { "***" } else { value })
+    (key, if key.contains("password") && !key.ends_with("_file") { "***" } else { value })
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ struct ValidityState {
 }
 
 /// Losses by their code in the cell. The boot-time clock has long passed these few nanoseconds.
-const LOSSES: [Loss; 7] = [
+const LOSSES: [Loss; 8] = [
     Loss::Expired,
     Loss::Unreachable,
     Loss::Revoked,
@@ -56,6 +56,7 @@ const LOSSES: [Loss; 7] = [
     Loss::Closed,
     Loss::Released,
     Loss::MaxHoldExceeded,
+    Loss::Denied,
 ];
 
 fn code(loss: Loss) -> u8 {
@@ -67,6 +68,7 @@ fn code(loss: Loss) -> u8 {
         Loss::Closed => 4,
         Loss::Released => 5,
         Loss::MaxHoldExceeded => 6,
+        Loss::Denied => 7,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use lock_core::{Error, Setting, SettingDoc, Settings};
+use lock_core::{Error, Password, Setting, SettingDoc, Settings};
 
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "etcd";
@@ -48,7 +48,7 @@ pub struct Config {
     /// Host and port of each server that clients may ask.
     pub servers: Vec<(String, u16)>,
     /// User and password, where etcd wants them.
-    pub user: Option<(String, String)>,
+    pub user: Option<(String, Password)>,
     /// The prefix of all keys, with a slash before it and none behind it.
     pub path: String,
     /// How long etcd keeps the session without a renewal.
@@ -81,7 +81,7 @@ impl Config {
     /// [`Error::Config`] for an unknown key or a value that is not allowed.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
         let mut config = Self::new(settings.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))));
-        config.user = match (settings.username.take(), settings.password.take()) {
+        config.user = match settings.take_credentials()? {
             (Some(user), Some(password)) => Some((user, password)),
             (None, None) => None,
             (user, _) => {
@@ -118,7 +118,7 @@ impl Config {
 
     /// What the documentation says of the settings.
     pub(crate) fn docs() -> Vec<SettingDoc> {
-        [SESSION_TTL, CONNECT_TIMEOUT, RESPONSE_TIMEOUT].iter().map(Setting::doc).collect()
+        vec![SESSION_TTL.doc(), CONNECT_TIMEOUT.doc(), RESPONSE_TIMEOUT.doc(), Password::FILE.doc()]
     }
 
     /// The servers, each as `HOST:PORT`.

@@ -19,6 +19,7 @@ impl Driver for EtcdDriver {
             summary: "etcd, one server or a cluster: a fair queue of keys; a lock ends with its session",
             form: "etcd://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/PATH]",
             example: "etcd://127.0.0.1:2379",
+            with_tls: None,
         }]
     }
 

@@ -38,7 +38,7 @@ impl EtcdServers {
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
         if let Some((user, password)) = &config.user {
-            options = options.with_user(user, password).with_auto_token_refresh(true);
+            options = options.with_user(user, password.read()?).with_auto_token_refresh(true);
         }
         let connecting = Box::pin(Client::connect(config.addresses(), Some(options)));
         let refused = |reason: &str| format!("connecting {reason} {:?}", config.connect_timeout);

@@ -19,6 +19,7 @@ impl Driver for LocalDriver {
             summary: "this machine: locked files in a directory, without a server; a lock ends with its process",
             form: "local://[/DIRECTORY]",
             example: "local:///var/lib/app/locks",
+            with_tls: None,
         }]
     }
 

@@ -6,7 +6,7 @@ mod strategy;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Error, Settings};
+use lock_core::{Error, Password, Settings};
 
 pub use self::{
     deployment::{Deployment, Sentinel},
@@ -15,7 +15,7 @@ pub use self::{
 use crate::{
     node::{Address, AddressMap, NodeConfig, Replicas},
     protocol::keys::Keys,
-    wire::Network,
+    wire::{self, Network},
 };
 
 /// Settings of one connection. They are checked by [`Redis::connect`](crate::Redis::connect).
@@ -79,9 +79,13 @@ impl Config {
     ///   User and password are those of the servers; `sentinel_username` and `sentinel_password` those of the sentinels;
     /// * `redis+cluster://[user[:password]@]host[:port],host[:port]...`, a cluster to which these servers belong.
     ///
+    /// With `rediss` in the place of `redis` every connection is encrypted (TLS), those to sentinels and to replicas that take
+    /// over among them.
+    ///
     /// # Errors
     /// [`Error::Config`] that names the setting, its value, and what is allowed.
     pub fn from_settings(mut given: Settings) -> Result<Self, Error> {
+        let with_tls = deployment::is_with_tls(&given.scheme);
         let (deployment, first, db) = deployment::read(&mut given)?;
         let mut config = Self::new(first.host, first.port);
         if deployment != Deployment::Standalone {
@@ -90,8 +94,8 @@ impl Config {
         }
         config.deployment = deployment;
         config.node.db = db;
-        config.node.username = given.username.take();
-        config.node.password = given.password.take();
+        config.node.network = wire::network(&mut given, with_tls)?;
+        (config.node.username, config.node.password) = given.take_credentials()?;
         config.ttl = settings::TTL.read(&mut given)?;
         config.node.connect_timeout = settings::CONNECT_TIMEOUT.read(&mut given)?;
         config.node.response_timeout = settings::RESPONSE_TIMEOUT.read(&mut given)?;
@@ -149,7 +153,7 @@ impl Config {
 
     /// With a user and a password to sign in with.
     #[must_use]
-    pub fn with_credentials(mut self, username: Option<String>, password: impl Into<String>) -> Self {
+    pub fn with_credentials(mut self, username: Option<String>, password: impl Into<Password>) -> Self {
         self.node.username = username;
         self.node.password = Some(password.into());
         self
@@ -207,7 +211,7 @@ impl Config {
     /// The URL without secrets, for messages.
     #[must_use]
     pub fn url(&self) -> String {
-        self.deployment.url(self.node.url(), self.node.db)
+        self.deployment.url(&self.node)
     }
 
     /// How one of the sentinels is reached.

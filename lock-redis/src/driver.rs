@@ -20,18 +20,21 @@ impl Driver for RedisDriver {
                 summary: "one Redis server: the shortest round trip, no safety beyond that one server's memory",
                 form: "redis://[USER:PASSWORD@]HOST[:PORT][/DB]",
                 example: "redis://127.0.0.1:6379",
+                with_tls: Some("rediss"),
             },
             Scheme {
                 name: "redis+sentinel",
                 summary: "Redis with Sentinels: follows the primary; a failover may lose what was not replicated",
                 form: "redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/SERVICE[/DB]",
                 example: "redis+sentinel://127.0.0.1:26379,127.0.0.1:26380,127.0.0.1:26381/orders",
+                with_tls: Some("rediss+sentinel"),
             },
             Scheme {
                 name: "redis+cluster",
                 summary: "a Redis cluster: spreads the locks; a failover may lose what was not replicated",
                 form: "redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]",
                 example: "redis+cluster://127.0.0.1:6379,127.0.0.1:6380,127.0.0.1:6381",
+                with_tls: Some("rediss+cluster"),
             },
         ]
     }

@@ -32,12 +32,12 @@ mod subscription;
 mod wait;
 
 use std::{
-    fmt,
+    fmt, io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use lock_core::{BootInstant, Clock, Context};
+use lock_core::{BootInstant, Clock, Context, Password};
 use redis::RedisConnectionInfo;
 pub use redis::Value;
 
@@ -71,7 +71,7 @@ pub struct NodeConfig {
     /// The user to sign in as; `None` for the server's default user.
     pub username: Option<String>,
     /// The password to sign in with.
-    pub password: Option<String>,
+    pub password: Option<Password>,
     /// The number of the database.
     pub db: u32,
     /// How long connecting may take.
@@ -108,7 +108,8 @@ impl NodeConfig {
     #[must_use]
     pub fn url(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("redis://{host}:{}/{}", self.port, self.db)
+        let scheme = if self.network.is_encrypted() { "rediss" } else { "redis" };
+        format!("{scheme}://{host}:{}/{}", self.port, self.db)
     }
 
     /// The same for the server at `address`.
@@ -122,16 +123,16 @@ impl NodeConfig {
         self.failover_timeout.unwrap_or(self.connect_timeout)
     }
 
-    /// As whom to sign in, and to which database.
-    pub(crate) fn user(&self) -> RedisConnectionInfo {
+    /// As whom to sign in, and to which database. A password that is in a file is read.
+    pub(crate) fn user(&self) -> io::Result<RedisConnectionInfo> {
         let mut info = RedisConnectionInfo::default().set_db(self.db.into()).set_skip_set_lib_name();
         if let Some(username) = &self.username {
             info = info.set_username(username);
         }
         if let Some(password) = &self.password {
-            info = info.set_password(password);
+            info = info.set_password(password.read().map_err(io::Error::other)?);
         }
-        info
+        Ok(info)
     }
 }
 
@@ -140,7 +141,7 @@ impl fmt::Debug for NodeConfig {
         f.debug_struct("NodeConfig")
             .field("url", &self.url())
             .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("password", &self.password)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .finish()

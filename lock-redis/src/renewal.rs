@@ -55,7 +55,7 @@ impl Renew for Watchdog {
                 // A renewal that too few replicas have would be forgotten by one that takes over.
                 (Ok(true), Err(error)) | (Err(error), _) => {
                     tracing::debug!(name = %held.name, %error, "a renewal was not acknowledged");
-                    held.validity.set_expiry_cause(Loss::Unreachable);
+                    held.validity.set_expiry_cause(error.expiry_cause());
                 }
             }
         }

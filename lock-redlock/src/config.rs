@@ -2,8 +2,12 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use lock_core::{Error, Setting, SettingDoc, Settings};
-use lock_redis::{keys::Keys, node::NodeConfig, wire::Network};
+use lock_core::{Error, Password, Setting, SettingDoc, Settings};
+use lock_redis::{
+    keys::Keys,
+    node::NodeConfig,
+    wire::{self, Network},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const TEN_MS: Duration = Duration::from_millis(10);
@@ -53,9 +57,19 @@ const NODE_TIMEOUT: Setting<Duration> = Setting::duration(
 const PREFIX: Setting<&str> =
     Setting::text("prefix", Some("lock"), Keys::PREFIXES, "What the keys of all locks begin with.");
 
-/// Every setting of a URL.
-pub(crate) fn settings() -> Vec<SettingDoc> {
-    vec![TTL.doc(), MAX_TTL.doc(), RESTART_QUARANTINE.doc(), CONNECT_TIMEOUT.doc(), NODE_TIMEOUT.doc(), PREFIX.doc()]
+/// The settings of a URL of `scheme`.
+pub(crate) fn settings(scheme: &str) -> Vec<SettingDoc> {
+    let mut all = vec![
+        TTL.doc(),
+        MAX_TTL.doc(),
+        RESTART_QUARANTINE.doc(),
+        CONNECT_TIMEOUT.doc(),
+        NODE_TIMEOUT.doc(),
+        PREFIX.doc(),
+    ];
+    all.push(Password::FILE.doc());
+    all.extend(wire::network_settings(scheme == "redlocks"));
+    all
 }
 
 /// The allowed numbers of servers, for an error.
@@ -123,22 +137,27 @@ impl Config {
     }
 
     /// Reads a URL's settings: `redlock://[user[:password]@]host[:port],host[:port],host[:port]` with the keys `ttl`,
-    /// `prefix`, `connect_timeout`, `node_timeout`, `max_ttl` and `restart_quarantine`.
+    /// `prefix`, `connect_timeout`, `node_timeout`, `max_ttl`, `restart_quarantine` and `password_file`; with `redlocks://` every
+    /// connection is encrypted (TLS).
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting, its value, and what is allowed.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
-        if settings.scheme != "redlock" {
-            return Err(Error::config("scheme", &settings.scheme, "redlock"));
-        }
+        let with_tls = match settings.scheme.as_str() {
+            "redlock" => false,
+            "redlocks" => true,
+            other => return Err(Error::config("scheme", other, "redlock, or redlocks with TLS")),
+        };
         if !matches!(settings.path.as_str(), "" | "/") {
             return Err(Error::config("path", &settings.path, "nothing behind the servers"));
         }
         let nodes = servers(&settings)?;
         let mut config = Self::new(nodes)?;
+        config = config.with_network(&wire::network(&mut settings, with_tls)?);
+        let (username, password) = settings.take_credentials()?;
         for node in &mut config.nodes {
-            node.username.clone_from(&settings.username);
-            node.password.clone_from(&settings.password);
+            node.username.clone_from(&username);
+            node.password.clone_from(&password);
         }
         config.max_ttl = MAX_TTL.read_if_set(&mut settings)?;
         config.ttl = config.ttl_setting().read_if_set(&mut settings)?;
@@ -188,7 +207,8 @@ impl Config {
     /// The URL without settings and secrets, for messages.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redlock://{}", self.addresses())
+        let with_tls = self.nodes.iter().any(|node| node.network.is_encrypted());
+        format!("{}://{}", if with_tls { "redlocks" } else { "redlock" }, self.addresses())
     }
 
     /// The servers with the limits of this configuration.
@@ -297,7 +317,7 @@ mod tests {
         assert_eq!((config.connect_timeout, config.node_timeout), (Duration::from_secs(2), Duration::from_millis(50)));
         assert_eq!((config.max_ttl, config.restart_quarantine), (Some(Duration::from_secs(10)), Some(false)));
         let nodes: Vec<NodeConfig> = config.limited_nodes().collect();
-        assert_eq!(nodes[2].password.as_deref(), Some("secret"));
+        assert_eq!(nodes[2].password, Some(Password::from("secret")));
         assert_eq!(nodes[2].response_timeout, Duration::from_millis(50));
         assert!(!format!("{config:?}").contains("secret"));
     }

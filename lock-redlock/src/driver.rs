@@ -22,11 +22,12 @@ impl Driver for RedlockDriver {
             summary: "Redlock: a majority of independent Redis nodes, which survives the loss of a minority of them",
             form: "redlock://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],HOST[:PORT][,...]",
             example: "redlock://127.0.0.1:6379,127.0.0.1:6380,127.0.0.1:6381",
+            with_tls: Some("redlocks"),
         }]
     }
 
-    fn settings(&self, _: &str) -> Vec<SettingDoc> {
-        config::settings()
+    fn settings(&self, scheme: &str) -> Vec<SettingDoc> {
+        config::settings(scheme)
     }
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {

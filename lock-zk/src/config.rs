@@ -2,15 +2,21 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use lock_core::{Error, Setting, SettingDoc, Settings};
+use lock_core::{Error, Password, Setting, SettingDoc, Settings};
 
-use crate::wire::{self, Ensemble, Server, ZooKeeperServers};
+use crate::wire::{self, Ensemble, Security, Server, ZooKeeperServers};
 
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "zk";
 
+/// The scheme with TLS.
+const WITH_TLS: &str = "zks";
+
 /// The port of a server for which none is given.
 const PORT: u16 = 2181;
+
+/// The same with TLS, as ZooKeeper's own documentation has it.
+const SECURE_PORT: u16 = 2281;
 
 const SESSION_TIMEOUT: Setting<Duration> = Setting::duration(
     "session_timeout",
@@ -42,9 +48,37 @@ const STRATEGY: Setting<Strategy> = Setting::choice(
     "How waiters wait: with `queue` in a fair queue, with `herd` all for one node, which is for comparison only.",
 );
 
-/// Every setting of a URL.
-pub(crate) fn settings() -> Vec<SettingDoc> {
-    vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc()]
+/// Decided by whether there is a user, where it is not set.
+const ACL: Setting<Access> = Setting::choice(
+    "acl",
+    &[
+        ("creator_all", Access::Creator),
+        ("creator_all_anyone_read", Access::CreatorAndReaders),
+        ("anyone_all", Access::Anyone),
+    ],
+    "Who may do what with the nodes that this program creates: `creator_all` with a user, where it is not set, else `anyone_all`. \
+     All programs of one user are one creator; programs of several users share no locks with `creator_all`.",
+)
+.without_default();
+
+/// The settings of a URL of `scheme`.
+pub(crate) fn settings(scheme: &str) -> Vec<SettingDoc> {
+    let mut all = vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc()];
+    all.extend([ACL.doc(), Password::FILE.doc()]);
+    all.extend(Security::settings(scheme == WITH_TLS));
+    all
+}
+
+/// Who may do what with the nodes that a program creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Access {
+    /// Whoever has signed in as the same user may do everything, and nobody else anything.
+    Creator,
+    /// As [`Access::Creator`], and everybody may read: `inspect` and `changes` work for all.
+    CreatorAndReaders,
+    /// Everybody may do everything.
+    Anyone,
 }
 
 /// How contenders of one name take turns. All who use a name have to use the same strategy: whoever comes with the other
@@ -96,6 +130,11 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How contenders of one name take turns.
     pub strategy: Strategy,
+    /// As whom to sign in, by the scheme `digest`; nobody signs in without one.
+    pub user: Option<(String, Password)>,
+    /// Who may do what with the nodes that are created; `None` for [`Access::Creator`] with a user, else [`Access::Anyone`].
+    pub acl: Option<Access>,
+    security: Security,
     ensemble: SimulatedEnsemble,
 }
 
@@ -128,6 +167,9 @@ impl Config {
             tick_time: TICK_TIME.default_value(),
             connect_timeout: CONNECT_TIMEOUT.default_value(),
             strategy: Strategy::Queue,
+            user: None,
+            acl: None,
+            security: Security::default(),
             ensemble: SimulatedEnsemble::default(),
         }
     }
@@ -167,6 +209,20 @@ impl Config {
         self
     }
 
+    /// Sets as whom to sign in, by the scheme `digest`.
+    #[must_use]
+    pub fn with_user(mut self, name: impl Into<String>, password: impl Into<Password>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Sets who may do what with the nodes that are created.
+    #[must_use]
+    pub const fn with_acl(mut self, acl: Access) -> Self {
+        self.acl = Some(acl);
+        self
+    }
+
     /// Lets `ensemble` stand in for the servers, as a simulator does.
     #[must_use]
     pub fn with_ensemble(mut self, ensemble: Arc<dyn Ensemble>) -> Self {
@@ -176,7 +232,15 @@ impl Config {
 
     /// What sessions are opened with.
     pub(crate) fn ensemble(&self) -> Arc<dyn Ensemble> {
-        self.ensemble.0.clone().unwrap_or_else(|| Arc::new(ZooKeeperServers))
+        self.ensemble.0.clone().unwrap_or_else(|| {
+            let (user, security) = (self.user.clone(), self.security.clone());
+            Arc::new(ZooKeeperServers { user, access: self.access(), security })
+        })
+    }
+
+    /// Who may do what with the nodes that are created.
+    fn access(&self) -> Access {
+        self.acl.unwrap_or(if self.user.is_some() { Access::Creator } else { Access::Anyone })
     }
 
     /// Reads the settings of a URL such as `zk://10.0.0.1,10.0.0.2/app?session_timeout=10s`.
@@ -184,9 +248,23 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] for an unknown key or a value that is not allowed.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
-        settings.without_user()?;
-        let servers = settings.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT)));
+        let with_tls = match settings.scheme.as_str() {
+            NAME => false,
+            WITH_TLS => true,
+            other => return Err(Error::config("scheme", other, "zk, or zks with TLS")),
+        };
+        let default_port = if with_tls { SECURE_PORT } else { PORT };
+        let servers = settings.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(default_port)));
         let mut config = Self::new(servers);
+        config.security = Security::take(&mut settings, with_tls)?;
+        config.user = match settings.take_credentials()? {
+            (Some(user), Some(password)) => Some((user, password)),
+            (None, None) => None,
+            (user, _) => {
+                return Err(Error::config("user", user.unwrap_or_default(), "a user with a password, or neither"));
+            }
+        };
+        config.acl = ACL.read_if_set(&mut settings)?;
         if !matches!(settings.path.as_str(), "" | "/") {
             config.root = settings.path.clone();
         }
@@ -201,7 +279,8 @@ impl Config {
     /// The settings in the form of their URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("zk://{}{}", self.connect_string(), self.root)
+        let scheme = if self.security.is_encrypted() { WITH_TLS } else { NAME };
+        format!("{scheme}://{}{}", self.connect_string(), self.root)
     }
 
     /// The servers, as the client takes them.
@@ -215,6 +294,17 @@ impl Config {
             return Err(Error::config("hosts", self.connect_string(), "at least one host, each with a port above 0"));
         }
         check_root(&self.root)?;
+        self.security.check_hosts(&self.servers)?;
+        if self.user.is_none() && matches!(self.acl, Some(Access::Creator | Access::CreatorAndReaders)) {
+            return Err(Error::config("acl", "creator_all", "anyone_all, where nobody signs in: a creator is a user"));
+        }
+        if self.user.as_ref().is_some_and(|(name, _)| name.is_empty() || name.contains(':')) {
+            return Err(Error::config(
+                "user",
+                self.user.as_ref().map_or("", |(name, _)| name),
+                "a name without a colon",
+            ));
+        }
         SESSION_TIMEOUT.check(self.session_timeout)?;
         TICK_TIME.check(self.tick_time)?;
         CONNECT_TIMEOUT.check(self.connect_timeout)?;
@@ -340,10 +430,21 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_refused_instead_of_ignored() {
-        let mut settings = settings("", &[]);
-        settings.password = Some("secret".to_owned());
-        let error = Config::from_settings(settings).unwrap_err().to_string();
+    fn a_user_stands_with_a_password_and_what_it_creates_is_its_own_unless_told_otherwise() {
+        let mut given = settings("", &[]);
+        given.password = Some("secret".to_owned());
+        let error = Config::from_settings(given.clone()).unwrap_err().to_string();
         assert!(error.contains("user") && !error.contains("secret"), "{error}");
+        given.username = Some("anna".to_owned());
+        let config = Config::from_settings(given.clone()).unwrap();
+        assert_eq!((config.access(), config.user.as_ref().unwrap().0.as_str()), (Access::Creator, "anna"));
+        assert!(!format!("{config:?}").contains("secret") && !config.url().contains("anna"));
+        given.values.insert("acl".to_owned(), "anyone_all".to_owned());
+        assert_eq!(Config::from_settings(given.clone()).unwrap().access(), Access::Anyone);
+        given.username = Some("an:na".to_owned());
+        assert!(Config::from_settings(given).unwrap_err().to_string().contains("an:na"));
+        assert_eq!(Config::from_settings(settings("", &[])).unwrap().access(), Access::Anyone);
+        let error = Config::from_settings(settings("", &[("acl", "creator_all")])).unwrap_err().to_string();
+        assert!(error.contains("acl") && error.contains("anyone_all"), "{error}");
     }
 }

@@ -22,11 +22,12 @@ impl Driver for ZooKeeperDriver {
             summary: "ZooKeeper: a fair queue on an ensemble that survives the loss of a minority of its servers",
             form: "zk://HOST[:PORT][,HOST[:PORT]...][/PATH]",
             example: "zk://127.0.0.1:2181/app",
+            with_tls: Some("zks"),
         }]
     }
 
-    fn settings(&self, _: &str) -> Vec<SettingDoc> {
-        config::settings()
+    fn settings(&self, scheme: &str) -> Vec<SettingDoc> {
+        config::settings(scheme)
     }
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {

@@ -123,6 +123,8 @@ pub(crate) const fn retry_backoff() -> Backoff {
 pub(crate) enum OpenError {
     /// No server opened one within the limit.
     NoAnswer(Duration, Option<RequestError>),
+    /// Asking again would be of no use: one side does not accept the certificate of the other, or a file cannot be read.
+    Refused(RequestError),
     /// The time-out that the servers made of the one that was asked for is of no use.
     Timeout(Duration),
 }
@@ -137,6 +139,7 @@ impl OpenError {
                     None => Error::no_answer(config.url(), reason),
                 }
             }
+            Self::Refused(error) => Error::unavailable(config.url(), "no session was opened", error),
             Self::Timeout(negotiated) => config.unfit(negotiated),
         }
     }
@@ -154,13 +157,15 @@ impl Session {
             loop {
                 let sent = clock.now();
                 match ensemble.connect(&config.servers, config.session_timeout).await {
-                    Ok(client) => return (client, sent),
+                    Ok(client) => return Ok((client, sent)),
+                    Err(refused @ RequestError::Refused(_)) => return Err(refused),
                     Err(error) => last = Some(error),
                 }
                 clock.sleep(backoff.pause()).await;
             }
         });
-        let Some((client, sent)) = opened.await else { return Err(OpenError::NoAnswer(limit, last)) };
+        let Some(opened) = opened.await else { return Err(OpenError::NoAnswer(limit, last)) };
+        let (client, sent) = opened.map_err(OpenError::Refused)?;
         let negotiated = client.session_timeout();
         if config.fits(negotiated) {
             return Ok(Self::start(client, config, context, sent, is_only));

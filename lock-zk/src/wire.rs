@@ -8,6 +8,7 @@
 
 mod error;
 mod native;
+mod security;
 mod sockets;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -15,7 +16,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::{future::BoxFuture, stream::BoxStream};
 
 pub use self::error::{Cause, Outcome, RequestError};
-pub(crate) use self::native::{ZooKeeperServers, connect_string};
+pub(crate) use self::{
+    native::{ZooKeeperServers, connect_string},
+    security::Security,
+};
 
 /// The answer to a request that was sent already.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, RequestError>>;
@@ -94,7 +98,7 @@ pub trait Client: fmt::Debug + Send + Sync {
     fn set_and_delete<'a>(&'a self, path: &str, data: &[u8]) -> Answer<'a, ()>;
 }
 
-/// How a node is created. Everybody may read and write it.
+/// How a node is created. Who may read and write it, the ensemble was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateMode {
     /// The node stays until it is deleted.

@@ -24,7 +24,8 @@ const SHORT_LEASE: Duration = Duration::from_secs(6);
 const LIMITS_PER_LEASE: u32 = 4;
 const LONGEST_LIMIT: Duration = Duration::from_secs(10);
 
-/// Running servers, and clients with the least rights that are enough, so that the whole suite shows that they are.
+/// Running servers, and clients that come by TLS with a certificate and have the least rights that are enough, so that the whole
+/// suite shows that they are. By clear text come the clients of every other test.
 #[derive(Debug)]
 pub(crate) struct DeploymentFixture {
     running: Running,
@@ -35,7 +36,7 @@ pub(crate) struct DeploymentFixture {
 
 impl DeploymentFixture {
     pub(crate) async fn start(deployment: Deployment) -> Result<Self, LabError> {
-        let running = deployment.start_with(StartOptions { least_rights: true, ..StartOptions::default() }).await?;
+        let running = deployment.start_with(StartOptions { secured: true, ..StartOptions::default() }).await?;
         Ok(Self { truth: running.ground_truth(), running, down: Mutex::default() })
     }
 

@@ -9,3 +9,4 @@ mod counter;
 mod fences;
 mod operations;
 mod round_trips;
+mod security;

@@ -19,6 +19,7 @@ impl Driver for SqliteDriver {
             summary: "this machine: leases in an SQLite database file; a lock ends by its ttl",
             form: "sqlite:///FILE",
             example: "sqlite:///var/lib/app/locks.db",
+            with_tls: None,
         }]
     }
 

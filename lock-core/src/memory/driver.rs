@@ -19,6 +19,7 @@ impl Driver for MemoryDriver {
             summary: "this process only: for tests and examples",
             form: "memory://[NAME]",
             example: "memory://",
+            with_tls: None,
         }]
     }
 

@@ -117,6 +117,12 @@ impl Setting<&'static str> {
 }
 
 impl<T: Copy> Setting<T> {
+    /// Its key in a URL's query or a TOML table.
+    #[must_use]
+    pub const fn key(&self) -> &'static str {
+        self.key
+    }
+
     /// A choice between `names`, of which the first is the default.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use super::servers::Servers;
-use crate::LabError;
+use crate::{LabError, servers::ServerCertificate};
 
 /// The future that starts the servers of a deployment.
 pub(crate) type StartFuture = Pin<Box<dyn Future<Output = Result<Box<dyn Servers>, LabError>> + Send>>;
@@ -184,14 +184,22 @@ pub struct StartOptions {
     pub own_clocks: bool,
     /// The longest lease that clients may ask for, where the deployment has a record of that.
     pub longest_lease: Option<Duration>,
-    /// Whether clients have the least rights that are enough, as docs/rights.md gives them.
-    pub least_rights: bool,
+    /// Whether clients come by TLS with a certificate, where the backend has it, and have the least rights that are enough, as
+    /// docs/rights.md gives them.
+    pub secured: bool,
     /// How long one server may take to answer whoever looks at it directly.
     pub patience: Duration,
 }
 
+impl StartOptions {
+    /// What a server of Redis shows to those who come by TLS.
+    pub(crate) fn tls(self) -> Option<ServerCertificate> {
+        self.secured.then_some(ServerCertificate::Good)
+    }
+}
+
 impl Default for StartOptions {
     fn default() -> Self {
-        Self { own_clocks: false, longest_lease: None, least_rights: false, patience: Duration::from_secs(30) }
+        Self { own_clocks: false, longest_lease: None, secured: false, patience: Duration::from_secs(30) }
     }
 }

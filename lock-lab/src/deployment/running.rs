@@ -8,18 +8,33 @@ use std::{
 use lock_core::LockName;
 
 use super::{Connection, Decides, Deployment, Servers};
-use crate::LabError;
+use crate::{
+    LabError,
+    servers::{Certificates, ClientCertificate},
+};
 
 /// A deployment and its running servers, which end when this is dropped.
 #[derive(Debug)]
 pub struct Running {
     deployment: Deployment,
     servers: Box<dyn Servers>,
+    /// The scheme of URLs, and what these say of TLS.
+    scheme: &'static str,
+    tls: String,
 }
 
 impl Running {
-    pub(super) fn new(deployment: Deployment, servers: Box<dyn Servers>) -> Self {
-        Self { deployment, servers }
+    pub(super) fn new(deployment: Deployment, servers: Box<dyn Servers>, is_secured: bool) -> Result<Self, LabError> {
+        let registry = lock::registry();
+        let with_tls =
+            registry.schemes().find(|scheme| scheme.name == deployment.scheme).and_then(|scheme| scheme.with_tls);
+        Ok(match with_tls.filter(|_| is_secured) {
+            None => Self { deployment, servers, scheme: deployment.scheme, tls: String::new() },
+            Some(scheme) => {
+                let tls = Certificates::shared()?.settings(ClientCertificate::Good);
+                Self { deployment, servers, scheme, tls }
+            }
+        })
     }
 
     /// Which deployment it is.
@@ -37,9 +52,9 @@ impl Running {
     /// The URL for clients that come by that way.
     #[must_use]
     pub fn url(&self, way: &Connection) -> String {
-        let (scheme, authority) = (self.deployment.scheme, self.servers.authority(way));
+        let (scheme, authority) = (self.scheme, self.servers.authority(way));
         let lease = self.deployment.lease.map(|kind| kind.setting);
-        let always = [self.deployment.settings, &self.servers.settings(way)];
+        let always = [self.deployment.settings, &self.servers.settings(way), &self.tls];
         let query = way.query(lease, self.deployment.answer_limit, &always);
         match (query.is_empty(), authority.contains('/')) {
             (true, _) => format!("{scheme}://{authority}"),

@@ -25,9 +25,9 @@ pub trait Servers: Debug + Send + Sync {
         &[]
     }
 
-    /// The loopback ports of those that keep locks, by their numbers.
+    /// The loopback ports at which clients come to those that keep locks, by their numbers.
     fn ports(&self) -> Vec<u16> {
-        self.redis().iter().map(Redis::port).collect()
+        self.redis().iter().map(Redis::client_port).collect()
     }
 
     /// The loopback ports of further servers, which tell clients where those are.

@@ -74,14 +74,14 @@ fn start(is_durable: bool, options: StartOptions) -> StartFuture {
 /// `is_plain`: for the strategy `plain`.
 fn start_with(is_durable: bool, is_plain: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.tls());
         let server = Redis::start_as_told(kind).await?;
-        if options.least_rights {
+        if options.secured {
             rights::grant(&server, if is_plain { "Redis with strategy=plain" } else { "Redis" }).await?;
         }
         let truth = if is_plain { RedisTruth::of_one_plain } else { RedisTruth::of_one };
         let truth = truth(vec![server.port()], options.patience);
-        Ok(Box::new(RedisDeployment { server, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(RedisDeployment { server, truth, is_secured: options.secured }) as Box<dyn Servers>)
     })
 }
 
@@ -90,13 +90,13 @@ fn start_with(is_durable: bool, is_plain: bool, options: StartOptions) -> StartF
 struct RedisDeployment {
     server: Redis,
     truth: Arc<RedisTruth>,
-    least_rights: bool,
+    is_secured: bool,
 }
 
 #[async_trait]
 impl Servers for RedisDeployment {
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.least_rights) + &way.hosts(&self.ports())
+        rights::user(self.is_secured) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {

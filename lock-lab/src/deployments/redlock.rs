@@ -86,16 +86,16 @@ const REDLOCK: Description = Description {
 /// `is_durable`: each has a write on its disk before it answers, and the deployment was told that they forget nothing.
 fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks);
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.tls());
         let max_ttl = options.longest_lease.map(|lease| format!("{}ms", lease.as_millis()));
         let mut settings = vec![("restart_quarantine", if is_durable { "off" } else { "on" })];
         settings.extend(max_ttl.as_deref().map(|ttl| ("max_ttl", ttl)));
         let nodes = RedisNodes::start_as(count, kind, &settings).await?;
-        if options.least_rights {
+        if options.secured {
             rights::grant_all(nodes.nodes(), "Redlock").await?;
         }
         let truth = RedisTruth::of_majority(nodes.ports(), options.patience);
-        Ok(Box::new(RedlockDeployment { nodes, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(RedlockDeployment { nodes, truth, is_secured: options.secured }) as Box<dyn Servers>)
     })
 }
 
@@ -104,13 +104,13 @@ fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
 struct RedlockDeployment {
     nodes: RedisNodes,
     truth: Arc<RedisTruth>,
-    least_rights: bool,
+    is_secured: bool,
 }
 
 #[async_trait]
 impl Servers for RedlockDeployment {
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.least_rights) + &way.hosts(&self.ports())
+        rights::user(self.is_secured) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {

@@ -47,14 +47,14 @@ const SENTINEL: Description = Description {
 /// `least`: how many replicas a primary has to hear of to take writes.
 fn start(least: usize, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = SentinelOptions::default().with_own_clocks(options.own_clocks).with_min_replicas_to_write(least);
+        let kind = SentinelOptions::default().with_own_clocks(options.own_clocks).with_tls(options.secured).with_min_replicas_to_write(least);
         let servers = Sentinel::start_with(kind).await?;
-        if options.least_rights {
+        if options.secured {
             rights::grant_all(servers.nodes(), "Redis").await?;
             rights::grant_all(servers.sentinels(), "Redis with Sentinel").await?;
         }
         let truth = RedisTruth::of_one(servers.nodes().iter().map(Redis::port).collect(), options.patience);
-        Ok(Box::new(SentinelDeployment { servers, truth, least_rights: options.least_rights }) as Box<dyn Servers>)
+        Ok(Box::new(SentinelDeployment { servers, truth, is_secured: options.secured }) as Box<dyn Servers>)
     })
 }
 
@@ -63,22 +63,22 @@ fn start(least: usize, options: StartOptions) -> StartFuture {
 struct SentinelDeployment {
     servers: Sentinel,
     truth: Arc<RedisTruth>,
-    least_rights: bool,
+    is_secured: bool,
 }
 
 #[async_trait]
 impl Servers for SentinelDeployment {
     fn guides(&self) -> Vec<u16> {
-        self.servers.sentinels().iter().map(Redis::port).collect()
+        self.servers.sentinels().iter().map(Redis::client_port).collect()
     }
 
     fn authority(&self, way: &Connection) -> String {
-        format!("{}{}/{}", rights::user(self.least_rights), way.hosts(&self.guides()), Sentinel::NAME)
+        format!("{}{}/{}", rights::user(self.is_secured), way.hosts(&self.guides()), Sentinel::NAME)
     }
 
     fn settings(&self, way: &Connection) -> String {
         let ways = way.address_map(&[self.ports(), self.guides()].concat());
-        match (self.least_rights, ways.is_empty()) {
+        match (self.is_secured, ways.is_empty()) {
             (false, _) => ways,
             (true, true) => rights::WATCHER.to_owned(),
             (true, false) => format!("{}&{ways}", rights::WATCHER),

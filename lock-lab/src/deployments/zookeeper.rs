@@ -18,7 +18,7 @@ use crate::{
     deployment::{
         Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
-    servers::{ZooKeeper, zookeeper::session},
+    servers::{ZooKeeper, rights, zookeeper::session},
 };
 
 inventory::submit! {
@@ -105,12 +105,12 @@ enum Strategy {
 
 fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let servers = ZooKeeper::start(count).await?;
+        let servers = ZooKeeper::start_as_told(count, &[], options.tls()).await?;
         let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
-        if options.least_rights {
+        if options.secured {
             truth.grant_least_rights().await.map_err(|error| control(&error))?;
         }
-        Ok(Box::new(ZooKeeperDeployment { servers, truth }) as Box<dyn Servers>)
+        Ok(Box::new(ZooKeeperDeployment { servers, truth, is_secured: options.secured }) as Box<dyn Servers>)
     })
 }
 
@@ -119,12 +119,17 @@ fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture
 struct ZooKeeperDeployment {
     servers: ZooKeeper,
     truth: Arc<ZooKeeperTruth>,
+    is_secured: bool,
 }
 
 #[async_trait]
 impl Servers for ZooKeeperDeployment {
     fn ports(&self) -> Vec<u16> {
-        self.servers.ports()
+        self.servers.client_ports()
+    }
+
+    fn authority(&self, way: &Connection) -> String {
+        rights::user(self.is_secured) + &way.hosts(&self.ports())
     }
 
     fn settings(&self, _way: &Connection) -> String {
@@ -214,7 +219,7 @@ impl ZooKeeperTruth {
             Strategy::Queue => Permission::CREATE,
         };
         self.ask(|client| async move {
-            let acl = [Acl::new(at_root, AuthId::anyone())];
+            let acl = [Acl::new(at_root, AuthId::authed())];
             client.create(ROOT, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await.map(drop)
         })
         .await
@@ -357,7 +362,9 @@ impl GroundTruth for ZooKeeperTruth {
 }
 
 async fn connect(port: u16) -> Result<Client, Error> {
-    let client = Client::connector().with_session_timeout(SESSION).connect(&format!("127.0.0.1:{port}")).await?;
+    // As the user of programs that sign in, who alone may read what these create.
+    let connector = Client::connector().with_session_timeout(SESSION).with_auth("digest", rights::USER.as_bytes());
+    let client = connector.connect(&format!("127.0.0.1:{port}")).await?;
     match client.create(MARKER, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await {
         Ok(_) | Err(Error::NodeExists) => Ok(client),
         Err(error) => Err(error),

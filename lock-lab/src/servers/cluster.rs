@@ -7,7 +7,7 @@ use std::{
 
 use lock_core::Clock;
 
-use super::{Redis, redis::RedisKind, until::RetryLimit};
+use super::{Redis, RedisOptions, ServerCertificate, redis::RedisKind, until::RetryLimit};
 use crate::LabError;
 
 /// Primaries, and as many replicas: node `n + PRIMARIES` starts as the replica of node `n`.
@@ -46,6 +46,8 @@ pub struct Cluster {
 pub struct ClusterOptions {
     /// Each node has a wall clock of its own, for [`Redis::set_clock_ahead`].
     pub own_clocks: bool,
+    /// They serve clients and each other by TLS.
+    pub tls: bool,
 }
 
 impl ClusterOptions {
@@ -53,6 +55,13 @@ impl ClusterOptions {
     #[must_use]
     pub const fn with_own_clocks(mut self, own_clocks: bool) -> Self {
         self.own_clocks = own_clocks;
+        self
+    }
+
+    /// Serving clients and each other by TLS, or not.
+    #[must_use]
+    pub const fn with_tls(mut self, tls: bool) -> Self {
+        self.tls = tls;
         self
     }
 }
@@ -82,8 +91,11 @@ impl Cluster {
     pub async fn start_with(options: ClusterOptions) -> Result<Self, LabError> {
         let mut nodes = Vec::new();
         let mut ids = Vec::new();
+        let told = RedisOptions::default()
+            .with_own_clock(options.own_clocks)
+            .with_tls(options.tls.then_some(ServerCertificate::Good));
         for _ in 0..PRIMARIES * 2 {
-            let node = Redis::start_as(RedisKind::Member, options.own_clocks, &NODE, &[]).await?;
+            let node = Redis::start_as(RedisKind::Member, told, &NODE, &[]).await?;
             ids.push(node.ask("CLUSTER MYID", &[]).await?);
             nodes.push(node);
         }
@@ -299,7 +311,7 @@ impl Cluster {
             }
         }
         for met in &self.nodes[1..] {
-            let (port, bus) = (met.port().to_string(), met.bus().to_string());
+            let (port, bus) = (met.client_port().to_string(), met.bus().to_string());
             () = self.nodes[0].ask("CLUSTER MEET", &["127.0.0.1", &port, &bus]).await?;
         }
         for index in 0..PRIMARIES {

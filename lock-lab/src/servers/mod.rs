@@ -5,6 +5,7 @@
 //! that returns, panics or is killed: the kernel is asked to kill the server with its parent, and a shell that sees the
 //! program's end removes the directories.
 
+mod certificates;
 pub(crate) mod clock;
 mod cluster;
 mod command_counts;
@@ -20,6 +21,7 @@ pub(crate) mod zookeeper;
 
 pub(crate) use self::process::directory;
 pub use self::{
+    certificates::{Certificates, ClientCertificate, ServerCertificate},
     cluster::{Cluster, ClusterOptions},
     command_counts::{CommandCount, CommandCounts},
     nodes::RedisNodes,

@@ -1,9 +1,9 @@
 //! Redis servers that know nothing of each other.
 
-use lock_core::Settings;
+use lock_core::{Error, Settings};
 use lock_redlock::{Config, InitOptions};
 
-use super::{Redis, RedisOptions, until::RetryLimit};
+use super::{Certificates, ClientCertificate, Redis, RedisOptions, until::RetryLimit};
 use crate::LabError;
 
 /// What a node keeps of the process that the deployment knows.
@@ -73,14 +73,14 @@ impl RedisNodes {
     pub async fn replace(&mut self, index: usize) -> Result<Redis, LabError> {
         let new = Redis::start_as_told(self.options).await?;
         let config = self.own_config().map_err(LabError::lock("replacing a node"))?;
-        let [old_port, new_port] = [self.nodes[index].port(), new.port()];
+        let [old_port, new_port] = [self.nodes[index].client_port(), new.client_port()];
         let replaced = lock_redlock::replace(&config, ("127.0.0.1", old_port), ("127.0.0.1", new_port)).await;
         replaced.map_err(LabError::lock("replacing a node"))?;
         Ok(std::mem::replace(&mut self.nodes[index], new))
     }
 
     /// What an operator connects with.
-    fn own_config(&self) -> Result<Config, lock_core::Error> {
+    fn own_config(&self) -> Result<Config, Error> {
         let settings: Vec<_> = self.settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         self.config(&settings)
     }
@@ -88,11 +88,18 @@ impl RedisNodes {
     /// What a client connects with, with these settings.
     ///
     /// # Errors
-    /// [`lock_core::Error::Config`] when one is not allowed.
-    pub fn config(&self, settings: &[(&str, &str)]) -> Result<Config, lock_core::Error> {
-        let mut all = Settings::new("redlock");
-        all.hosts = self.ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
-        all.values = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    /// [`Error::Config`] when one is not allowed.
+    pub fn config(&self, settings: &[(&str, &str)]) -> Result<Config, Error> {
+        let mut all = Settings::new(if self.options.tls.is_some() { "redlocks" } else { "redlock" });
+        if self.options.tls.is_some() {
+            let certificates =
+                Certificates::shared().map_err(|error| Error::config("tls", error.to_string(), "files"))?;
+            let (certificate, key) = certificates.client(ClientCertificate::Good).unwrap_or_default();
+            let files = [("ca_file", certificates.ca_file()), ("cert_file", certificate), ("key_file", key)];
+            all.values.extend(files.map(|(setting, path)| (setting.to_owned(), path.display().to_string())));
+        }
+        all.hosts = self.client_ports().into_iter().map(|port| ("127.0.0.1".into(), Some(port))).collect();
+        all.values.extend(settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
         Config::from_settings(all)
     }
 
@@ -123,6 +130,12 @@ impl RedisNodes {
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.nodes.iter().map(Redis::port).collect()
+    }
+
+    /// The loopback ports that clients come to.
+    #[must_use]
+    pub fn client_ports(&self) -> Vec<u16> {
+        self.nodes.iter().map(Redis::client_port).collect()
     }
 
     /// The nodes, to be killed, stopped or asked one by one.

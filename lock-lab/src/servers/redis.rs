@@ -1,6 +1,6 @@
 //! One Redis server, or one Sentinel.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::PathBuf, time::Duration};
 
 use lock_core::Clock;
 use redis::{AsyncConnectionConfig, FromRedisValue, aio::MultiplexedConnection};
@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{
+    certificates::{Certificates, ServerCertificate},
     clock::WallClock,
     command_counts::CommandCounts,
     ports,
@@ -26,6 +27,8 @@ const ATTEMPTS: u32 = 8;
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
+    /// Where it serves clients by TLS.
+    tls_port: Option<u16>,
     /// Where a node of a cluster talks to the others.
     bus: Option<u16>,
     program: Program,
@@ -44,6 +47,9 @@ pub struct RedisOptions {
     pub durable: bool,
     /// It has a wall clock of its own, for [`Redis::set_clock_ahead`] and [`Redis::stop_clock_at`].
     pub own_clock: bool,
+    /// It serves clients by TLS, too, at [`Redis::client_port`], and shows this; clients need a certificate. Servers that
+    /// replicate or watch each other do so by TLS.
+    pub tls: Option<ServerCertificate>,
 }
 
 impl RedisOptions {
@@ -58,6 +64,13 @@ impl RedisOptions {
     #[must_use]
     pub const fn with_own_clock(mut self, own_clock: bool) -> Self {
         self.own_clock = own_clock;
+        self
+    }
+
+    /// Serving clients by TLS, too.
+    #[must_use]
+    pub const fn with_tls(mut self, tls: Option<ServerCertificate>) -> Self {
+        self.tls = tls;
         self
     }
 
@@ -102,7 +115,7 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`]; `Missing` when there is no C compiler for a clock of its own.
     pub async fn start_as_told(options: RedisOptions) -> Result<Self, LabError> {
-        Self::start_as(RedisKind::Server, options.own_clock, options.arguments(), &[]).await
+        Self::start_as(RedisKind::Server, options, options.arguments(), &[]).await
     }
 
     /// Starts a server with these options of `redis-server` beside the address.
@@ -110,20 +123,20 @@ impl Redis {
     /// # Errors
     /// As those of [`Redis::start`].
     pub async fn start_with(options: &[&str]) -> Result<Self, LabError> {
-        Self::start_as(RedisKind::Server, false, options, &[]).await
+        Self::start_as(RedisKind::Server, RedisOptions::default(), options, &[]).await
     }
 
-    /// Starts a server of that kind; those of `changing` can be replaced before a restart.
+    /// Starts a server of that kind, with a clock and TLS as `told`; those of `changing` can be replaced before a restart.
     pub(super) async fn start_as(
         kind: RedisKind<'_>,
-        own_clock: bool,
+        told: RedisOptions,
         options: &[&str],
         changing: &[&str],
     ) -> Result<Self, LabError> {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            let mut server = Self::prepare(kind, own_clock, options, changing)?;
+            let mut server = Self::prepare(kind, told, options, changing)?;
             match server.restart().await {
                 // Somebody else may have taken the port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
@@ -132,7 +145,7 @@ impl Redis {
         }
     }
 
-    fn prepare(kind: RedisKind<'_>, own_clock: bool, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
+    fn prepare(kind: RedisKind<'_>, told: RedisOptions, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
         let port = ports::free();
         let dir = process::directory()?;
         let bus = matches!(kind, RedisKind::Member).then(ports::free);
@@ -151,12 +164,19 @@ impl Redis {
             // Without it the bus takes the port plus 10000, which somebody else may have.
             arguments.extend(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()].map(str::to_owned));
         }
+        let tls_port = told.tls.map(|_| ports::free());
+        if let Some((certificate, port)) = told.tls.zip(tls_port) {
+            arguments.extend(tls_arguments(certificate, port)?);
+            if bus.is_some() {
+                arguments.extend(["--tls-cluster", "yes"].map(str::to_owned));
+            }
+        }
         arguments.extend(options.iter().map(ToString::to_string));
-        let clock = own_clock.then(WallClock::new).transpose()?;
+        let clock = told.own_clock.then(WallClock::new).transpose()?;
         let environment = clock.as_ref().map(WallClock::environment).unwrap_or_default();
         let program = Program { name, package: name, arguments, environment };
         let changing = changing.iter().map(ToString::to_string).collect();
-        Ok(Self { port, bus, program, changing, clock, dir, process: None })
+        Ok(Self { port, tls_port, bus, program, changing, clock, dir, process: None })
     }
 
     /// Replaces the options that may change between starts.
@@ -179,6 +199,12 @@ impl Redis {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The loopback port that clients come to: by TLS, if it serves them so.
+    #[must_use]
+    pub fn client_port(&self) -> u16 {
+        self.tls_port.unwrap_or(self.port)
     }
 
     /// Its process, while it runs.
@@ -392,8 +418,27 @@ impl Drop for Redis {
     fn drop(&mut self) {
         self.kill();
         ports::give_back(self.port);
+        if let Some(port) = self.tls_port {
+            ports::give_back(port);
+        }
         if let Some(bus) = self.bus {
             ports::give_back(bus);
         }
     }
+}
+
+/// The options of a server that serves by TLS at `port`, and shows that certificate.
+fn tls_arguments(certificate: ServerCertificate, port: u16) -> Result<Vec<String>, LabError> {
+    let certificates = Certificates::shared()?;
+    let (shown, key) = certificates.server(certificate);
+    let path = |path: PathBuf| path.display().to_string();
+    let options = [
+        ("--tls-port", port.to_string()),
+        ("--tls-cert-file", path(shown)),
+        ("--tls-key-file", path(key)),
+        ("--tls-ca-cert-file", path(certificates.ca_file())),
+        ("--tls-auth-clients", "yes".to_owned()),
+        ("--tls-replication", "yes".to_owned()),
+    ];
+    Ok(options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect())
 }

@@ -8,9 +8,12 @@ const PAGE: &str = include_str!("../../../docs/rights.md");
 /// Settings for who asks Sentinels.
 pub(crate) const WATCHER: &str = "sentinel_username=watcher&sentinel_password=secret";
 
+/// The user of docs/rights.md, with the password.
+pub(crate) const USER: &str = "program:secret";
+
 /// What a URL says before the servers, for a client that signs in as that page says.
 pub(crate) fn user(signs_in: bool) -> String {
-    if signs_in { "program:secret@".to_owned() } else { String::new() }
+    if signs_in { format!("{USER}@") } else { String::new() }
 }
 
 /// Makes the users of that section on these servers.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Redis, redis::RedisKind, until::RetryLimit};
+use super::{Redis, RedisOptions, ServerCertificate, redis::RedisKind, until::RetryLimit};
 use crate::LabError;
 
 /// How many Sentinels there are, and how many of them must agree that the primary is down.
@@ -35,6 +35,8 @@ pub struct SentinelOptions {
     pub min_replicas_to_write: usize,
     /// Each data node has a wall clock of its own, for [`Redis::set_clock_ahead`].
     pub own_clocks: bool,
+    /// They serve clients and each other by TLS.
+    pub tls: bool,
 }
 
 impl SentinelOptions {
@@ -49,6 +51,13 @@ impl SentinelOptions {
     #[must_use]
     pub const fn with_own_clocks(mut self, own_clocks: bool) -> Self {
         self.own_clocks = own_clocks;
+        self
+    }
+
+    /// Serving clients and each other by TLS, or not.
+    #[must_use]
+    pub const fn with_tls(mut self, tls: bool) -> Self {
+        self.tls = tls;
         self
     }
 }
@@ -80,18 +89,17 @@ impl Sentinel {
         let least = options.min_replicas_to_write.to_string();
         let mut given = NODE.to_vec();
         given.extend(["--min-replicas-to-write", &least, "--min-replicas-max-lag", "1"]);
-        let primary = Redis::start_as(RedisKind::Server, options.own_clocks, &given, &[]).await?;
-        let port = primary.port().to_string();
+        let told = RedisOptions::default().with_tls(options.tls.then_some(ServerCertificate::Good));
+        let node = told.with_own_clock(options.own_clocks);
+        let primary = Redis::start_as(RedisKind::Server, node, &given, &[]).await?;
+        let port = primary.client_port().to_string();
         let mut nodes = vec![primary];
         for _ in 0..REPLICAS {
-            nodes.push(
-                Redis::start_as(RedisKind::Server, options.own_clocks, &given, &["--replicaof", "127.0.0.1", &port])
-                    .await?,
-            );
+            nodes.push(Redis::start_as(RedisKind::Server, node, &given, &["--replicaof", "127.0.0.1", &port]).await?);
         }
         let mut sentinels = Vec::new();
         for _ in 0..SENTINELS {
-            sentinels.push(Redis::start_as(RedisKind::Sentinel(&configuration(&port)), false, &[], &[]).await?);
+            sentinels.push(Redis::start_as(RedisKind::Sentinel(&configuration(&port)), told, &[], &[]).await?);
         }
         let arrangement = Self { nodes, sentinels };
         for index in 0..SENTINELS {
@@ -133,7 +141,7 @@ impl Sentinel {
     pub async fn restart(&mut self, index: usize) -> Result<(), LabError> {
         self.nodes[index].kill();
         let primary = self.primary().await.filter(|primary| *primary != index);
-        let role = primary.map(|primary| self.nodes[primary].port().to_string());
+        let role = primary.map(|primary| self.nodes[primary].client_port().to_string());
         let role = role.map(|port| ["--replicaof".to_owned(), "127.0.0.1".to_owned(), port].to_vec());
         self.nodes[index].change(role.unwrap_or_default());
         self.nodes[index].restart().await
@@ -163,7 +171,7 @@ impl Sentinel {
             }
         }
         let elected = votes.into_iter().find(|(_, votes)| *votes >= QUORUM).map(|(port, _)| port);
-        elected.and_then(|port| self.nodes.iter().position(|node| node.port() == port))
+        elected.and_then(|port| self.nodes.iter().position(|node| node.client_port() == port))
     }
 
     /// Has a replica promoted without any failure and waits for it; returns the new primary. The old one becomes a
@@ -218,7 +226,7 @@ impl Sentinel {
             let field = |key: &str| state.get(key).cloned().unwrap_or_default();
             let follows = field("master_link_status") == "up"
                 && field("master_sync_in_progress") == "0"
-                && field("master_port") == self.nodes[primary].port().to_string();
+                && field("master_port") == self.nodes[primary].client_port().to_string();
             let online = (0..REPLICAS).all(|replica| field(&format!("slave{replica}")).contains("state=online"));
             if !(if index == primary { field("role") == "master" && online } else { follows }) {
                 return Err(format!("node {index}: {state:?}"));

@@ -9,7 +9,7 @@ use lock_core::Clock;
 use rustix::process::Signal;
 
 use self::server::{ZooKeeperServer, mode};
-use super::{ports, process::Process};
+use super::{ServerCertificate, ports, process::Process};
 use crate::LabError;
 
 /// How long a start may take. A second is usual for three servers; more on a machine that is busy with other tests.
@@ -41,10 +41,23 @@ impl ZooKeeper {
     /// # Errors
     /// As those of [`ZooKeeper::start`].
     pub async fn start_with(count: usize, settings: &[(&str, &str)]) -> Result<Self, LabError> {
+        Self::start_as_told(count, settings, None).await
+    }
+
+    /// As [`ZooKeeper::start_with`]; with `tls`, clients come by TLS, too, at [`ZooKeeper::client_ports`], if they have a
+    /// certificate, and servers show that one.
+    ///
+    /// # Errors
+    /// As those of [`ZooKeeper::start`].
+    pub async fn start_as_told(
+        count: usize,
+        settings: &[(&str, &str)],
+        tls: Option<ServerCertificate>,
+    ) -> Result<Self, LabError> {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            match Self::try_start(count, settings).await {
+            match Self::try_start(count, settings, tls).await {
                 // Somebody else may have taken a port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 done => return done,
@@ -52,11 +65,15 @@ impl ZooKeeper {
         }
     }
 
-    async fn try_start(count: usize, settings: &[(&str, &str)]) -> Result<Self, LabError> {
+    async fn try_start(
+        count: usize,
+        settings: &[(&str, &str)],
+        tls: Option<ServerCertificate>,
+    ) -> Result<Self, LabError> {
         let ports: Vec<[u16; 3]> = (0..count).map(|_| [ports::free(), ports::free(), ports::free()]).collect();
         let mut servers = Vec::new();
         for id in 0..count {
-            servers.push(ZooKeeperServer::prepare(id, &ports)?);
+            servers.push(ZooKeeperServer::prepare(id, &ports, tls)?);
         }
         let mut ensemble = Self { servers };
         for server in &mut ensemble.servers {
@@ -80,6 +97,12 @@ impl ZooKeeper {
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.servers.iter().map(|server| server.ports[0]).collect()
+    }
+
+    /// The loopback ports that clients come to: by TLS, if they serve them so.
+    #[must_use]
+    pub fn client_ports(&self) -> Vec<u16> {
+        self.servers.iter().map(|server| server.tls_port.unwrap_or(server.ports[0])).collect()
     }
 
     /// How many servers there are.

@@ -1,11 +1,9 @@
 //! Which servers there are, as settings say it.
 
-use std::fmt;
-
-use lock_core::{Error, Settings};
+use lock_core::{Error, Password, Settings};
 
 use super::settings;
-use crate::node::{Address, AddressMap};
+use crate::node::{Address, AddressMap, NodeConfig};
 
 /// What the servers are to each other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,7 +19,7 @@ pub enum Deployment {
 }
 
 /// Where the sentinels are, and what they call the service.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sentinel {
     /// What the sentinels call the servers that they watch over.
@@ -31,7 +29,7 @@ pub struct Sentinel {
     /// As whom to sign in to the sentinels; `None` for their default user.
     pub username: Option<String>,
     /// The password to sign in to the sentinels with.
-    pub password: Option<String>,
+    pub password: Option<Password>,
 }
 
 impl Sentinel {
@@ -42,17 +40,6 @@ impl Sentinel {
     #[must_use]
     pub fn new(service: impl Into<String>, sentinels: impl IntoIterator<Item = Address>) -> Self {
         Self { service: service.into(), sentinels: sentinels.into_iter().collect(), username: None, password: None }
-    }
-}
-
-impl fmt::Debug for Sentinel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sentinel")
-            .field("service", &self.service)
-            .field("sentinels", &self.sentinels)
-            .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "***"))
-            .finish()
     }
 }
 
@@ -68,13 +55,17 @@ impl Deployment {
     }
 
     /// Its URL without secrets, for messages.
-    pub(super) fn url(&self, standalone: String, db: u32) -> String {
+    pub(super) fn url(&self, node: &NodeConfig) -> String {
+        let scheme = match self.scheme() {
+            plain if node.network.is_encrypted() => plain.replacen("redis", "rediss", 1),
+            plain => plain.to_owned(),
+        };
         match self {
-            Self::Standalone => standalone,
+            Self::Standalone => node.url(),
             Self::Sentinel(Sentinel { service, sentinels, .. }) => {
-                format!("{}://{}/{service}/{db}", self.scheme(), list(sentinels))
+                format!("{scheme}://{}/{service}/{}", list(sentinels), node.db)
             }
-            Self::Cluster(nodes) => format!("{}://{}", self.scheme(), list(nodes)),
+            Self::Cluster(nodes) => format!("{scheme}://{}", list(nodes)),
         }
     }
 
@@ -98,27 +89,36 @@ impl Deployment {
     }
 }
 
+/// Whether a URL of that scheme asks for TLS.
+pub(super) fn is_with_tls(scheme: &str) -> bool {
+    scheme.starts_with("rediss")
+}
+
 /// Reads which servers there are, and the number of the database.
 pub(super) fn read(settings: &mut Settings) -> Result<(Deployment, Address, u32), Error> {
     match settings.scheme.as_str() {
-        "redis" => {
+        "redis" | "rediss" => {
             let [server] = <[Address; 1]>::try_from(hosts(settings, super::Config::PORT)?).map_err(several)?;
             Ok((Deployment::Standalone, server, database(&settings.path)?))
         }
-        "redis+sentinel" => {
+        "redis+sentinel" | "rediss+sentinel" => {
             let sentinels = hosts(settings, Sentinel::PORT)?;
             let (service, db) = service(&settings.path)?;
             let first = sentinels[0].clone();
             let mut sentinel = Sentinel::new(service, sentinels);
             sentinel.username = settings::SENTINEL_USERNAME.take(settings);
-            sentinel.password = settings::SENTINEL_PASSWORD.take(settings);
+            let password = settings::SENTINEL_PASSWORD.take(settings);
+            sentinel.password = Password::choose(settings, password, &settings::SENTINEL_PASSWORD_FILE)?;
             Ok((Deployment::Sentinel(sentinel), first, db))
         }
-        "redis+cluster" => {
+        "redis+cluster" | "rediss+cluster" => {
             let nodes = hosts(settings, super::Config::PORT)?;
             Ok((Deployment::Cluster(nodes.clone()), nodes[0].clone(), database(&settings.path)?))
         }
-        other => Err(Error::config("scheme", other, "redis, redis+sentinel or redis+cluster, without TLS")),
+        other => {
+            let allowed = "redis, redis+sentinel or redis+cluster; with TLS rediss, rediss+sentinel or rediss+cluster";
+            Err(Error::config("scheme", other, allowed))
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::{Setting, SettingDoc};
+use lock_core::{Password, Setting, SettingDoc};
 
-use super::Strategy;
+use super::{Strategy, deployment::is_with_tls};
+use crate::wire::network_settings;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -91,6 +92,13 @@ pub(super) const SENTINEL_USERNAME: Setting<&str> =
 pub(super) const SENTINEL_PASSWORD: Setting<&str> =
     Setting::text("sentinel_password", None, "that user's password", "The password for the sentinels.");
 
+pub(super) const SENTINEL_PASSWORD_FILE: Setting<&str> = Setting::text(
+    "sentinel_password_file",
+    None,
+    "a file with that password and nothing else, but for a line break at its end",
+    "The file that holds the password for the sentinels, instead of `sentinel_password`.",
+);
+
 /// The settings of a URL of `scheme`.
 pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
     let mut all = vec![
@@ -102,12 +110,14 @@ pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
         RESPONSE_TIMEOUT.doc(),
         MIN_REPLICAS.doc(),
         REPLICA_TIMEOUT.doc(),
+        Password::FILE.doc(),
     ];
-    if scheme != "redis" {
+    if !matches!(scheme, "redis" | "rediss") {
         all.extend([FAILOVER_TIMEOUT.doc(), ADDRESS_MAP.doc()]);
     }
-    if scheme == "redis+sentinel" {
-        all.extend([SENTINEL_USERNAME.doc(), SENTINEL_PASSWORD.doc()]);
+    if scheme.ends_with("+sentinel") {
+        all.extend([SENTINEL_USERNAME.doc(), SENTINEL_PASSWORD.doc(), SENTINEL_PASSWORD_FILE.doc()]);
     }
+    all.extend(network_settings(is_with_tls(scheme)));
     all
 }

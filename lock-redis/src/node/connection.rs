@@ -79,7 +79,8 @@ impl Connection {
                 Route::Followed(guide) => Self::find(&endpoint, guide.as_ref()).await,
             }
         };
-        clock.timeout(limit, opening).await.unwrap_or_else(|| Err(NodeError::connect_timed_out(limit)))
+        let late = || Err(NodeError::connect_timed_out(limit, &*endpoint.config.network));
+        clock.timeout(limit, opening).await.unwrap_or_else(late)
     }
 
     /// Connects to a server that is named as the primary and says so itself.
@@ -114,6 +115,16 @@ impl Connection {
 
     /// Connects to the server at `at`. One that was named as the primary under the name `announced` is asked whether it is.
     async fn greet(endpoint: Arc<Endpoint>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
+        let network = Arc::clone(&endpoint.config.network);
+        match Self::greet_once(endpoint, at, announced).await {
+            Err(error) if error.kind() == FailureKind::Connection => {
+                Err(network.refusal(at).await.map_or(error, |refusal| NodeError::not_connected(refusal.into())))
+            }
+            greeted => greeted,
+        }
+    }
+
+    async fn greet_once(endpoint: Arc<Endpoint>, at: &Address, announced: Option<Address>) -> Result<Self, NodeError> {
         let connection =
             Self::dial(Arc::clone(&endpoint), at, announced.clone()).await.map_err(NodeError::not_connected)?;
         let Some(announced) = announced else {
@@ -160,7 +171,7 @@ impl Connection {
         let socket = stream.ending();
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(WAITING_TO_BE_SENT);
-        let (wire, driver) = MultiplexedConnection::new_with_config(&endpoint.user(), stream, config).await?;
+        let (wire, driver) = MultiplexedConnection::new_with_config(&endpoint.user()?, stream, config).await?;
         let driver = driver.boxed();
         let broken = Arc::new(AtomicBool::new(false));
         let (ended, follows) = (Arc::clone(&broken), announced.clone().map(|address| (Arc::clone(&endpoint), address)));

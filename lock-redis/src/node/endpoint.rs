@@ -1,5 +1,7 @@
 //! The server that a node connects to: how to reach it, since when that fails, and which server it is now.
 
+use std::io;
+
 use lock_core::{BootInstant, Clock, Context, TimeLimits};
 use redis::RedisConnectionInfo;
 use tokio::sync::watch;
@@ -41,7 +43,7 @@ impl Endpoint {
         Address::new(&self.config.host, self.config.port)
     }
 
-    pub(super) fn user(&self) -> RedisConnectionInfo {
+    pub(super) fn user(&self) -> io::Result<RedisConnectionInfo> {
         self.config.user()
     }
 

@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use lock_core::Source;
+use lock_core::{Loss, Source};
 use redis::{RedisError, ServerError};
 
 use super::{Eviction, redirect::Redirect, replicas::Replicas};
-use crate::wire::Address;
+use crate::wire::{Address, Network};
 
 /// Why a script has no answer. The one thing that matters: whether it may have run.
 #[derive(Debug, Clone)]
@@ -51,6 +51,8 @@ pub enum FailureKind {
     Unacknowledged,
     /// The credentials are wrong or do not suffice.
     Denied,
+    /// The server or this program did not accept the certificate of the other one (TLS).
+    Untrusted,
     /// The server deletes keys when it is short of memory, and locks with them.
     Evicting,
     /// Any other error of the server, or an answer that is none of this library's scripts'.
@@ -88,14 +90,23 @@ impl NodeError {
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
         {
-            use FailureKind::{Denied, Evicting, Unexpected, WrongType};
-            !matches!(self.kind(), WrongType | Denied | Evicting | Unexpected)
+            use FailureKind::{Denied, Evicting, Unexpected, Untrusted, WrongType};
+            !matches!(self.kind(), WrongType | Denied | Untrusted | Evicting | Unexpected)
         }
     }
 
     /// Whether another connection may do better than this one.
     pub(crate) const fn wants_new_connection(&self) -> bool {
         matches!(self.kind(), FailureKind::Connection | FailureKind::TimedOut | FailureKind::ReadOnly)
+    }
+
+    /// Why a lease ends, if it does before a renewal of it succeeds, and this is how the latest one failed.
+    #[must_use]
+    pub const fn expiry_cause(&self) -> Loss {
+        match self.kind() {
+            FailureKind::Denied => Loss::Denied,
+            _ => Loss::Unreachable,
+        }
     }
 
     /// This error as a program sees it. `url` names the server, without secrets.
@@ -112,6 +123,9 @@ impl NodeError {
     }
 
     pub(crate) fn not_connected(error: RedisError) -> Self {
+        if let Some(why) = untrusted(&error) {
+            return Self::NotApplied(Failure::new(FailureKind::Untrusted, why, Some(error)));
+        }
         let kind = match error.kind() {
             redis::ErrorKind::AuthenticationFailed => FailureKind::Denied,
             _ => match error.code() {
@@ -119,11 +133,19 @@ impl NodeError {
                 None => FailureKind::Connection,
             },
         };
-        Self::NotApplied(Failure::new(kind, "connecting failed".into(), Some(error)))
+        let reason = match error.is_connection_dropped() && !error.is_connection_refusal() {
+            true => "the server hung up while connecting, as a port for TLS does with whom comes without it",
+            false => "connecting failed",
+        };
+        Self::NotApplied(Failure::new(kind, reason.into(), Some(error)))
     }
 
-    pub(crate) fn connect_timed_out(limit: Duration) -> Self {
-        let reason = format!("no connection within {limit:?}");
+    pub(crate) fn connect_timed_out(limit: Duration, network: &dyn Network) -> Self {
+        let hint = match network.is_encrypted() {
+            true => ", which may be the silence of a server that does not speak TLS on that port",
+            false => "",
+        };
+        let reason = format!("no connection within {limit:?}{hint}");
         Self::NotApplied(Failure::new(FailureKind::TimedOut, reason, None))
     }
 
@@ -226,6 +248,18 @@ impl NodeError {
         let reason = format!("the server answered {answer:?}");
         Self::Unknown(Failure::new(FailureKind::Unexpected, reason, None))
     }
+}
+
+/// Why a connection could not be secured, if that is what went wrong.
+#[cfg(feature = "_tls")]
+fn untrusted(error: &RedisError) -> Option<String> {
+    lock_tls::TlsFailure::of(error).map(ToString::to_string)
+}
+
+/// This build has no TLS.
+#[cfg(not(feature = "_tls"))]
+const fn untrusted(_error: &RedisError) -> Option<String> {
+    None
 }
 
 /// The code of an error that a script ended with, where the server wraps it in another one, as up to Redis 6.2:

@@ -70,9 +70,18 @@ pub(crate) async fn ask_once(
     address: &Address,
     questions: &[Cmd],
 ) -> Result<Vec<Value>, RedisError> {
+    match ask_plainly(config, address, questions).await {
+        Err(error) if error.is_connection_dropped() => {
+            Err(config.network.refusal(address).await.map_or(error, RedisError::from))
+        }
+        answered => answered,
+    }
+}
+
+async fn ask_plainly(config: &NodeConfig, address: &Address, questions: &[Cmd]) -> Result<Vec<Value>, RedisError> {
     let limits = AsyncConnectionConfig::new().set_response_timeout(None);
     let stream = config.network.dial(address).await?;
-    let (mut wire, driver) = MultiplexedConnection::new_with_config(&config.user(), stream, limits).await?;
+    let (mut wire, driver) = MultiplexedConnection::new_with_config(&config.user()?, stream, limits).await?;
     let mut burst = Pipeline::with_capacity(questions.len());
     for question in questions {
         burst.add_command(question.clone());

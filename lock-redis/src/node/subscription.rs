@@ -280,8 +280,9 @@ async fn open(endpoint: &Arc<Endpoint>) -> Result<(SubscriptionConnection, Optio
     };
     let limit = endpoint.config.connect_timeout;
     let opening =
-        async { SubscriptionConnection::open(endpoint.config.network.dial(&at).await?, &endpoint.user()).await };
-    let opened = endpoint.clock.timeout(limit, opening).await.ok_or_else(|| NodeError::connect_timed_out(limit));
+        async { SubscriptionConnection::open(endpoint.config.network.dial(&at).await?, &endpoint.user()?).await };
+    let late = || NodeError::connect_timed_out(limit, &*endpoint.config.network);
+    let opened = endpoint.clock.timeout(limit, opening).await.ok_or_else(late);
     let opened = opened.and_then(|opened: Result<_, RedisError>| opened.map_err(NodeError::not_connected));
     if let (Err(_), Some(announced)) = (&opened, &announced) {
         endpoint.lost(announced);

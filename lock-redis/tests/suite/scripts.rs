@@ -176,7 +176,7 @@ async fn a_cluster_is_told_of_each_key_that_a_script_touches() {
     let mut server = server().await;
     confine(&mut server, iter::empty()).await;
     let mut config = patient_node(server.redis.port());
-    (config.username, config.password) = (Some("confined".to_owned()), Some("secret".to_owned()));
+    (config.username, config.password) = (Some("confined".to_owned()), Some("secret".into()));
     let node = Node::new(config, Context::current());
     let name = LockName::new("a").unwrap();
     let number = Cell::new(0);

@@ -11,7 +11,7 @@ use crate::{
     members::servers::stranger,
     nodes::{
         quorum::Quorum,
-        replies::{Replies, Reply},
+        replies::{NoReply, Replies, Reply},
         requests::ask_many,
         scripts::ballot,
     },
@@ -31,6 +31,8 @@ struct Burst {
     /// Which member each node was when it was asked.
     members: Vec<u32>,
     replies: Replies<Vec<Result<Value, NodeError>>>,
+    /// Why a lease ends, if no majority renews it.
+    expiry_cause: Loss,
 }
 
 /// A lease in a burst.
@@ -55,7 +57,7 @@ impl Renew for Renewals {
         let limit = quorum.config.node_timeout.min(ttl / 6);
         let _ = quorum.clock().timeout(limit, burst.decide(quorum.majority())).await;
         for item in burst.items.iter().filter(|item| item.extended < quorum.majority()) {
-            item.lease.validity.set_expiry_cause(Loss::Unreachable);
+            item.lease.validity.set_expiry_cause(burst.expiry_cause);
         }
         // The slower nodes are not waited for, but their answers count when they come.
         quorum.cleanup().spawn(async move {
@@ -85,7 +87,7 @@ impl Burst {
         };
         let replies = ask_many(quorum, calls);
         quorum.identify();
-        Self { items, members: roster.members().collect(), replies }
+        Self { items, members: roster.members().collect(), replies, expiry_cause: Loss::Unreachable }
     }
 
     /// Waits until each lease is renewed by a majority, or lost.
@@ -97,6 +99,15 @@ impl Burst {
     }
 
     fn apply(&mut self, node: usize, reply: Reply<Vec<Result<Value, NodeError>>>) {
+        let denied = |error: &NodeError| error.expiry_cause() == Loss::Denied;
+        let is_denied = match &reply {
+            Ok(answers) => answers.iter().any(|answer| answer.as_ref().is_err_and(denied)),
+            Err(NoReply::Failed(error)) => denied(error),
+            Err(NoReply::NotSent(_)) => false,
+        };
+        if is_denied {
+            self.expiry_cause = Loss::Denied;
+        }
         let (Ok(answers), Some(sent)) = (reply, self.replies.sent(node)) else { return };
         for (item, answer) in self.items.iter_mut().zip(answers) {
             let until = deadline(sent.at, item.lease.ttl());

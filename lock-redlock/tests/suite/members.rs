@@ -294,7 +294,7 @@ async fn who_may_not_publish_releases_all_the_same_while_others_wait() {
     }
     let mut mute = config(&nodes.ports(), &[]);
     for node in &mut mute.nodes {
-        (node.username, node.password) = (Some("mute".to_owned()), Some("secret".to_owned()));
+        (node.username, node.password) = (Some("mute".to_owned()), Some("secret".into()));
     }
     let mute = Locks::new(Redlock::connect(mute).await.unwrap());
     let other = connect(&nodes, &[]).await;

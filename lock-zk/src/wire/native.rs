@@ -7,33 +7,44 @@ use futures::{
     future::BoxFuture,
     stream::{self, BoxStream, StreamExt},
 };
-use zookeeper_client::{Acls, CreateMode as Mode, CreateOptions, Error, EventType, OneshotWatcher};
+use lock_core::Password;
+use zookeeper_client::{Acl, Acls, CreateMode as Mode, Error, EventType, OneshotWatcher, Permission};
 
 use super::{
-    Answer, Client, Connections, CreateMode, Created, Ensemble, RequestError, Server, SessionState, Stat, Watch,
-    WatchEvent, sockets,
+    Answer, Client, Connections, CreateMode, Created, Ensemble, RequestError, Security, Server, SessionState, Stat,
+    Watch, WatchEvent, security::Certificates, sockets,
 };
+use crate::config::Access;
 
-const PERSISTENT: CreateOptions<'static> = Mode::Persistent.with_acls(Acls::anyone_all());
-const CONTAINER: CreateOptions<'static> = Mode::Container.with_acls(Acls::anyone_all());
-const EPHEMERAL: CreateOptions<'static> = Mode::Ephemeral.with_acls(Acls::anyone_all());
-const SEQUENTIAL: CreateOptions<'static> = Mode::EphemeralSequential.with_acls(Acls::anyone_all());
+static CREATOR_AND_READERS: [Acl; 2] =
+    [Acl::new_const(Permission::ALL, "auth", ""), Acl::new_const(Permission::READ, "world", "anyone")];
 
 /// The [`Ensemble`] of real ZooKeeper servers, reached through the client library.
 #[derive(Debug)]
-pub(crate) struct ZooKeeperServers;
+pub(crate) struct ZooKeeperServers {
+    /// As whom to sign in.
+    pub(crate) user: Option<(String, Password)>,
+    /// Who may do what with the nodes that are created.
+    pub(crate) access: Access,
+    pub(crate) security: Security,
+}
 
 impl Ensemble for ZooKeeperServers {
     fn connect<'a>(&'a self, servers: &'a [Server], session_timeout: Duration) -> Answer<'a, Arc<dyn Client>> {
         Box::pin(async move {
             // One round over the servers, so that the caller's clock reading is fresh in each.
-            let connector =
+            let mut connector =
                 zookeeper_client::Client::connector().with_session_timeout(session_timeout).with_fail_eagerly();
-            let client = connector.connect(&connect_string(servers)).await?;
+            if let Some((name, password)) = &self.user {
+                let password = password.read().map_err(|error| RequestError::Refused(Arc::new(error)))?;
+                connector = connector.with_auth("digest", format!("{name}:{password}").as_bytes());
+            }
+            let (client, certificates) = self.security.connect(connector, servers).await?;
             let servers = servers.to_vec();
             // Names are looked up once more for it, which nobody has to wait for.
             tokio::spawn(async move { sockets::set_nodelay(&sockets::addresses(&servers).await) });
-            let client: Arc<dyn Client> = Arc::new(NativeClient(client));
+            let acls = acls(self.access);
+            let client: Arc<dyn Client> = Arc::new(NativeClient { client, acls, certificates });
             Ok(client)
         })
     }
@@ -61,39 +72,61 @@ pub(crate) fn connect_string(servers: &[Server]) -> String {
 
 /// A session of the client library `zookeeper-client`, as the backend's [`Client`].
 #[derive(Debug)]
-struct NativeClient(zookeeper_client::Client);
+struct NativeClient {
+    client: zookeeper_client::Client,
+    acls: Acls<'static>,
+    certificates: Certificates,
+}
+
+/// Who may do what with a node.
+fn acls(access: Access) -> Acls<'static> {
+    match access {
+        Access::Creator => Acls::creator_all(),
+        Access::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
+        Access::Anyone => Acls::anyone_all(),
+    }
+}
 
 impl Client for NativeClient {
     fn session_id(&self) -> i64 {
-        self.0.session_id().0
+        self.client.session_id().0
     }
 
     fn session_timeout(&self) -> Duration {
-        self.0.session_timeout()
+        self.client.session_timeout()
     }
 
     fn state(&self) -> SessionState {
-        self.0.state().into()
+        self.client.state().into()
     }
 
     fn states(&self) -> BoxStream<'static, SessionState> {
-        let mut watcher = self.0.state_watcher();
+        let mut watcher = self.client.state_watcher();
         let now = watcher.state();
         let changes = stream::unfold(watcher, |mut watcher| async move {
             let state = watcher.changed().await;
             Some((state, watcher))
         });
-        stream::iter([now]).chain(changes).map(SessionState::from).boxed()
+        let certificates = self.certificates.clone();
+        let states = stream::iter([now]).chain(changes).map(SessionState::from);
+        states
+            .inspect(move |state| {
+                if *state == SessionState::Disconnected {
+                    // It connects again with those that are in the files now.
+                    certificates.renew();
+                }
+            })
+            .boxed()
     }
 
     fn create<'a>(&'a self, path: &'a str, data: &[u8], mode: CreateMode) -> Answer<'a, Created> {
-        let options = match mode {
-            CreateMode::Persistent => &PERSISTENT,
-            CreateMode::Container => &CONTAINER,
-            CreateMode::Ephemeral => &EPHEMERAL,
-            CreateMode::EphemeralSequential => &SEQUENTIAL,
+        let native = match mode {
+            CreateMode::Persistent => Mode::Persistent,
+            CreateMode::Container => Mode::Container,
+            CreateMode::Ephemeral => Mode::Ephemeral,
+            CreateMode::EphemeralSequential => Mode::EphemeralSequential,
         };
-        let created = self.0.create(path, data, options);
+        let created = self.client.create(path, data, &native.with_acls(self.acls));
         Box::pin(async move {
             let (stat, sequence) = created.await?;
             let is_sequential = mode == CreateMode::EphemeralSequential;
@@ -105,12 +138,12 @@ impl Client for NativeClient {
     }
 
     fn delete<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        let deleted = self.0.delete(path, None);
+        let deleted = self.client.delete(path, None);
         Box::pin(async move { Ok(deleted.await?) })
     }
 
     fn get_data<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<u8>, Stat)> {
-        let read = self.0.get_data(path);
+        let read = self.client.get_data(path);
         Box::pin(async move {
             let (data, stat) = read.await?;
             Ok((data, stat.into()))
@@ -118,22 +151,22 @@ impl Client for NativeClient {
     }
 
     fn set_data<'a>(&'a self, path: &'a str, data: &[u8]) -> Answer<'a, Stat> {
-        let written = self.0.set_data(path, data, None);
+        let written = self.client.set_data(path, data, None);
         Box::pin(async move { Ok(written.await?.into()) })
     }
 
     fn list_children<'a>(&'a self, path: &'a str) -> Answer<'a, Vec<String>> {
-        let listed = self.0.list_children(path);
+        let listed = self.client.list_children(path);
         Box::pin(async move { Ok(listed.await?) })
     }
 
     fn sync<'a>(&'a self, path: &'a str) -> Answer<'a, ()> {
-        let synced = self.0.sync(path);
+        let synced = self.client.sync(path);
         Box::pin(async move { Ok(synced.await?) })
     }
 
     fn watch_data<'a>(&'a self, path: &'a str) -> Answer<'a, (Stat, Watch)> {
-        let watched = self.0.get_and_watch_data(path);
+        let watched = self.client.get_and_watch_data(path);
         Box::pin(async move {
             let (_, stat, watcher) = watched.await?;
             Ok((stat.into(), watch(watcher)))
@@ -141,7 +174,7 @@ impl Client for NativeClient {
     }
 
     fn watch_existence<'a>(&'a self, path: &'a str) -> Answer<'a, (Option<Stat>, Watch)> {
-        let watched = self.0.check_and_watch_stat(path);
+        let watched = self.client.check_and_watch_stat(path);
         Box::pin(async move {
             let (stat, watcher) = watched.await?;
             Ok((stat.map(Stat::from), watch(watcher)))
@@ -149,7 +182,7 @@ impl Client for NativeClient {
     }
 
     fn watch_children<'a>(&'a self, path: &'a str) -> Answer<'a, (Vec<String>, Watch)> {
-        let watched = self.0.list_and_watch_children(path);
+        let watched = self.client.list_and_watch_children(path);
         Box::pin(async move {
             let (children, watcher) = watched.await?;
             Ok((children, watch(watcher)))
@@ -157,14 +190,15 @@ impl Client for NativeClient {
     }
 
     fn create_and_delete<'a>(&'a self, created: &str, data: &[u8], deleted: &str) -> Answer<'a, ()> {
-        let mut transaction = self.0.new_multi_writer();
-        let added =
-            transaction.add_create(created, data, &EPHEMERAL).and_then(|()| transaction.add_delete(deleted, None));
+        let mut transaction = self.client.new_multi_writer();
+        let added = transaction
+            .add_create(created, data, &Mode::Ephemeral.with_acls(self.acls))
+            .and_then(|()| transaction.add_delete(deleted, None));
         commit(transaction, added)
     }
 
     fn set_and_delete<'a>(&'a self, path: &str, data: &[u8]) -> Answer<'a, ()> {
-        let mut transaction = self.0.new_multi_writer();
+        let mut transaction = self.client.new_multi_writer();
         let added = transaction.add_set_data(path, data, None).and_then(|()| transaction.add_delete(path, None));
         commit(transaction, added)
     }

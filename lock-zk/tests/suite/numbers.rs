@@ -16,9 +16,11 @@ async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) 
     server.restart(0).await.unwrap();
 }
 
-/// A session that outlives the restarts.
+/// A session that outlives the restarts, and waits for their end.
 async fn patient(port: u16) -> Locks {
-    Locks::new(ZooKeeper::connect(config(port).with_session_timeout(Duration::from_secs(60))).await.unwrap())
+    const LONG: Duration = Duration::from_secs(60);
+    let config = config(port).with_session_timeout(LONG).with_connect_timeout(LONG);
+    Locks::new(ZooKeeper::connect(config).await.unwrap())
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::super::{
     Down, Failure,
     failure::{CaseResult, ensure},
-    limits::within,
+    limits::{eventually, within},
     run::CaseRun,
 };
 use super::waiting::in_line;
@@ -64,8 +64,15 @@ pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_
     }
     second.heal().await;
     guard.release().await?;
-    // And the connection is of use again.
-    second.lock(&name).await?.release().await?;
+    let again = eventually("the connection is of use again", || async {
+        match within("an acquisition", second.mutex(&name).lock()).await? {
+            Ok(guard) => Ok(Some(guard)),
+            // It has not noticed yet.
+            Err(Error::Unavailable { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    });
+    again.await?.release().await?;
     run.nothing_left(&name).await
 }
 

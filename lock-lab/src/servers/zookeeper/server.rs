@@ -20,7 +20,7 @@ use super::ZooKeeper;
 use crate::{
     LabError,
     servers::{
-        ports,
+        Certificates, ServerCertificate, ports,
         process::{self, Process, Program},
     },
 };
@@ -30,12 +30,24 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// What the Java machine must find; the first one names the rest.
 const CLASSES: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
 
+/// What it must find besides to serve by TLS.
+const TLS_CLASSES: [&str; 6] = [
+    "/usr/share/java/netty-buffer.jar",
+    "/usr/share/java/netty-codec.jar",
+    "/usr/share/java/netty-common.jar",
+    "/usr/share/java/netty-handler.jar",
+    "/usr/share/java/netty-resolver.jar",
+    "/usr/share/java/netty-transport.jar",
+];
+
 /// One server of a ZooKeeper ensemble, and what it takes to start it again.
 #[derive(Debug)]
 pub(super) struct ZooKeeperServer {
     id: usize,
     /// For clients, for the ensemble's own traffic, for its elections.
     pub(super) ports: [u16; 3],
+    /// For clients that come by TLS.
+    pub(super) tls_port: Option<u16>,
     pub(super) dir: TempDir,
     program: Program,
     pub(super) process: Option<Process>,
@@ -43,14 +55,20 @@ pub(super) struct ZooKeeperServer {
 
 impl ZooKeeperServer {
     /// Writes the configuration of server `id`.
-    pub(super) fn prepare(id: usize, ports: &[[u16; 3]]) -> Result<Self, LabError> {
+    pub(super) fn prepare(id: usize, ports: &[[u16; 3]], tls: Option<ServerCertificate>) -> Result<Self, LabError> {
         let dir = process::directory()?;
         let data = dir.path().join("data");
-        let configuration = configuration(&data, id, ports);
+        let mut configuration = configuration(&data, id, ports);
+        let tls_port = tls.map(|_| ports::free());
+        if let Some((certificate, port)) = tls.zip(tls_port) {
+            configuration += &tls_configuration(certificate, port)?;
+        }
         let written = fs::create_dir(&data)
             .and_then(|()| fs::write(data.join("myid"), (id + 1).to_string()))
             .and_then(|()| fs::write(dir.path().join("zoo.cfg"), configuration));
         written.map_err(|source| LabError::io("writing the configuration of ZooKeeper", source))?;
+        let mut classes = CLASSES.to_vec();
+        classes.extend(tls.iter().flat_map(|_| TLS_CLASSES));
         let options = [
             "-Xms32m",
             "-Xmx128m",
@@ -59,7 +77,7 @@ impl ZooKeeperServer {
             "-XX:-UsePerfData",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-cp",
-            &CLASSES.join(":"),
+            &classes.join(":"),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             "zoo.cfg",
         ];
@@ -69,7 +87,7 @@ impl ZooKeeperServer {
             arguments: options.map(String::from).to_vec(),
             environment: Vec::new(),
         };
-        Ok(Self { id, ports: ports[id], dir, program, process: None })
+        Ok(Self { id, ports: ports[id], tls_port, dir, program, process: None })
     }
 
     /// Adds a line to the configuration: of several lines for one key the last one counts.
@@ -148,7 +166,7 @@ impl ZooKeeperServer {
 impl Drop for ZooKeeperServer {
     fn drop(&mut self) {
         self.process = None;
-        self.ports.into_iter().for_each(ports::give_back);
+        self.ports.into_iter().chain(self.tls_port).for_each(ports::give_back);
     }
 }
 
@@ -170,6 +188,18 @@ fn configuration(data: &Path, id: usize, ports: &[[u16; 3]]) -> String {
         }
     }
     text
+}
+
+/// Further lines for a server that serves clients by TLS at `port`, too, if they have a certificate.
+fn tls_configuration(certificate: ServerCertificate, port: u16) -> Result<String, LabError> {
+    let certificates = Certificates::shared()?;
+    Ok(format!(
+        "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\nssl.clientAuth=need\n\
+         serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+         ssl.keyStore.location={}\nssl.trustStore.location={}\n",
+        certificates.server_in_one(certificate).display(),
+        certificates.ca_file().display()
+    ))
 }
 
 /// The mode in an answer to `srvr`; empty while the server serves no clients.
