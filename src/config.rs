@@ -1,18 +1,22 @@
 //! The configuration: from a URL, a TOML file or the environment.
 
-use std::{env, ffi::OsString, fmt, path::Path, sync::Arc};
+mod builder;
+mod environment;
+mod table;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use lock_core::{Error, Locks, LocksOptions, Registry, Setting, SettingDoc, Settings};
-use toml::{Table, Value};
 
+pub use self::{
+    builder::ConfigBuilder,
+    environment::{LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL, SYSTEM_FILE},
+};
 use crate::{address, identity, registry};
-
-/// The environment variable that holds a URL.
-pub const LOCK_URL: &str = "LOCK_URL";
-/// The environment variable that names a TOML file; looked at only when [`LOCK_URL`] is not set.
-pub const LOCK_CONFIG: &str = "LOCK_CONFIG";
-/// The environment variable that holds the password, where neither the URL nor the file has one.
-pub const LOCK_PASSWORD: &str = "LOCK_PASSWORD";
 
 /// Which backend to connect to and how: read and checked as far as it can be without the backend, which checks its own
 /// keys in [`Config::connect`].
@@ -22,7 +26,8 @@ pub const LOCK_PASSWORD: &str = "LOCK_PASSWORD";
 /// [`registry`]. Everything but the hosts is percent-decoded.
 ///
 /// # TOML
-/// One table, `[lock]`, with either a `url` or the same spelled out; keys of the backend stand beside them:
+/// The table `[lock]`, with either a `url` or the same spelled out; keys of the backend stand beside them. Other tables are the
+/// application's own. A field of this type in an application's own configuration reads the same by `serde`:
 /// ```toml
 /// [lock]
 /// backend = "zk"
@@ -37,7 +42,8 @@ pub const LOCK_PASSWORD: &str = "LOCK_PASSWORD";
 /// hold a secret.
 ///
 /// # Environment
-/// [`LOCK_URL`] if it is set, else the file that [`LOCK_CONFIG`] names; they are not merged. [`LOCK_PASSWORD`] is the password,
+/// [`LOCK_URL`] if it is set, else the file that [`LOCK_CONFIG`] names, else [`SYSTEM_FILE`] if it is there; they are not merged.
+/// [`LOCK_PASSWORD`] is the password,
 /// where what is connected to has hosts, and neither a password nor a file with one. An empty variable is one that is not set.
 ///
 /// # Keys of all backends
@@ -47,6 +53,8 @@ pub const LOCK_PASSWORD: &str = "LOCK_PASSWORD";
 pub struct Config {
     settings: Settings,
     payload: Option<Arc<[u8]>>,
+    /// The file that it was read from.
+    file: Option<PathBuf>,
 }
 
 impl Config {
@@ -63,16 +71,7 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] that names what is wrong and what is allowed, without secrets.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
-        let mut file: Table = text.parse().map_err(|error| syntax(text, &error))?;
-        let lock = match file.remove("lock") {
-            Some(Value::Table(lock)) => lock,
-            Some(other) => return Err(Error::config("lock", kind(&other), "a table, [lock]")),
-            None => return Err(Error::config("lock", "nothing", "a table, [lock], with `url` or `backend`")),
-        };
-        match file.keys().next() {
-            Some(key) => Err(Error::config(key, "...", "only one table, [lock]")),
-            None => Ok(Self::new(from_table(lock)?)),
-        }
+        Ok(Self::new(table::read(table::of_file(text)?)?))
     }
 
     /// Reads a TOML file.
@@ -84,47 +83,17 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| {
             Error::config("configuration file", path.display().to_string(), format!("a readable file ({error})"))
         })?;
-        Self::from_toml(&text)
+        Self::from_toml(&text).map(|config| Self { file: Some(path.to_owned()), ..config })
     }
 
-    /// Reads the environment; `None` when neither variable is set.
-    ///
-    /// # Errors
-    /// As [`Config::from_url`] or [`Config::from_file`].
-    pub fn from_env() -> Result<Option<Self>, Error> {
-        let named = Self::from_variables(env::var_os(LOCK_URL), env::var_os(LOCK_CONFIG))?;
-        named.map(Self::with_password_of_env).transpose()
-    }
-
-    /// With the password of [`LOCK_PASSWORD`], if that is set, and this has hosts and neither a password nor a file with one.
-    ///
-    /// # Errors
-    /// [`Error::Config`] when the variable is not UTF-8.
-    pub fn with_password_of_env(self) -> Result<Self, Error> {
-        self.with_password_of(env::var_os(LOCK_PASSWORD))
-    }
-
-    fn with_password_of(mut self, variable: Option<OsString>) -> Result<Self, Error> {
-        let settings = &mut self.settings;
-        let has_one = settings.password.is_some() || settings.values.contains_key("password_file");
-        if let Some(password) = variable.filter(|value| !value.is_empty() && !has_one && !settings.hosts.is_empty()) {
-            let refused = |_| Error::config(LOCK_PASSWORD, "***", "a password in UTF-8");
-            settings.password = Some(password.into_string().map_err(refused)?);
-        }
-        Ok(self)
-    }
-
-    fn from_variables(url: Option<OsString>, file: Option<OsString>) -> Result<Option<Self>, Error> {
-        let set = |variable: Option<OsString>| variable.filter(|value| !value.is_empty());
-        if let Some(url) = set(url) {
-            let url = url.to_str().ok_or_else(|| Error::config(LOCK_URL, "***", "a URL in UTF-8"))?;
-            return Self::from_url(url).map(Some);
-        }
-        set(file).map(Self::from_file).transpose()
+    /// The file that it was read from, if it was.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     fn new(settings: Settings) -> Self {
-        Self { settings, payload: None }
+        Self { settings, payload: None, file: None }
     }
 
     /// The settings that every backend has.
@@ -266,107 +235,9 @@ fn era(settings: &mut Settings) -> Result<u32, Error> {
     ERA.read(settings)
 }
 
-fn from_table(mut table: Table) -> Result<Settings, Error> {
-    let mut settings = match take_text(&mut table, "url")? {
-        Some(url) => {
-            let rest = ["backend", "hosts", "path"];
-            if let Some(key) = rest.into_iter().find(|key| table.contains_key(*key)) {
-                return Err(Error::config(key, "...", "either `url`, or `backend`, `hosts` and `path`"));
-            }
-            address::parse(&url)?
-        }
-        None => spelled_out(&mut table)?,
-    };
-    for (key, place) in [("username", &mut settings.username), ("password", &mut settings.password)] {
-        if let Some(value) = take_text(&mut table, key)? {
-            if place.is_some() {
-                return Err(Error::config(key, "***", "once only; the URL has one already"));
-            }
-            *place = Some(value);
-        }
-    }
-    for (key, value) in table {
-        let text = match value {
-            Value::String(text) => text,
-            Value::Integer(number) => number.to_string(),
-            Value::Boolean(flag) => flag.to_string(),
-            other => return Err(Error::config(key, kind(&other), "a string, a whole number, true or false")),
-        };
-        address::insert(&mut settings, key, text)?;
-    }
-    Ok(settings)
-}
-
-fn spelled_out(table: &mut Table) -> Result<Settings, Error> {
-    let Some(scheme) = take_text(table, "backend")? else {
-        return Err(Error::config("lock", "neither `url` nor `backend`", "a table with `url` or `backend`"));
-    };
-    let mut settings = Settings::new(scheme);
-    match table.remove("hosts") {
-        None => {}
-        Some(Value::Array(hosts)) => {
-            for host in hosts {
-                let Value::String(host) = host else { return Err(hosts_refused(&host)) };
-                settings.hosts.push(address::host(&settings.scheme, &host)?);
-            }
-        }
-        Some(other) => return Err(hosts_refused(&other)),
-    }
-    if let Some(path) = take_text(table, "path")? {
-        let path = path.trim_start_matches('/');
-        settings.path = if path.is_empty() { String::new() } else { format!("/{path}") };
-    }
-    Ok(settings)
-}
-
-fn hosts_refused(value: &Value) -> Error {
-    Error::config("hosts", kind(value), "a list of strings, as [\"10.0.0.1:6379\"]")
-}
-
-fn take_text(table: &mut Table, key: &str) -> Result<Option<String>, Error> {
-    match table.remove(key) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        // Its kind only: it may be a password written without quotes.
-        Some(other) => Err(Error::config(key, kind(&other), "a string, in quotes")),
-    }
-}
-
-fn kind(value: &Value) -> String {
-    format!("a value of type {}", value.type_str())
-}
-
-/// What is wrong and in which line; not the line itself, which may hold a password.
-fn syntax(text: &str, error: &toml::de::Error) -> Error {
-    let end = error.span().map_or(0, |span| span.start);
-    let line = text.bytes().take(end).filter(|byte| *byte == b'\n').count() + 1;
-    Error::config("configuration file", format!("line {line}"), format!("TOML ({})", error.message()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn variables(url: Option<&str>, file: Option<&str>) -> Result<Option<Config>, Error> {
-        Config::from_variables(url.map(Into::into), file.map(Into::into))
-    }
-
-    #[test]
-    fn the_url_of_the_environment_comes_before_the_file() {
-        let config = variables(Some("memory://?era=3"), Some("/nowhere/at/all.toml")).unwrap().unwrap();
-        assert_eq!(config.to_string(), "memory://?era=3");
-    }
-
-    #[test]
-    fn the_password_of_the_environment_is_for_hosts_that_have_none() {
-        let with = |url: &str| Config::from_url(url).unwrap().with_password_of(Some("env".into())).unwrap().to_url();
-        assert_eq!(with("redis://anna@h"), "redis://anna:env@h");
-        assert_eq!(with("redis://anna:own@h"), "redis://anna:own@h");
-        assert_eq!(with("redis://anna@h?password_file=%2Ff"), "redis://anna@h?password_file=%2Ff");
-        assert_eq!(with("local:///d"), "local:///d");
-        let empty = Config::from_url("redis://h").unwrap().with_password_of(Some("".into())).unwrap();
-        assert_eq!(empty.to_url(), "redis://h");
-    }
 
     #[test]
     fn a_user_with_a_password_file_is_public_and_one_with_a_password_is_not() {
@@ -377,13 +248,5 @@ mod tests {
         assert_eq!(public(sentinels), "redis+sentinel://h/s");
         let sentinels = "redis+sentinel://h/s?sentinel_password_file=%2Ff&sentinel_username=u";
         assert_eq!(public(sentinels), sentinels);
-    }
-
-    #[test]
-    fn an_empty_variable_is_one_that_is_not_set() {
-        assert!(variables(Some(""), Some("")).unwrap().is_none());
-        assert!(variables(None, None).unwrap().is_none());
-        let error = variables(Some(""), Some("/nowhere/at/all.toml")).unwrap_err().to_string();
-        assert!(error.contains("/nowhere/at/all.toml"), "{error}");
     }
 }

@@ -114,7 +114,7 @@ pub use lock_core::{
 };
 
 pub use crate::{
-    config::{Config, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL},
+    config::{Config, ConfigBuilder, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL, SYSTEM_FILE},
     drivers::registry,
 };
 #[cfg(feature = "redlock")]
@@ -133,7 +133,7 @@ pub async fn connect(url: &str) -> Result<Locks, Error> {
     Config::from_url(url)?.connect().await
 }
 
-/// Connects as the environment says: `LOCK_URL` if it is set, else the file that `LOCK_CONFIG` names.
+/// Connects as the environment says: `LOCK_URL` if it is set, else the file that `LOCK_CONFIG` names, else `/etc/lock.toml`.
 ///
 /// # Errors
 /// As those of [`connect`]; [`Error::Config`] when neither is set.
@@ -143,6 +143,10 @@ pub async fn connect(url: &str) -> Result<Locks, Error> {
 pub async fn connect_from_env() -> Result<Locks, Error> {
     match Config::from_env()? {
         Some(config) => config.connect().await,
-        None => Err(Error::config("LOCK_URL", "", "a URL in LOCK_URL, or the path of a TOML file in LOCK_CONFIG")),
+        None => Err(Error::config(
+            "LOCK_URL",
+            "",
+            "a URL in LOCK_URL, the path of a TOML file in LOCK_CONFIG, or /etc/lock.toml",
+        )),
     }
 }

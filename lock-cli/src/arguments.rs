@@ -4,12 +4,13 @@
 
 use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand, builder::BoolishValueParser};
 
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
-/// The backend is chosen by --url, else by the file of --config, else by LOCK_URL, else by the file of LOCK_CONFIG.
-/// Without any of them it is local://, the locks of this user on this machine, which is said on standard error.
+/// The backend is chosen by --url, else by the file of --config, else by LOCK_URL, else by the file of LOCK_CONFIG, else by
+/// /etc/lock.toml. Without any of them it is local://, the locks of this user on this machine, which is said on standard error, or
+/// an error with --service-required.
 #[derive(Debug, Parser)]
 #[command(name = "lock", version, arg_required_else_help = true, after_help = STATUSES)]
 pub(crate) struct Arguments {
@@ -21,6 +22,11 @@ pub(crate) struct Arguments {
     /// A TOML file with a table [lock].
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Fail where no lock service is named, instead of using the locks of this machine: for cron, where a variable is soon lost.
+    #[arg(long, global = true, env = "LOCK_REQUIRE_SERVICE", value_parser = BoolishValueParser::new(), num_args = 0,
+        default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub(crate) service_required: bool,
 
     /// Say what happens; twice for everything.
     #[arg(short, long, global = true, action = ArgAction::Count)]

@@ -63,7 +63,12 @@ impl Settings {
     pub fn finish(mut self) -> Result<(), Error> {
         let Some((key, value)) = self.values.pop_first() else { return Ok(()) };
         self.known.sort_unstable();
-        Err(Error::config(key, value, format!("with {}:// these keys: {}", self.scheme, self.known.join(", "))))
+        let near = self.known.iter().map(|known| (strsim::osa_distance(&key, known), known)).min();
+        let meant = match near.filter(|(distance, _)| *distance <= NEAR) {
+            Some((_, known)) => format!("`{known}`, probably; "),
+            None => String::new(),
+        };
+        Err(Error::config(key, value, format!("{meant}with {}:// these keys: {}", self.scheme, self.known.join(", "))))
     }
 }
 
@@ -79,6 +84,9 @@ impl fmt::Debug for Settings {
             .finish_non_exhaustive()
     }
 }
+
+/// By how many letters a key may differ from the one that was probably meant.
+const NEAR: usize = 2;
 
 /// A value as it may be shown: some backends have further passwords beside the one of the URL. The path of a file is none.
 fn shown<'a>((key, value): (&'a String, &'a String)) -> (&'a str, &'a str) {
@@ -104,7 +112,7 @@ mod tests {
         let mut settings = settings(&[("tll", "3s")]);
         assert_eq!(TTL.read(&mut settings).unwrap(), Duration::from_secs(1));
         let error = settings.finish().unwrap_err().to_string();
-        assert!(error.contains("tll") && error.contains("3s") && error.contains("ttl"), "{error}");
+        assert!(error.contains("tll") && error.contains("3s") && error.contains("`ttl`, probably"), "{error}");
     }
 
     #[test]

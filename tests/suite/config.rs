@@ -80,7 +80,6 @@ fn what_a_file_must_not_hold_is_named() {
     for (text, named) in [
         ("", "lock"),
         ("lock = 3", "lock"),
-        ("[lock]\nbackend = 'memory'\n[lokc]\n", "lokc"),
         ("[lock]\nttl = '3s'", "lock"),
         ("[lock]\nurl = 'memory://'\nbackend = 'memory'", "backend"),
         ("[lock]\nurl = 'memory://?ttl=3s'\nttl = '3s'", "ttl"),
@@ -127,4 +126,54 @@ async fn a_password_shows_neither_in_debug_nor_in_an_error() {
 fn a_file_that_cannot_be_read_is_named() {
     let (_, value, _) = refused(Config::from_file("/nowhere/at/all.toml"));
     assert_eq!(value, "/nowhere/at/all.toml");
+}
+
+/// The configuration of an application, in which the lock is one part.
+#[derive(serde::Deserialize)]
+struct Application {
+    port: u16,
+    lock: Config,
+}
+
+#[tokio::test]
+async fn an_application_has_the_lock_among_its_own_settings() {
+    let text =
+        "port = 8080\n[lock]\nurl = 'memory://of-an-application'\nttl = '5s'\n[database]\nurl = 'postgres://h'\n";
+    let own: Application = toml::from_str(text).unwrap();
+    assert_eq!((own.port, own.lock.to_url().as_str()), (8080, "memory://of-an-application?ttl=5s"));
+    own.lock.connect().await.unwrap().mutex("a").lock().await.unwrap().release().await.unwrap();
+    assert_eq!(Config::from_toml(text).unwrap().to_url(), "memory://of-an-application?ttl=5s");
+    let wrong = toml::from_str::<Application>("port = 1\n[lock]\nurl = 'redis://:geheim@h'\npassword = 'geheim'\n");
+    let error = wrong.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("password") && error.contains("once only"), "{error}");
+}
+
+/// The examples in TOML of a text.
+fn examples(text: &str) -> impl Iterator<Item = String> {
+    let lines = text.lines().map(|line| line.trim_start().trim_start_matches("///").trim_start_matches("//!"));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let parts: Vec<_> =
+        text.split("```toml\n").skip(1).map(|part| part.split("```").next().unwrap().to_owned()).collect();
+    parts.into_iter().filter(|part| part.contains("[lock]"))
+}
+
+#[tokio::test]
+async fn every_example_in_the_documents_is_a_configuration() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<_> = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.extend(["README.md", "src/config.rs", "src/lib.rs"].map(|file| root.join(file)));
+    let mut tried = 0;
+    for file in files.into_iter().filter(|file| file.is_file()) {
+        for example in examples(&std::fs::read_to_string(&file).unwrap()) {
+            // Nobody is to be waited for who is at none of these addresses.
+            let soon = example.replace("[lock]", "[lock]\nconnect_timeout = '10ms'");
+            let config =
+                Config::from_toml(&soon).unwrap_or_else(|error| panic!("{}: {error}\n{example}", file.display()));
+            match config.connect().await {
+                Ok(_) | Err(Error::Unavailable { .. }) => tried += 1,
+                Err(error) => panic!("{}: {error}\n{example}", file.display()),
+            }
+        }
+    }
+    assert!(tried >= 3, "{tried} examples were found");
 }

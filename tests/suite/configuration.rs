@@ -12,8 +12,14 @@ const HEAD: &str = "\
 # Configuration
 
 Where a program connects to is one URL, the same spelled out in a TOML file, or either of them named by the environment:
-`LOCK_URL`, else the file of `LOCK_CONFIG`. Settings are keys of the URL's query or of the table `[lock]`. An unknown key or a
-value that is not allowed is an error that names the key, the value, and what is allowed.
+`LOCK_URL`, else the file of `LOCK_CONFIG`, else `/etc/lock.toml` if it is there. Settings are keys of the URL's query or of the
+table `[lock]`; other tables of the file are the application's own, and an application that has its configuration in another form
+reads the same table by `serde` (`lock::Config` is `Deserialize`), or puts it together by `lock::Config::builder`. An unknown key
+or a value that is not allowed is an error that names the key, the value, and what is allowed.
+
+A password stands in the URL, in the table, in the file that `password_file` names, or in `LOCK_PASSWORD`. The command
+`lock` uses the locks of the machine where no service is named, and says so; with `--service-required`, or
+`LOCK_REQUIRE_SERVICE=1`, that is an error, as it is when a variable is there whose name is nearly `LOCK_URL` or `LOCK_CONFIG`.
 
 This page is written from what the drivers say of themselves: `cargo xtask configuration`.
 

@@ -1,5 +1,6 @@
 //! What the tests of this crate have in common is built once: they are one program.
 
+mod bad_input;
 /// The part of the catalogue of other people's bugs that needs the program; the rest are tests of the package `lock`.
 #[path = "../../../tests/suite/catalogue/command_line.rs"]
 mod catalogue;
@@ -8,6 +9,7 @@ mod elect;
 mod ending;
 mod modes;
 mod run;
+mod secrets;
 mod services;
 mod stopped;
 mod terminal;
