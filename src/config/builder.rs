@@ -43,7 +43,7 @@ impl ConfigBuilder {
         match address::host(&self.settings.scheme, &bracketed) {
             Ok((host, None)) => self.settings.hosts.push((host, port.into())),
             Ok((_, Some(_))) => {
-                self.wrong(Error::config("host", host, "a name or an address; the port stands beside it"))
+                self.wrong(Error::config("host", host, "a name or an address; the port stands beside it"));
             }
             Err(error) => self.wrong(error),
         }

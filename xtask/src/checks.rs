@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo, run, tests};
+use crate::{cargo, root, run, tests};
 
 /// What must not be in the dependency tree of a package, and why.
 const WITHOUT: [(&str, &str, &[&str]); 2] = [
@@ -20,14 +20,40 @@ const WITHOUT: [(&str, &str, &[&str]); 2] = [
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     WITHOUT.iter().try_for_each(|(package, why, crates)| is_without(package, why, crates))?;
-    for features in [&["--workspace"][..], &["--workspace", "--all-features"], &["-p", "lock", "--no-default-features"]]
-    {
-        run(cargo().args(["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
+    for what in [&["--workspace", "--all-targets"][..], &["--workspace", "--all-targets", "--all-features"]] {
+        run(cargo().arg("clippy").args(what).args(["--", "-D", "warnings"]))?;
     }
+    // Without targets whose dependencies would bring every feature back.
+    for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
+        let facade = ["clippy", "--package", "lock", "--lib", "--no-default-features", "--features", features];
+        run(cargo().args(facade).args(["--", "-D", "warnings"]))?;
+    }
+    dependencies()?;
     run(cargo().args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     tests::all()?;
     eprintln!("all checks passed");
     Ok(())
+}
+
+/// What checks the licences and the sources of dependencies, and in which version.
+const DENY: &str = "cargo-deny@0.20.2";
+
+/// Checks the licences and the sources of all dependencies, as deny.toml has them. Not whether there are advisories about them:
+/// these are in a repository on the network, which a build does not depend on (`cargo xtask advisories`).
+fn dependencies() -> Result<()> {
+    deny(&["--offline", "check", "licenses", "bans", "sources"])
+}
+
+/// Checks whether there are advisories about dependencies.
+pub(crate) fn advisories() -> Result<()> {
+    deny(&["check", "advisories"])
+}
+
+fn deny(arguments: &[&str]) -> Result<()> {
+    let tools = root()?.join("target").join("tools");
+    // Does nothing where that version is there.
+    run(cargo().args(["install", "--quiet", "--locked", "--debug", DENY, "--root"]).arg(&tools))?;
+    run(Command::new(tools.join("bin").join("cargo-deny")).args(arguments))
 }
 
 /// Has the test of docs/capabilities.md write it instead.

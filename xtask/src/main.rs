@@ -80,6 +80,8 @@ enum XtaskCommand {
     },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
+    /// Looks whether there are advisories about dependencies, in the database of RustSec, which is fetched.
+    Advisories,
     /// Writes docs/configuration.md from what the drivers say of their settings.
     Configuration,
     /// Plays schedules on simulated servers: each machine with all its safeguards, then without each of them.
@@ -165,6 +167,7 @@ fn work(job: XtaskCommand) -> Result<()> {
             checks::write_capabilities()
         }
         XtaskCommand::Configuration => checks::write_configuration(),
+        XtaskCommand::Advisories => checks::advisories(),
         XtaskCommand::Simulate { rest } => {
             run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
         }
