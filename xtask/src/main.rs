@@ -80,7 +80,7 @@ enum XtaskCommand {
     },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
-    /// Looks whether there are advisories about dependencies, in the database of RustSec, which is fetched.
+    /// Looks whether there are advisories about dependencies, in the database of `RustSec`, which is fetched.
     Advisories,
     /// Writes docs/configuration.md from what the drivers say of their settings.
     Configuration,
