@@ -27,11 +27,11 @@ use crate::{BootInstant, Clock, Error, FencingToken, Guard, LockName, Loss, Mode
 pub(crate) struct Observer(Arc<OnceLock<&'static str>>);
 
 impl Observer {
-    /// Sets the name, and describes the metrics to the program's recorder.
+    /// Sets the name, and tells the program's recorder of the metrics.
     pub(crate) fn connected(&self, backend: &'static str) {
         // Two `Locks` of one backend say the same name.
         let _ = self.0.set(backend);
-        metrics::describe();
+        metrics::connected(backend);
     }
 
     fn backend(&self) -> &'static str {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
-use super::RenewalOutcome;
+use super::{RenewalOutcome, reason};
+use crate::Loss;
 
 const ACQUISITIONS: &str = "lock_acquisitions_total";
 const WAIT: &str = "lock_wait_seconds";
@@ -17,8 +18,23 @@ const RENEWAL: &str = "lock_renewal_seconds";
 const VALIDITY_LEFT: &str = "lock_validity_left_seconds";
 const QUORUM_NODES: &str = "lock_quorum_nodes";
 
-/// Describes every metric to the program's recorder. Describing a metric again changes nothing.
-pub(super) fn describe() {
+const ACKNOWLEDGED: &str = "acknowledged";
+const MISSED: &str = "missed";
+const DENIED: &str = "denied";
+
+/// Describes every metric to the program's recorder, and shows the counters that alerts are made of: a counter that appears
+/// with its first event has not risen as far as Prometheus can tell. Doing so again changes nothing.
+pub(super) fn connected(backend: &'static str) {
+    describe();
+    for loss in [Loss::Expired, Loss::Unreachable, Loss::Revoked, Loss::SessionEnded, Loss::MaxHoldExceeded] {
+        counter!(LOSSES, "backend" => backend, "reason" => reason(loss)).increment(0);
+    }
+    for outcome in [ACKNOWLEDGED, MISSED, DENIED] {
+        counter!(RENEWALS, "backend" => backend, "outcome" => outcome).increment(0);
+    }
+}
+
+fn describe() {
     describe_counter!(ACQUISITIONS, Unit::Count, "Acquisitions that have ended, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "Time from the request to the grant, of acquisitions that were granted");
     describe_gauge!(WAITING, Unit::Count, "Acquisitions under way that wait until they are granted");
@@ -67,10 +83,10 @@ pub(super) fn renewal(backend: &'static str, outcome: RenewalOutcome) {
     let outcome = match outcome {
         RenewalOutcome::Acknowledged { left } => {
             histogram!(VALIDITY_LEFT, "backend" => backend).record(left);
-            "acknowledged"
+            ACKNOWLEDGED
         }
-        RenewalOutcome::Missed => "missed",
-        RenewalOutcome::Denied => "denied",
+        RenewalOutcome::Missed => MISSED,
+        RenewalOutcome::Denied => DENIED,
     };
     counter!(RENEWALS, "backend" => backend, "outcome" => outcome).increment(1);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::RenewalOutcome;
 
-pub(super) const fn describe() {}
+pub(super) const fn connected(_backend: &'static str) {}
 
 pub(super) const fn waiting(_backend: &'static str, _mode: &'static str, _by: f64) {}
 

@@ -117,7 +117,9 @@ async fn holds_are_counted_while_they_last_and_timed_when_they_end() {
     drop(closed);
     let times = |mode: &str| values.all_of(&format!("lock_hold_seconds{{backend=memory,mode={mode}}}"));
     assert_eq!((times("exclusive"), times("read"), times("permit")), (vec![3.0], vec![4.0], vec![3.0, 7.0]));
-    assert!(values.look().keys().all(|metric| !metric.starts_with("lock_losses_total")), "nothing was lost");
+    let losses: Vec<_> = values.look().into_iter().filter(|(key, _)| key.starts_with("lock_losses_total")).collect();
+    assert_eq!(losses.len(), 5, "each reason is there from the start");
+    assert!(losses.iter().all(|(_, (count, _))| *count == 0.0), "nothing was lost: {losses:?}");
 }
 
 #[tokio::test(start_paused = true)]
