@@ -7,5 +7,7 @@ mod config_text;
 mod configuration;
 mod counter;
 mod fences;
+#[cfg(feature = "metrics")]
+mod observability;
 mod operations;
 mod round_trips;

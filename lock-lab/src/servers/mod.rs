@@ -11,6 +11,7 @@ mod command_counts;
 pub(crate) mod nodes;
 pub(crate) mod ports;
 pub(crate) mod process;
+mod prometheus;
 mod reaper;
 mod redis;
 pub(crate) mod rights;
@@ -23,6 +24,8 @@ pub use self::{
     cluster::{Cluster, ClusterOptions},
     command_counts::{CommandCount, CommandCounts},
     nodes::RedisNodes,
+    ports::free as free_port,
+    prometheus::Prometheus,
     redis::{Redis, RedisOptions},
     sentinel::{Sentinel, SentinelOptions},
     zookeeper::ZooKeeper,
