@@ -43,13 +43,13 @@ impl AcquireOptions {
         request.payload = Arc::clone(&self.payload);
         request.delay = self.delay;
         let limit = self.timeout.filter(|_| wait == Wait::UntilStopped);
-        let observed = self.connection.observe(&request);
+        let observed = self.connection.observe(&name, &request);
         let acquisition = self.connection.acquire(request, limit, Guard::new, observed.span());
         let acquired = acquisition.await.and_then(|guard| {
             // A grant that took longer than its lease is none; the guard gives it back.
             // Safeguard: catalogue: a grant is looked at before it is given out
             if let Some(loss) = guard.validity().loss() {
-                return Err(Error::Lost { name, loss });
+                return Err(Error::Lost { name: name.clone(), loss });
             }
             Ok(guard)
         });

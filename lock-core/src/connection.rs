@@ -12,7 +12,7 @@ use tracing::{Instrument, Span};
 
 use crate::{
     Backend, Capabilities, Clock, Context, Error, Feature, FencingToken, LockName, Loss, ReleaseOutcome, Request,
-    Snapshot,
+    Snapshot, Validity,
     held::{EndedLease, HeldLease, HeldLeases},
     observe::{Acquisition, Hold},
     run_to_completion::RunToCompletion,
@@ -110,9 +110,9 @@ impl Connection {
         Ok(Arc::clone(&self.0.backend).watch(name).take_until(closed.cancelled_owned()).boxed())
     }
 
-    /// Has `request`, which is about to be made, observed.
-    pub(crate) fn observe(&self, request: &Request) -> Acquisition {
-        self.0.context.observer().acquisition(self.clock(), request)
+    /// Has `request` for `name`, which is about to be made, observed.
+    pub(crate) fn observe<'a>(&self, name: &'a LockName, request: &Request) -> Acquisition<'a> {
+        self.0.context.observer().acquisition(self.clock(), name, request)
     }
 
     /// Acquires within `limit` (no limit: until it is granted); never dropped half-way. `guard` makes of the grant what
@@ -121,7 +121,7 @@ impl Connection {
         &self,
         request: Request,
         limit: Option<Duration>,
-        guard: fn(Self, LockName, FencingToken, HeldLease) -> G,
+        guard: fn(Self, LockName, FencingToken, HeldLease, Validity) -> G,
         span: Span,
     ) -> Result<G, Error> {
         self.check(&request)?;
@@ -139,7 +139,7 @@ impl Connection {
                 let lease = Arc::clone(&connection.0.backend).acquire(request, stop).await?;
                 let token = connection.fencing_token(lease.token());
                 match connection.0.held.insert(lease) {
-                    Ok(held) => Ok(guard(connection, name, token, held)),
+                    Ok((held, validity)) => Ok(guard(connection, name, token, held, validity)),
                     Err(lease) => {
                         let _ = EndedLease::new(lease, Loss::Closed).lease.release().await;
                         Err(Error::Closed)

@@ -30,8 +30,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(connection: Connection, name: LockName, token: FencingToken, held: HeldLease) -> Self {
-        let validity = held.validity().clone();
+    pub(crate) fn new(
+        connection: Connection,
+        name: LockName,
+        token: FencingToken,
+        held: HeldLease,
+        validity: Validity,
+    ) -> Self {
         Self { connection, name, token, held: Some(held), validity, operations: OnceLock::new() }
     }
 

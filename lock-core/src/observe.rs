@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use tracing::{Span, field, field::Empty};
+use tracing::{Span, field, field::Empty, level_filters::LevelFilter};
 
 use crate::{BootInstant, Clock, Error, FencingToken, Guard, LockName, Loss, Mode, Request, Wait};
 
@@ -39,11 +39,11 @@ impl Observer {
     }
 
     /// A request is about to be made.
-    pub(crate) fn acquisition(&self, clock: Clock, request: &Request) -> Acquisition {
+    pub(crate) fn acquisition<'a>(&self, clock: Clock, name: &'a LockName, request: &Request) -> Acquisition<'a> {
         let (backend, mode) = (self.backend(), request.mode);
         let span = tracing::info_span!(
             "lock.acquire",
-            lock = %request.name,
+            lock = %name,
             mode = label(mode),
             backend,
             permits = mode.permits().map(NonZeroU32::get),
@@ -56,7 +56,7 @@ impl Observer {
             metrics::waiting(backend, label(mode), 1.0);
         }
         let begun = is_timed(&span).then(|| clock.now());
-        Acquisition { name: request.name.clone(), mode, backend, clock, begun, span, is_waiting, is_over: false }
+        Acquisition { name, mode, backend, clock, begun, span, is_waiting, is_over: false }
     }
 
     /// A batch of renewals took `took`, from its sending until the answers were there or given up.
@@ -102,8 +102,8 @@ pub enum RenewalOutcome {
 }
 
 /// One acquisition, from the request until its caller has the guard, has an error or has gone away.
-pub(crate) struct Acquisition {
-    name: LockName,
+pub(crate) struct Acquisition<'a> {
+    name: &'a LockName,
     mode: Mode,
     backend: &'static str,
     clock: Clock,
@@ -114,7 +114,7 @@ pub(crate) struct Acquisition {
     is_over: bool,
 }
 
-impl Acquisition {
+impl Acquisition<'_> {
     /// The span `lock.acquire`, for the future that acquires.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
@@ -128,7 +128,9 @@ impl Acquisition {
             self.span.record("token", field::display(token));
         }
         self.over("granted");
-        guard.validity().observe_hold(Hold::begin(&self, token));
+        if cfg!(feature = "metrics") || LevelFilter::current() != LevelFilter::OFF {
+            guard.validity().observe_hold(Box::new(Hold::begin(&self, token)));
+        }
     }
 
     /// The acquisition has failed.
@@ -152,7 +154,7 @@ impl Acquisition {
         metrics::acquisition(backend, mode, outcome);
         let Some(begun) = self.begun else { return };
         let waited = self.clock.now().saturating_since(begun);
-        let lock = &self.name;
+        let lock = self.name;
         if outcome == "granted" {
             metrics::wait(backend, mode, waited);
             tracing::debug!(parent: &self.span, %lock, mode, backend, ?waited, "granted");
@@ -164,7 +166,7 @@ impl Acquisition {
     }
 }
 
-impl Drop for Acquisition {
+impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.over("cancelled");
@@ -173,7 +175,7 @@ impl Drop for Acquisition {
 }
 
 /// One hold, from the grant until its validity has ended. It lies in the cell of the validity, which ends once, whoever
-/// ends it; so nothing is allocated for it and no task watches it.
+/// ends it; so no task watches it. Where nobody observes, there is none.
 pub(crate) struct Hold {
     name: LockName,
     token: Option<FencingToken>,
@@ -194,7 +196,7 @@ const DOWNGRADED: u8 = 1;
 const OVER: u8 = 2;
 
 impl Hold {
-    fn begin(acquisition: &Acquisition, token: Option<FencingToken>) -> Self {
+    fn begin(acquisition: &Acquisition<'_>, token: Option<FencingToken>) -> Self {
         let Acquisition { name, mode, backend, clock, .. } = acquisition;
         let span = tracing::info_span!(
             "lock.hold",
@@ -209,7 +211,7 @@ impl Hold {
         metrics::held(backend, label(*mode), 1.0);
         let since = if is_timed(&span) { clock.now().as_nanos() } else { 0 };
         Self {
-            name: name.clone(),
+            name: (*name).clone(),
             token,
             backend,
             mode: *mode,

@@ -45,8 +45,8 @@ struct ValidityState {
     limit: AtomicU64,
     /// It has ended, or a limit was set.
     ended: Notify,
-    /// What operators see of the hold; not set for what no program holds.
-    hold: OnceLock<Hold>,
+    /// What operators see of the hold; not set where nobody looks, and for what no program holds.
+    hold: OnceLock<Box<Hold>>,
 }
 
 /// Losses by their code in the cell. The boot-time clock has long passed these few nanoseconds.
@@ -245,7 +245,7 @@ impl Validity {
     }
 
     /// Tells `hold` when the validity ends, or now when it has ended already.
-    pub(crate) fn observe_hold(&self, hold: Hold) {
+    pub(crate) fn observe_hold(&self, hold: Box<Hold>) {
         if self.cell.hold.set(hold).is_ok()
             && let (Err(loss), Some(hold)) = (self.deadline(), self.cell.hold.get())
         {
@@ -255,7 +255,7 @@ impl Validity {
 
     /// What operators see of the hold.
     pub(crate) fn hold(&self) -> Option<&Hold> {
-        self.cell.hold.get()
+        self.cell.hold.get().map(AsRef::as_ref)
     }
 
     /// The reason has just been written into the cell.
