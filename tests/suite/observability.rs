@@ -8,7 +8,7 @@ use std::{
 };
 
 use lock::Clock;
-use lock_lab::servers::{Prometheus, Redis, RedisNodes, free_port};
+use lock_lab::servers::{Prometheus, Redis, RedisNodes, ZooKeeper, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -72,10 +72,11 @@ async fn a_prometheus_has_data_for_each_query_of_the_dashboard_and_of_the_alert_
     let checked = Command::new("promtool").args(["check", "rules"]).arg(docs("alerts.yml")).output().await.unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
     let (redis, nodes) = (Redis::start().await.unwrap(), RedisNodes::start(3).await.unwrap());
-    let ports = [free_port(), free_port()];
+    let zookeeper = ZooKeeper::start(1).await.unwrap();
     // Short leases are renewed several times a second.
-    let one = start(&format!("{}?ttl=1s", redis.url()), ports[0]);
-    let three = start(&format!("{}?ttl=1s", nodes.url()), ports[1]);
+    let urls = [format!("{}?ttl=1s", redis.url()), format!("{}?ttl=1s", nodes.url()), zookeeper.url()];
+    let ports = urls.each_ref().map(|_| free_port());
+    let examples: Vec<Child> = urls.iter().zip(ports).map(|(url, port)| start(url, port)).collect();
     let prometheus = Prometheus::start(&ports, &docs("alerts.yml")).await.unwrap();
 
     let queries = dashboard();
@@ -83,7 +84,7 @@ async fn a_prometheus_has_data_for_each_query_of_the_dashboard_and_of_the_alert_
     for query in &queries {
         wait_for_data(&prometheus, query).await;
     }
-    for backend in ["redis", "redlock"] {
+    for backend in ["redis", "redlock", "zk"] {
         for metric in ["lock_acquisitions_total", "lock_validity_left_seconds_bucket", "lock_held"] {
             wait_for_data(&prometheus, &format!("{metric}{{backend=\"{backend}\"}} > 0")).await;
         }
@@ -113,6 +114,7 @@ async fn a_prometheus_has_data_for_each_query_of_the_dashboard_and_of_the_alert_
     // A lock that somebody deletes is a loss that the first rule sees.
     redis.ask::<String>("FLUSHALL", &[]).await.unwrap();
     wait_for_data(&prometheus, "sum by (reason) (increase(lock_losses_total{backend=\"redis\"}[5m])) > 0").await;
-    interrupt(one).await;
-    interrupt(three).await;
+    for example in examples {
+        interrupt(example).await;
+    }
 }
