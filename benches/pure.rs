@@ -2,13 +2,19 @@
 
 use std::{hint::black_box, time::Duration};
 
-use criterion::{Criterion, criterion_group, criterion_main};
-use lock_core::{Clock, Validity, validity::deadline};
+use criterion::{Bencher, Criterion, criterion_group, criterion_main};
+use lock_core::{
+    Clock, Locks, Validity,
+    memory::{Config, Memory, MemoryServer},
+    validity::deadline,
+};
 use lock_redlock::protocol::{
     token::{NodeNumber, settle},
     votes::{Vote, Votes},
 };
 use lock_zk::protocol::queue;
+use tokio::runtime::{Builder, Runtime};
+use tracing_subscriber::EnvFilter;
 
 fn validity(criterion: &mut Criterion) {
     let clock = Clock::boot();
@@ -57,5 +63,39 @@ fn quorum(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(pure, validity, queue_order, quorum);
+/// A pair of lock and release that nobody contends for, on the memory backend: all that is not the wire.
+fn pair(bencher: &mut Bencher<'_>, runtime: &Runtime) {
+    let locks = runtime.block_on(async { Locks::new(Memory::connect(Config::new(MemoryServer::new())).unwrap()) });
+    let mutex = locks.mutex("bench");
+    bencher.to_async(runtime).iter(|| async {
+        let guard = mutex.lock().await.unwrap();
+        black_box(guard.token());
+        guard.release().await.unwrap();
+    });
+    runtime.block_on(locks.close(Duration::from_secs(5))).unwrap();
+}
+
+/// What observers cost. Without the feature `metrics` the first row is the price of a program that wants none.
+fn observers(criterion: &mut Criterion) {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let mut group = criterion.benchmark_group("lock and release");
+    group.bench_function("nobody observes", |bencher| pair(bencher, &runtime));
+    group.bench_function("a log of warnings", |bencher| with_log("warn", || pair(bencher, &runtime)));
+    group.bench_function("a log of INFO with its spans", |bencher| with_log("info", || pair(bencher, &runtime)));
+    #[cfg(feature = "metrics")]
+    group.bench_function("metrics for Prometheus", |bencher| {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .set_buckets(&[0.001, 0.01, 0.1, 1.0, 10.0])
+            .unwrap()
+            .build_recorder();
+        metrics::with_local_recorder(&recorder, || pair(bencher, &runtime));
+    });
+}
+
+fn with_log(filter: &str, work: impl FnOnce()) {
+    let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::sink).finish();
+    tracing::subscriber::with_default(log, work);
+}
+
+criterion_group!(pure, validity, queue_order, quorum, observers);
 criterion_main!(pure);

@@ -43,16 +43,24 @@ impl AcquireOptions {
         request.payload = Arc::clone(&self.payload);
         request.delay = self.delay;
         let limit = self.timeout.filter(|_| wait == Wait::UntilStopped);
-        let guard = self.connection.acquire(request, limit, Guard::new).await?;
-        // A grant that took longer than its lease is none; the guard gives it back.
-        // Safeguard: catalogue: a grant is looked at before it is given out
-        if let Some(loss) = guard.validity().loss() {
-            return Err(Error::Lost { name, loss });
+        let observed = self.connection.observe(&name, &request);
+        let acquisition = self.connection.acquire(request, limit, Guard::new, observed.span());
+        let acquired = acquisition.await.and_then(|guard| {
+            // A grant that took longer than its lease is none; the guard gives it back.
+            // Safeguard: catalogue: a grant is looked at before it is given out
+            if let Some(loss) = guard.validity().loss() {
+                return Err(Error::Lost { name: name.clone(), loss });
+            }
+            Ok(guard)
+        });
+        match &acquired {
+            Ok(guard) => observed.granted(guard),
+            Err(error) => observed.failed(error),
         }
-        if let Some(limit) = self.max_hold {
+        if let (Ok(guard), Some(limit)) = (&acquired, self.max_hold) {
             guard.limit(limit);
         }
-        Ok(guard)
+        acquired
     }
 
     /// Acquires in `mode` if that is possible at once; `None` when somebody else holds the lock.

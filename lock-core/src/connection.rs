@@ -8,11 +8,13 @@ use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
+use tracing::{Instrument, Span};
 
 use crate::{
     Backend, Capabilities, Clock, Context, Error, Feature, FencingToken, LockName, Loss, ReleaseOutcome, Request,
-    Snapshot,
+    Snapshot, Validity,
     held::{EndedLease, HeldLease, HeldLeases},
+    observe::{Acquisition, Hold},
     run_to_completion::RunToCompletion,
 };
 
@@ -47,6 +49,7 @@ pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
 
 impl Connection {
     pub(crate) fn new(backend: Arc<dyn Backend>, era: u32, payload: Arc<[u8]>) -> Self {
+        backend.context().observer().connected(backend.capabilities().backend);
         Self(Arc::new(ConnectionState {
             context: backend.context().clone(),
             backend,
@@ -107,13 +110,19 @@ impl Connection {
         Ok(Arc::clone(&self.0.backend).watch(name).take_until(closed.cancelled_owned()).boxed())
     }
 
+    /// Has `request` for `name`, which is about to be made, observed.
+    pub(crate) fn observe<'a>(&self, name: &'a LockName, request: &Request) -> Acquisition<'a> {
+        self.0.context.observer().acquisition(self.clock(), name, request)
+    }
+
     /// Acquires within `limit` (no limit: until it is granted); never dropped half-way. `guard` makes of the grant what
-    /// releases it when it is dropped: a caller that goes away leaves nothing behind.
+    /// releases it when it is dropped: a caller that goes away leaves nothing behind. What acquires runs in `span`.
     pub(crate) async fn acquire<G: Send + 'static>(
         &self,
         request: Request,
         limit: Option<Duration>,
-        guard: fn(Self, LockName, FencingToken, HeldLease) -> G,
+        guard: fn(Self, LockName, FencingToken, HeldLease, Validity) -> G,
+        span: Span,
     ) -> Result<G, Error> {
         self.check(&request)?;
         let clock = self.clock();
@@ -124,19 +133,20 @@ impl Connection {
             let connection = self.clone();
             let stop = stop.clone();
             let attempt = self.0.attempts.token();
-            async move {
+            let acquire = async move {
                 let _attempt = attempt;
                 let name = request.name.clone();
                 let lease = Arc::clone(&connection.0.backend).acquire(request, stop).await?;
                 let token = connection.fencing_token(lease.token());
                 match connection.0.held.insert(lease) {
-                    Ok(held) => Ok(guard(connection, name, token, held)),
+                    Ok((held, validity)) => Ok(guard(connection, name, token, held, validity)),
                     Err(lease) => {
                         let _ = EndedLease::new(lease, Loss::Closed).lease.release().await;
                         Err(Error::Closed)
                     }
                 }
-            }
+            };
+            acquire.instrument(span)
         });
         let result = match deadline {
             None => acquisition.await,
@@ -165,11 +175,15 @@ impl Connection {
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         // A release is never told to stop: it ends by itself, and the cleanup takes what it could not do.
         self.in_order(async move {
+            let validity = ended.lease.validity().clone();
             let released = ended.lease.release().await;
             let loss = match (ended.lost, released) {
                 (None, Ok(ReleaseOutcome::Released)) => return Ok(()),
                 (None, Err(error)) => return Err(error),
-                (None, Ok(ReleaseOutcome::Gone)) => Loss::Revoked,
+                (None, Ok(ReleaseOutcome::Gone)) => {
+                    validity.hold().into_iter().for_each(Hold::found_gone);
+                    Loss::Revoked
+                }
                 (Some(loss), _) => loss,
             };
             Err(Error::Lost { name, loss })

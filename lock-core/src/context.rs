@@ -3,13 +3,15 @@
 use std::{
     future::Future,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use tokio::runtime::Handle;
 use uuid::{Builder, Uuid};
 
 use crate::{
-    Cleanup, Clock,
+    Cleanup, Clock, RenewalOutcome,
+    observe::Observer,
     tasks::{Executor, Task, TaskSpawner},
 };
 
@@ -24,6 +26,7 @@ pub struct Context {
     tasks: TaskSpawner,
     ids: Arc<IdSource>,
     cleanup: Cleanup,
+    observer: Observer,
 }
 
 /// Where a [`Context`] takes its unique ids from: the operating system's random numbers, or a seeded generator.
@@ -57,7 +60,13 @@ impl Context {
     }
 
     fn new(clock: Clock, tasks: TaskSpawner, ids: IdSource) -> Self {
-        Self { clock, cleanup: Cleanup::new(clock, tasks.clone()), tasks, ids: Arc::new(ids) }
+        Self {
+            clock,
+            cleanup: Cleanup::new(clock, tasks.clone()),
+            tasks,
+            ids: Arc::new(ids),
+            observer: Observer::default(),
+        }
     }
 
     /// The same with another clock, and a cleanup of its own.
@@ -112,6 +121,24 @@ impl Context {
         F::Output: Send + 'static,
     {
         self.tasks.spawn(future)
+    }
+
+    /// Counts a renewal that took `took`, from its sending until it was answered or given up: for a backend that renews
+    /// without a [`Renewer`](crate::Renewer), whose renewals are counted by themselves. Does nothing without the feature
+    /// `metrics`.
+    pub fn count_renewal(&self, outcome: RenewalOutcome, took: Duration) {
+        self.observer.renewed(took);
+        self.observer.renewal_outcome(outcome);
+    }
+
+    /// Shows how many nodes of a quorum answer and how many are silent, as `count` says in that order: for a backend of
+    /// several servers that do not know of each other. Without the feature `metrics` it is not asked.
+    pub fn show_quorum(&self, count: impl FnOnce() -> (usize, usize)) {
+        self.observer.quorum(count);
+    }
+
+    pub(crate) const fn observer(&self) -> &Observer {
+        &self.observer
     }
 
     /// 32 hexadecimal digits that no other connection of any program has.

@@ -8,6 +8,7 @@ use crate::{
     Abandoned, BootInstant, Committed, Error, FencingToken, LockName, Loss, Operation, Validity,
     connection::Connection,
     held::{EndedLease, HeldLease},
+    observe::Hold,
     operation::{self, OperationLocks},
 };
 
@@ -29,9 +30,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(connection: Connection, name: LockName, token: FencingToken, held: HeldLease) -> Self {
-        tracing::debug!(%name, %token, "granted");
-        let validity = held.validity().clone();
+    pub(crate) fn new(
+        connection: Connection,
+        name: LockName,
+        token: FencingToken,
+        held: HeldLease,
+        validity: Validity,
+    ) -> Self {
         Self { connection, name, token, held: Some(held), validity, operations: OnceLock::new() }
     }
 
@@ -44,7 +49,6 @@ impl Guard {
             if validity.lost().await == Loss::MaxHoldExceeded
                 && let Some(ended) = held.end(Loss::MaxHoldExceeded)
             {
-                tracing::warn!(%name, ?limit, "held for its maximum time; released");
                 drop(connection.give_back(name, ended));
             }
         });
@@ -64,10 +68,14 @@ impl Guard {
             let _ending = ending;
             if let Some(held) = &self.held
                 && let Some(writer) = held.take()
-                && let Err(reader) = held.put(writer.downgrade().await?)
             {
-                // Its maximum time or the connection ended meanwhile.
-                let _ = EndedLease::new(reader, Loss::Closed).lease.release().await;
+                match held.put(writer.downgrade().await?) {
+                    Ok(()) => self.validity.hold().into_iter().for_each(Hold::downgraded),
+                    Err(reader) => {
+                        // Its maximum time or the connection ended meanwhile.
+                        let _ = EndedLease::new(reader, Loss::Closed).lease.release().await;
+                    }
+                }
             }
             self.check().map(|()| self)
         };

@@ -27,7 +27,6 @@ struct LeaseTable {
 pub(crate) struct HeldLease {
     table: Weak<Mutex<LeaseTable>>,
     id: u64,
-    validity: Validity,
 }
 
 /// A lease whose validity was ended on this side, and which is still to be released on the servers.
@@ -52,8 +51,8 @@ impl EndedLease {
 }
 
 impl HeldLeases {
-    /// Takes a granted lease in. A connection that is closed gives it back.
-    pub(crate) fn insert(&self, lease: Box<dyn Lease>) -> Result<HeldLease, Box<dyn Lease>> {
+    /// Takes a granted lease in, whose validity is returned with the claim on it. A connection that is closed gives it back.
+    pub(crate) fn insert(&self, lease: Box<dyn Lease>) -> Result<(HeldLease, Validity), Box<dyn Lease>> {
         let mut table = open(&self.0);
         if table.closed {
             return Err(lease);
@@ -61,7 +60,7 @@ impl HeldLeases {
         let (id, validity) = (table.next, lease.validity().clone());
         table.next += 1;
         table.leases.insert(id, Some(lease));
-        Ok(HeldLease { table: Arc::downgrade(&self.0), id, validity })
+        Ok((HeldLease { table: Arc::downgrade(&self.0), id }, validity))
     }
 
     /// Ends all of them; none is taken in from here on.
@@ -99,10 +98,6 @@ impl HeldLease {
             None => Err(lease),
         }
     }
-
-    pub(crate) const fn validity(&self) -> &Validity {
-        &self.validity
-    }
 }
 
 fn open(table: &Mutex<LeaseTable>) -> MutexGuard<'_, LeaseTable> {
@@ -111,6 +106,6 @@ fn open(table: &Mutex<LeaseTable>) -> MutexGuard<'_, LeaseTable> {
 
 impl fmt::Debug for HeldLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldLease").field("id", &self.id).field("validity", &self.validity).finish_non_exhaustive()
+        f.debug_struct("HeldLease").field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -27,6 +27,7 @@ mod multi;
 mod mutex;
 mod name;
 mod name_check;
+mod observe;
 mod operation;
 mod owner;
 mod renewer;
@@ -61,6 +62,7 @@ pub use crate::{
     multi::{MultiGuard, MultiLock, Tokens},
     mutex::Mutex,
     name::LockName,
+    observe::RenewalOutcome,
     operation::{Abandoned, Cause, Committed, Operation, StateAfter},
     owner::{Owner, Reentrant, ReentrantGuard},
     renewer::{Renew, RenewalHandle, Renewer},

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use crate::{
     BootInstant, Clock, Context, Validity,
     due::{DueTimes, wait},
+    observe::Observer,
 };
 
 /// How many leases go into one batch, so that a hand-off is not stuck behind thousands of renewals.
@@ -45,6 +46,7 @@ pub struct RenewalHandle<L> {
 /// The state that a [`Renewer`], its handles and its task share.
 struct RenewerState<L> {
     clock: Clock,
+    observer: Observer,
     schedule: Mutex<RenewalSchedule<L>>,
     changed: Notify,
 }
@@ -72,8 +74,12 @@ impl<L: Send + Sync + 'static> Renewer<L> {
     pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
         let (entries, due) = (HashMap::new(), DueTimes::default());
         let schedule = RenewalSchedule { entries, due, next_id: 0, closed: false };
-        let shared =
-            Arc::new(RenewerState { clock: context.clock(), schedule: Mutex::new(schedule), changed: Notify::new() });
+        let shared = Arc::new(RenewerState {
+            clock: context.clock(),
+            observer: context.observer().clone(),
+            schedule: Mutex::new(schedule),
+            changed: Notify::new(),
+        });
         drop(context.spawn(run(Arc::clone(&shared), how)));
         Self { shared }
     }
@@ -184,6 +190,19 @@ fn pause(every: Duration, left: Duration) -> Duration {
     (every / 6).min(left / 3).max(SHORTEST_PAUSE)
 }
 
+/// One renewal of a batch, with what was read before it was sent.
+struct SentRenewal {
+    id: u64,
+    validity: Validity,
+    every: Duration,
+    /// Until when the lease was held.
+    until: BootInstant,
+    /// The same without the limit of a maximum holding time, which no renewal moves.
+    deadline: BootInstant,
+    /// Whether the lease was still to be renewed when the answer came.
+    is_kept: bool,
+}
+
 async fn renew<R: Renew>(shared: &RenewerState<R::Lease>, renewer: &R, ids: &[u64]) {
     let started = shared.clock.now();
     let mut batch = Vec::with_capacity(ids.len());
@@ -193,7 +212,9 @@ async fn renew<R: Renew>(shared: &RenewerState<R::Lease>, renewer: &R, ids: &[u6
             let Some(entry) = schedule.entries.get(id) else { continue };
             if let Some(until) = entry.validity.valid_until() {
                 batch.push(Arc::clone(&entry.lease));
-                renewals.push((*id, entry.validity.clone(), entry.every, until));
+                let deadline = entry.validity.deadline().unwrap_or(until);
+                let validity = entry.validity.clone();
+                renewals.push(SentRenewal { id: *id, validity, every: entry.every, until, deadline, is_kept: true });
             } else {
                 schedule.entries.remove(id);
             }
@@ -205,9 +226,11 @@ async fn renew<R: Renew>(shared: &RenewerState<R::Lease>, renewer: &R, ids: &[u6
     renewer.renew(&batch).await;
     let now = shared.clock.now();
     shared.schedule(|schedule| {
-        for (id, validity, every, before) in renewals {
-            match validity.valid_until() {
-                Some(until) if until > before => schedule.put_back(id, started.saturating_add(every)),
+        for renewal in &mut renewals {
+            let SentRenewal { id, every, .. } = *renewal;
+            renewal.is_kept = schedule.entries.contains_key(&id);
+            match renewal.validity.valid_until() {
+                Some(until) if until > renewal.until => schedule.put_back(id, started.saturating_add(every)),
                 // Safeguard: catalogue: a renewal that failed is followed by another
                 Some(until) => schedule.put_back(id, now.saturating_add(pause(every, until.saturating_since(now)))),
                 None => {
@@ -216,6 +239,10 @@ async fn renew<R: Renew>(shared: &RenewerState<R::Lease>, renewer: &R, ids: &[u6
             }
         }
     });
+    shared.observer.renewed(now.saturating_since(started));
+    for renewal in renewals.iter().filter(|renewal| renewal.is_kept) {
+        shared.observer.renewal(renewal.deadline, renewal.validity.deadline(), now);
+    }
 }
 
 impl<L> fmt::Debug for Renewer<L> {

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{BootInstant, Clock, Loss, safeguard};
+use crate::{BootInstant, Clock, Loss, observe::Hold, safeguard};
 
 /// What a lease of `ttl`, asked for by a request that was *sent* at `sent_at`, gives its holder: the ttl less one per
 /// cent for clocks that run at different speeds, and less 2 ms for the servers' own granularity.
@@ -45,6 +45,8 @@ struct ValidityState {
     limit: AtomicU64,
     /// It has ended, or a limit was set.
     ended: Notify,
+    /// What operators see of the hold; not set where nobody looks, and for what no program holds.
+    hold: OnceLock<Box<Hold>>,
 }
 
 /// Losses by their code in the cell. The boot-time clock has long passed these few nanoseconds.
@@ -93,6 +95,7 @@ impl Validity {
             suspicion: AtomicU8::new(code(Loss::Expired)),
             limit: AtomicU64::new(u64::MAX),
             ended: Notify::new(),
+            hold: OnceLock::new(),
         };
         Self { cell: Arc::new(cell), clock }
     }
@@ -192,10 +195,7 @@ impl Validity {
             let ran_out = loss != Loss::Released && self.clock.now() >= self.limited(until);
             let reason = if ran_out { self.reason_to_run_out(until) } else { loss };
             match self.replace(seen, code(reason).into(), "first-reason") {
-                Ok(()) => {
-                    self.cell.ended.notify_waiters();
-                    return;
-                }
+                Ok(()) => return self.has_ended(reason),
                 Err(now) => seen = now,
             }
         }
@@ -231,7 +231,41 @@ impl Validity {
 
     /// Notes what will be the reason if the deadline passes; an advance clears it.
     pub fn set_expiry_cause(&self, loss: Loss) {
-        self.cell.suspicion.store(code(loss), Ordering::Relaxed);
+        let before = self.cell.suspicion.swap(code(loss), Ordering::Relaxed);
+        // The first renewal that was missed since the last one that was acknowledged.
+        if before == code(Loss::Expired)
+            && matches!(loss, Loss::Unreachable | Loss::Denied)
+            && let (Some(hold), Ok(until)) = (self.cell.hold.get(), self.deadline())
+        {
+            hold.renewal_missed(|| self.limited(until).saturating_since(self.clock.now()));
+        }
+    }
+
+    /// The deadline as the last acknowledged request left it, passed or not, without the limit.
+    pub(crate) fn deadline(&self) -> Result<BootInstant, Loss> {
+        decode(self.cell.state.load(Ordering::Acquire))
+    }
+
+    /// Tells `hold` when the validity ends, or now when it has ended already.
+    pub(crate) fn observe_hold(&self, hold: Box<Hold>) {
+        if self.cell.hold.set(hold).is_ok()
+            && let (Err(loss), Some(hold)) = (self.deadline(), self.cell.hold.get())
+        {
+            hold.ended(loss);
+        }
+    }
+
+    /// What operators see of the hold.
+    pub(crate) fn hold(&self) -> Option<&Hold> {
+        self.cell.hold.get().map(AsRef::as_ref)
+    }
+
+    /// The reason has just been written into the cell.
+    fn has_ended(&self, reason: Loss) {
+        self.cell.ended.notify_waiters();
+        if let Some(hold) = self.cell.hold.get() {
+            hold.ended(reason);
+        }
     }
 
     fn suspicion(&self) -> Loss {
@@ -254,7 +288,7 @@ impl Validity {
             }
             match self.replace(seen, code(reason).into(), "seen-is-final") {
                 Ok(()) => {
-                    self.cell.ended.notify_waiters();
+                    self.has_ended(reason);
                     return Err(reason);
                 }
                 Err(now) => seen = now,

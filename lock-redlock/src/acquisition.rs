@@ -84,7 +84,9 @@ impl Acquisition {
                 return Err(Error::Cancelled);
             }
             let mut round = self.begin_round();
-            let lost = match round.run(&self.stop).await {
+            let result = round.run(&self.stop).await;
+            self.redlock.quorum.show();
+            let lost = match result {
                 RoundResult::Won(grant) => return Ok(self.hold(round, grant)),
                 RoundResult::Lost(lost) => lost,
                 RoundResult::Stopped => {

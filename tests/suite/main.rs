@@ -7,6 +7,8 @@ mod config_text;
 mod configuration;
 mod counter;
 mod fences;
+#[cfg(feature = "metrics")]
+mod observability;
 mod operations;
 mod round_trips;
 mod security;

@@ -12,6 +12,7 @@ mod command_counts;
 pub(crate) mod nodes;
 pub(crate) mod ports;
 pub(crate) mod process;
+mod prometheus;
 mod reaper;
 mod redis;
 pub(crate) mod rights;
@@ -25,6 +26,8 @@ pub use self::{
     cluster::{Cluster, ClusterOptions},
     command_counts::{CommandCount, CommandCounts},
     nodes::RedisNodes,
+    ports::free as free_port,
+    prometheus::Prometheus,
     redis::{Redis, RedisOptions},
     sentinel::{Sentinel, SentinelOptions},
     zookeeper::ZooKeeper,

@@ -16,7 +16,8 @@ const PORTS: Range<u16> = 16_384..32_700;
 static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
 /// A loopback port that is free and that this process has not given to anybody else.
-pub(crate) fn free() -> u16 {
+#[must_use]
+pub fn free() -> u16 {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     let given = given.get_or_insert_with(HashSet::new);
     loop {

@@ -59,6 +59,7 @@ impl Renew for Renewals {
         for item in burst.items.iter().filter(|item| item.extended < quorum.majority()) {
             item.lease.validity.set_expiry_cause(burst.expiry_cause);
         }
+        quorum.show();
         // The slower nodes are not waited for, but their answers count when they come.
         quorum.cleanup().spawn(async move {
             while let Some((node, reply)) = burst.replies.next_of_any().await {

@@ -154,6 +154,14 @@ impl Quorum {
         (0..self.len()).filter(|&node| !is_among(node)).count() < self.majority()
     }
 
+    /// Shows to the program's metrics how many nodes answer and how many are silent.
+    pub(crate) fn show(&self) {
+        self.context.show_quorum(|| {
+            let silent = (0..self.len()).filter(|&node| self.is_silent(node)).count();
+            (self.len() - silent, silent)
+        });
+    }
+
     /// Notes that a vote has waited for `node` in vain, or that `node` has answered.
     pub(crate) fn set_late(&self, node: usize, is_late: bool) {
         self.late[node].store(is_late, Ordering::Relaxed);

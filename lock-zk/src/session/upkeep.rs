@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream::BoxStream};
-use lock_core::{Backoff, Loss, safeguard};
+use lock_core::{Backoff, Loss, RenewalOutcome, safeguard};
 
 use super::{
     LinkState, Session,
@@ -14,11 +14,20 @@ use super::{
 };
 use crate::{
     protocol::heartbeat::counted_tick,
-    wire::{Connections, SessionState},
+    wire::{Connections, Outcome, RequestError, SessionState},
 };
 
 /// For how many time-outs a session that is not the only one stays open without being of use.
 const IDLE_TIMEOUTS: u32 = 2;
+
+/// What a heartbeat was, as a renewal of its session, that was answered or given up with `left` of the validity.
+fn renewal_outcome(beat: &Result<(), RequestError>, left: Duration) -> RenewalOutcome {
+    match beat {
+        Ok(()) => RenewalOutcome::Acknowledged { left },
+        Err(error) if error.outcome() == Outcome::SessionEnded => RenewalOutcome::Denied,
+        Err(_) => RenewalOutcome::Missed,
+    }
+}
 
 impl Session {
     /// Follows the client's state to its end.
@@ -127,7 +136,13 @@ impl Session {
                     continue;
                 }
                 last = now;
+                let deadline = self.deadlines().deadline();
                 let beat = if active { self.write_beat(&path).await } else { self.touch().await };
+                if active {
+                    let answered = clock.now();
+                    let outcome = renewal_outcome(&beat, deadline.saturating_since(answered));
+                    self.context.count_renewal(outcome, answered.saturating_since(now));
+                }
                 if let Err(error) = beat {
                     tracing::debug!(session = self.id, %error, "heartbeat not answered");
                 }
