@@ -15,7 +15,8 @@ use clap::{ArgAction, Args, Parser, Subcommand, builder::BoolishValueParser};
 #[command(name = "lock", version, arg_required_else_help = true, after_help = STATUSES)]
 pub(crate) struct Arguments {
     /// The lock service, as zk://HOST,HOST/PATH, redis://HOST, redlock://HOST,HOST,HOST or local:///DIRECTORY.
-    /// Other users of this machine can read it here: give a password in LOCK_URL or in a file.
+    /// Other users of this machine can read it here: give a password in LOCK_PASSWORD, in a file that `password_file=` names, or in
+    /// LOCK_URL.
     #[arg(long, global = true, conflicts_with = "config")]
     pub(crate) url: Option<String>,
 

@@ -70,6 +70,24 @@ pub(crate) fn write_configuration() -> Result<()> {
     run(test.env("LOCK_WRITE_CONFIGURATION", "1"))
 }
 
+/// Has a test write docs/reports/metrics.md.
+pub(crate) fn write_scrape() -> Result<()> {
+    run(cargo().args(["build", "--package", "lock", "--all-features", "--examples"]))?;
+    let mut test = cargo();
+    test.args([
+        "test",
+        "--package",
+        "lock",
+        "--all-features",
+        "--test",
+        "suite",
+        "what_a_scrape_shows",
+        "--",
+        "--ignored",
+    ]);
+    run(&mut test)
+}
+
 /// Fails when one of these crates is in the dependency tree of a package.
 fn is_without(package: &str, why: &str, crates: &[&str]) -> Result<()> {
     let mut tree: Command = cargo();

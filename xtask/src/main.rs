@@ -80,6 +80,8 @@ enum XtaskCommand {
     },
     /// Writes docs/capabilities.md from what the backends say of themselves, on running servers.
     Capabilities,
+    /// Writes docs/reports/metrics.md: what a scrape and the alerts show while a majority of Redlock fails. Eight minutes.
+    Scrape,
     /// Looks whether there are advisories about dependencies, in the database of `RustSec`, which is fetched.
     Advisories,
     /// Writes docs/configuration.md from what the drivers say of their settings.
@@ -167,6 +169,10 @@ fn work(job: XtaskCommand) -> Result<()> {
             checks::write_capabilities()
         }
         XtaskCommand::Configuration => checks::write_configuration(),
+        XtaskCommand::Scrape => {
+            setup::require_servers()?;
+            checks::write_scrape()
+        }
         XtaskCommand::Advisories => checks::advisories(),
         XtaskCommand::Simulate { rest } => {
             run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))

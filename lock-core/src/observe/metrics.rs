@@ -26,7 +26,8 @@ const DENIED: &str = "denied";
 /// with its first event has not risen as far as Prometheus can tell. Doing so again changes nothing.
 pub(super) fn connected(backend: &'static str) {
     describe();
-    let lost = [Loss::Expired, Loss::Unreachable, Loss::Denied, Loss::Revoked, Loss::SessionEnded, Loss::MaxHoldExceeded];
+    let lost =
+        [Loss::Expired, Loss::Unreachable, Loss::Denied, Loss::Revoked, Loss::SessionEnded, Loss::MaxHoldExceeded];
     for loss in lost {
         counter!(LOSSES, "backend" => backend, "reason" => reason(loss)).increment(0);
     }

@@ -118,7 +118,7 @@ async fn holds_are_counted_while_they_last_and_timed_when_they_end() {
     let times = |mode: &str| values.all_of(&format!("lock_hold_seconds{{backend=memory,mode={mode}}}"));
     assert_eq!((times("exclusive"), times("read"), times("permit")), (vec![3.0], vec![4.0], vec![3.0, 7.0]));
     let losses: Vec<_> = values.look().into_iter().filter(|(key, _)| key.starts_with("lock_losses_total")).collect();
-    assert_eq!(losses.len(), 5, "each reason is there from the start");
+    assert_eq!(losses.len(), 6, "each reason is there from the start");
     assert!(losses.iter().all(|(_, (count, _))| *count == 0.0), "nothing was lost: {losses:?}");
 }
 

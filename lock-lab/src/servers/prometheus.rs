@@ -121,6 +121,25 @@ impl Prometheus {
         Ok(rules.map(|rule| ["name", "query", "health"].map(|field| text(&rule[field]))).collect())
     }
 
+    /// The alerts that are pending or fire: the name of each, its labels, and its state.
+    ///
+    /// # Errors
+    /// [`LabError::Control`].
+    pub async fn alerts(&self) -> Result<Vec<[String; 3]>, LabError> {
+        let data = self.ask("/api/v1/alerts").await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let labels = |alert: &Value| {
+            let labels = alert["labels"].as_object().into_iter().flatten();
+            let shown = labels.filter(|(name, _)| !["alertname", "severity"].contains(&name.as_str()));
+            shown.map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(" ")
+        };
+        let alerts = data["alerts"].as_array().into_iter().flatten();
+        let mut alerts: Vec<_> =
+            alerts.map(|alert| [text(&alert["labels"]["alertname"]), labels(alert), text(&alert["state"])]).collect();
+        alerts.sort_unstable();
+        Ok(alerts)
+    }
+
     /// The data of an answer.
     async fn ask(&self, path: &str) -> Result<Value, LabError> {
         let answer = Clock::boot().timeout(ANSWER_LIMIT, self.get(path)).await;
