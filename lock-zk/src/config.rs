@@ -48,6 +48,13 @@ const STRATEGY: Setting<Strategy> = Setting::choice(
     "How waiters wait: with `queue` in a fair queue, with `herd` all for one node, which is for comparison only.",
 );
 
+const SIGN_IN: Setting<SignIn> = Setting::choice(
+    "sign_in",
+    &[("digest", SignIn::Digest), ("sasl", SignIn::Sasl)],
+    "How a user signs in: with `digest` servers take any password and nodes are theirs who have the same one; with `sasl` (DIGEST-MD5) \
+     servers know their users.",
+);
+
 /// Decided by whether there is a user, where it is not set.
 const ACL: Setting<Access> = Setting::choice(
     "acl",
@@ -64,9 +71,20 @@ const ACL: Setting<Access> = Setting::choice(
 /// The settings of a URL of `scheme`.
 pub(crate) fn settings(scheme: &str) -> Vec<SettingDoc> {
     let mut all = vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc()];
-    all.extend([ACL.doc(), Password::FILE.doc()]);
+    all.extend([SIGN_IN.doc(), ACL.doc(), Password::FILE.doc()]);
     all.extend(Security::settings(scheme == WITH_TLS));
     all
+}
+
+/// How a user signs in to ZooKeeper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SignIn {
+    /// By the scheme `digest`: servers take any user with any password, and whoever has both is the same user.
+    #[default]
+    Digest,
+    /// By SASL with DIGEST-MD5: servers know their users and refuse a wrong password.
+    Sasl,
 }
 
 /// Who may do what with the nodes that a program creates.
@@ -130,8 +148,10 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How contenders of one name take turns.
     pub strategy: Strategy,
-    /// As whom to sign in, by the scheme `digest`; nobody signs in without one.
+    /// As whom to sign in; nobody signs in without one.
     pub user: Option<(String, Password)>,
+    /// How the user signs in.
+    pub sign_in: SignIn,
     /// Who may do what with the nodes that are created; `None` for [`Access::Creator`] with a user, else [`Access::Anyone`].
     pub acl: Option<Access>,
     security: Security,
@@ -168,6 +188,7 @@ impl Config {
             connect_timeout: CONNECT_TIMEOUT.default_value(),
             strategy: Strategy::Queue,
             user: None,
+            sign_in: SignIn::Digest,
             acl: None,
             security: Security::default(),
             ensemble: SimulatedEnsemble::default(),
@@ -209,7 +230,14 @@ impl Config {
         self
     }
 
-    /// Sets as whom to sign in, by the scheme `digest`.
+    /// Sets how the user signs in.
+    #[must_use]
+    pub const fn with_sign_in(mut self, how: SignIn) -> Self {
+        self.sign_in = how;
+        self
+    }
+
+    /// Sets as whom to sign in.
     #[must_use]
     pub fn with_user(mut self, name: impl Into<String>, password: impl Into<Password>) -> Self {
         self.user = Some((name.into(), password.into()));
@@ -234,7 +262,7 @@ impl Config {
     pub(crate) fn ensemble(&self) -> Arc<dyn Ensemble> {
         self.ensemble.0.clone().unwrap_or_else(|| {
             let (user, security) = (self.user.clone(), self.security.clone());
-            Arc::new(ZooKeeperServers { user, access: self.access(), security })
+            Arc::new(ZooKeeperServers { user, sign_in: self.sign_in, access: self.access(), security })
         })
     }
 
@@ -264,6 +292,7 @@ impl Config {
                 return Err(Error::config("user", user.unwrap_or_default(), "a user with a password, or neither"));
             }
         };
+        config.sign_in = SIGN_IN.read(&mut settings)?;
         config.acl = ACL.read_if_set(&mut settings)?;
         if !matches!(settings.path.as_str(), "" | "/") {
             config.root = settings.path.clone();

@@ -69,6 +69,6 @@ mod withdraw;
 
 pub use crate::{
     backend::ZooKeeper,
-    config::{Config, Strategy},
+    config::{Access, Config, SignIn, Strategy},
     driver::ZooKeeperDriver,
 };

@@ -123,7 +123,8 @@ pub(crate) const fn retry_backoff() -> Backoff {
 pub(crate) enum OpenError {
     /// No server opened one within the limit.
     NoAnswer(Duration, Option<RequestError>),
-    /// Asking again would be of no use: one side does not accept the certificate of the other, or a file cannot be read.
+    /// Asking again would be of no use: one side does not accept the certificate of the other, the servers do not take the user, or
+    /// a file cannot be read.
     Refused(RequestError),
     /// The time-out that the servers made of the one that was asked for is of no use.
     Timeout(Duration),
@@ -158,7 +159,7 @@ impl Session {
                 let sent = clock.now();
                 match ensemble.connect(&config.servers, config.session_timeout).await {
                     Ok(client) => return Ok((client, sent)),
-                    Err(refused @ RequestError::Refused(_)) => return Err(refused),
+                    Err(refused @ (RequestError::Refused(_) | RequestError::SessionEnded(_))) => return Err(refused),
                     Err(error) => last = Some(error),
                 }
                 clock.sleep(backoff.pause()).await;

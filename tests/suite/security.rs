@@ -6,7 +6,7 @@ use lock::{Error, Locks, Loss};
 use lock_core::Clock;
 use lock_lab::{
     deployment::{Deployment, StartOptions},
-    servers::{Certificates, ClientCertificate, Redis, RedisOptions, ServerCertificate, ZooKeeper},
+    servers::{Certificates, ClientCertificate, Redis, RedisOptions, ServerCertificate, ZooKeeper, ZooKeeperOptions},
 };
 
 /// Longer than anything that is waited for.
@@ -94,7 +94,8 @@ async fn a_majority_of_servers_is_verified_as_one_is() {
 #[tokio::test]
 async fn zookeeper_says_which_certificate_is_wrong_and_how() {
     for (server, client, what, by_java) in REFUSED {
-        let zookeeper = ZooKeeper::start_as_told(1, &[], Some(server)).await.unwrap();
+        let told = ZooKeeperOptions::default().with_tls(Some(server));
+        let zookeeper = ZooKeeper::start_as_told(1, &[], told).await.unwrap();
         let url = format!("zks://127.0.0.1:{}?tick_time=100ms&{}", zookeeper.client_ports()[0], settings(client));
         let error = refused(&url).await;
         let is_said = error.contains(what) || !by_java.is_empty() && error.contains(by_java);
@@ -219,6 +220,39 @@ async fn what_a_user_of_zookeeper_creates_is_its_own_unless_told_otherwise() {
     within(open.mutex("a").lock()).await.unwrap().release().await.unwrap();
     let nobody = within(lock::connect(&url("", "").replace("/locks", "/open"))).await.unwrap();
     within(nobody.mutex("a").lock()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_user_that_the_servers_of_zookeeper_know_signs_in_by_sasl_and_nobody_else() {
+    let told = ZooKeeperOptions::default().with_user("anna", "secret").with_tls(Some(ServerCertificate::Good));
+    let zookeeper = ZooKeeper::start_as_told(1, &[], told).await.unwrap();
+    let (clear, encrypted) = (zookeeper.ports()[0], zookeeper.client_ports()[0]);
+    let tls = settings(ClientCertificate::Good);
+    for (user, refusal) in [("anna:secret@", None), ("anna:guess@", Some("uth")), ("bert:secret@", Some("uth"))] {
+        let limits = "tick_time=100ms&sign_in=sasl&connect_timeout=5s";
+        for url in [
+            format!("zk://{user}127.0.0.1:{clear}?{limits}"),
+            format!("zks://{user}127.0.0.1:{encrypted}?{limits}&{tls}"),
+        ] {
+            let locked = within(async { lock::connect(&url).await?.mutex("a").lock().await }).await;
+            match (locked, refusal) {
+                (Ok(guard), None) => {
+                    // What it creates is that user's, and nobody else's.
+                    let other = format!("zk://127.0.0.1:{clear}?tick_time=100ms");
+                    let other = within(lock::connect(&other)).await.unwrap();
+                    let error = whole(&within(other.mutex("a").lock()).await.unwrap_err());
+                    assert!(error.contains("not authorized"), "{error}");
+                    guard.release().await.unwrap();
+                }
+                (Ok(_), Some(_)) => panic!("signed in: {user}"),
+                (Err(error), None) => panic!("{}", whole(&error)),
+                (Err(error), Some(said)) => {
+                    let error = whole(&error);
+                    assert!(error.contains(said) && !error.contains("guess"), "{error}");
+                }
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::{
     deployment::{
         Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
-    servers::{ZooKeeper, rights, zookeeper::session},
+    servers::{ZooKeeper, ZooKeeperOptions, rights, zookeeper::session},
 };
 
 inventory::submit! {
@@ -105,7 +105,7 @@ enum Strategy {
 
 fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let servers = ZooKeeper::start_as_told(count, &[], options.tls()).await?;
+        let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.tls())).await?;
         let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
         if options.secured {
             truth.grant_least_rights().await.map_err(|error| control(&error))?;

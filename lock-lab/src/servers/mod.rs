@@ -30,5 +30,5 @@ pub use self::{
     prometheus::Prometheus,
     redis::{Redis, RedisOptions},
     sentinel::{Sentinel, SentinelOptions},
-    zookeeper::ZooKeeper,
+    zookeeper::{ZooKeeper, ZooKeeperOptions},
 };

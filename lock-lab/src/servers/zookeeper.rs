@@ -17,6 +17,32 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often a start is repeated when somebody else took a port.
 const ATTEMPTS: u32 = 4;
 
+/// How ZooKeeper servers are started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZooKeeperOptions {
+    /// Clients come by TLS, too, at [`ZooKeeper::client_ports`], if they have a certificate, and servers show this one.
+    pub tls: Option<ServerCertificate>,
+    /// Name and password of a user that the servers know, who signs in by SASL.
+    pub user: Option<(&'static str, &'static str)>,
+}
+
+impl ZooKeeperOptions {
+    /// Serving clients by TLS, too.
+    #[must_use]
+    pub const fn with_tls(mut self, tls: Option<ServerCertificate>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// With a user that the servers know.
+    #[must_use]
+    pub const fn with_user(mut self, name: &'static str, password: &'static str) -> Self {
+        self.user = Some((name, password));
+        self
+    }
+}
+
 /// ZooKeeper servers that form one service.
 #[derive(Debug)]
 pub struct ZooKeeper {
@@ -41,23 +67,22 @@ impl ZooKeeper {
     /// # Errors
     /// As those of [`ZooKeeper::start`].
     pub async fn start_with(count: usize, settings: &[(&str, &str)]) -> Result<Self, LabError> {
-        Self::start_as_told(count, settings, None).await
+        Self::start_as_told(count, settings, ZooKeeperOptions::default()).await
     }
 
-    /// As [`ZooKeeper::start_with`]; with `tls`, clients come by TLS, too, at [`ZooKeeper::client_ports`], if they have a
-    /// certificate, and servers show that one.
+    /// As [`ZooKeeper::start_with`], with options.
     ///
     /// # Errors
     /// As those of [`ZooKeeper::start`].
     pub async fn start_as_told(
         count: usize,
         settings: &[(&str, &str)],
-        tls: Option<ServerCertificate>,
+        told: ZooKeeperOptions,
     ) -> Result<Self, LabError> {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            match Self::try_start(count, settings, tls).await {
+            match Self::try_start(count, settings, told).await {
                 // Somebody else may have taken a port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 done => return done,
@@ -65,15 +90,11 @@ impl ZooKeeper {
         }
     }
 
-    async fn try_start(
-        count: usize,
-        settings: &[(&str, &str)],
-        tls: Option<ServerCertificate>,
-    ) -> Result<Self, LabError> {
+    async fn try_start(count: usize, settings: &[(&str, &str)], told: ZooKeeperOptions) -> Result<Self, LabError> {
         let ports: Vec<[u16; 3]> = (0..count).map(|_| [ports::free(), ports::free(), ports::free()]).collect();
         let mut servers = Vec::new();
         for id in 0..count {
-            servers.push(ZooKeeperServer::prepare(id, &ports, tls)?);
+            servers.push(ZooKeeperServer::prepare(id, &ports, told)?);
         }
         let mut ensemble = Self { servers };
         for server in &mut ensemble.servers {

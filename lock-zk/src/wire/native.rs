@@ -8,13 +8,13 @@ use futures::{
     stream::{self, BoxStream, StreamExt},
 };
 use lock_core::Password;
-use zookeeper_client::{Acl, Acls, CreateMode as Mode, Error, EventType, OneshotWatcher, Permission};
+use zookeeper_client::{Acl, Acls, CreateMode as Mode, Error, EventType, OneshotWatcher, Permission, SaslOptions};
 
 use super::{
     Answer, Client, Connections, CreateMode, Created, Ensemble, RequestError, Security, Server, SessionState, Stat,
     Watch, WatchEvent, security::Certificates, sockets,
 };
-use crate::config::Access;
+use crate::config::{Access, SignIn};
 
 static CREATOR_AND_READERS: [Acl; 2] =
     [Acl::new_const(Permission::ALL, "auth", ""), Acl::new_const(Permission::READ, "world", "anyone")];
@@ -24,6 +24,7 @@ static CREATOR_AND_READERS: [Acl; 2] =
 pub(crate) struct ZooKeeperServers {
     /// As whom to sign in.
     pub(crate) user: Option<(String, Password)>,
+    pub(crate) sign_in: SignIn,
     /// Who may do what with the nodes that are created.
     pub(crate) access: Access,
     pub(crate) security: Security,
@@ -37,7 +38,10 @@ impl Ensemble for ZooKeeperServers {
                 zookeeper_client::Client::connector().with_session_timeout(session_timeout).with_fail_eagerly();
             if let Some((name, password)) = &self.user {
                 let password = password.read().map_err(|error| RequestError::Refused(Arc::new(error)))?;
-                connector = connector.with_auth("digest", format!("{name}:{password}").as_bytes());
+                connector = match self.sign_in {
+                    SignIn::Digest => connector.with_auth("digest", format!("{name}:{password}").as_bytes()),
+                    SignIn::Sasl => connector.with_sasl(SaslOptions::digest_md5(name.clone(), password)),
+                };
             }
             let (client, certificates) = self.security.connect(connector, servers).await?;
             let servers = servers.to_vec();

@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::ZooKeeper;
+use super::{ZooKeeper, ZooKeeperOptions};
 use crate::{
     LabError,
     servers::{
@@ -55,20 +55,29 @@ pub(super) struct ZooKeeperServer {
 
 impl ZooKeeperServer {
     /// Writes the configuration of server `id`.
-    pub(super) fn prepare(id: usize, ports: &[[u16; 3]], tls: Option<ServerCertificate>) -> Result<Self, LabError> {
+    pub(super) fn prepare(id: usize, ports: &[[u16; 3]], told: ZooKeeperOptions) -> Result<Self, LabError> {
         let dir = process::directory()?;
         let data = dir.path().join("data");
         let mut configuration = configuration(&data, id, ports);
-        let tls_port = tls.map(|_| ports::free());
-        if let Some((certificate, port)) = tls.zip(tls_port) {
+        let tls_port = told.tls.map(|_| ports::free());
+        if let Some((certificate, port)) = told.tls.zip(tls_port) {
             configuration += &tls_configuration(certificate, port)?;
+        }
+        let mut logins = Vec::new();
+        if let Some((name, password)) = told.user {
+            configuration += "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n";
+            let login = "org.apache.zookeeper.server.auth.DigestLoginModule";
+            let text = format!("Server {{\n  {login} required user_{name}=\"{password}\";\n}};\n");
+            fs::write(dir.path().join("jaas.conf"), text)
+                .map_err(|source| LabError::io("writing the users", source))?;
+            logins.push("-Djava.security.auth.login.config=jaas.conf".to_owned());
         }
         let written = fs::create_dir(&data)
             .and_then(|()| fs::write(data.join("myid"), (id + 1).to_string()))
             .and_then(|()| fs::write(dir.path().join("zoo.cfg"), configuration));
         written.map_err(|source| LabError::io("writing the configuration of ZooKeeper", source))?;
         let mut classes = CLASSES.to_vec();
-        classes.extend(tls.iter().flat_map(|_| TLS_CLASSES));
+        classes.extend(told.tls.iter().flat_map(|_| TLS_CLASSES));
         let options = [
             "-Xms32m",
             "-Xmx128m",
@@ -84,7 +93,7 @@ impl ZooKeeperServer {
         let program = Program {
             name: "java",
             package: "default-jre-headless",
-            arguments: options.map(String::from).to_vec(),
+            arguments: logins.into_iter().chain(options.map(String::from)).collect(),
             environment: Vec::new(),
         };
         Ok(Self { id, ports: ports[id], tls_port, dir, program, process: None })
