@@ -107,10 +107,10 @@ mod identity;
 
 #[doc(no_inline)]
 pub use lock_core::{
-    Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, DowngradeFailed, Election, Error,
-    Feature, Fence, FencingToken, Guard, Leader, Leaders, LockName, Locks, LocksOptions, Loss, Mode, MultiGuard,
-    MultiLock, Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, Registry, RwLock, Semaphore, Snapshot,
-    StaleToken, StateAfter, Term, Tokens, Validity, WriteGuard,
+    Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, Diagnosis, DowngradeFailed, Election,
+    Error, Fact, Feature, Fence, FencingToken, Finding, Guard, Leader, Leaders, LockName, Locks, LocksOptions, Loss,
+    Mode, MultiGuard, MultiLock, Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, Registry, RwLock,
+    Semaphore, Severity, Snapshot, StaleToken, StateAfter, Term, Tokens, Validity, WriteGuard,
 };
 
 pub use crate::{
