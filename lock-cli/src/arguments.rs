@@ -41,6 +41,7 @@ pub(crate) enum LockSubcommand {
     Status(StatusArguments),
     Watch(WatchArguments),
     Elect(ElectArguments),
+    Doctor(DoctorArguments),
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
     Redlock(RedlockSubcommand),
@@ -176,6 +177,24 @@ pub(crate) struct ElectArguments {
     /// The command and its arguments.
     #[arg(last = true, required_unless_present = "observe", num_args = 1.., value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Look at a lock service, its settings and this host, and say what is wrong and what to do.
+///
+/// Every server is asked, and those that cannot be reached are named. Nothing stays on the servers of what is done to look at
+/// them. docs/doctor.md lists what can be found. Exit status: 0 without problems, if perhaps with warnings; 1 with a problem;
+/// 69 when no server could be reached; 78 for wrong configuration.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// The lock service, as for --url, which it goes before. Other users of this machine can read it here, too.
+    #[arg(value_name = "URL", conflicts_with = "config")]
+    pub(crate) service: Option<String>,
+
+    /// Print one JSON object: url, reached (true or false), facts (each with subject, what and value) and findings, the worst
+    /// first (each with severity: problem, warning or note; key, which does not change between versions; subject, the server or
+    /// setting; what and cure, for people).
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// The subcommands of `lock redlock`, which look after the nodes of a Redlock deployment.
