@@ -188,6 +188,21 @@ impl Config {
         lock_redlock::replace(&deployment, old, new).await
     }
 
+    /// Asks the nodes of a Redlock deployment how they are: whether they vote, and why they do not. Nothing is changed on them.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for another backend, and for settings that are not allowed. Nodes that do not answer are in the answer.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    #[cfg(feature = "redlock")]
+    pub async fn deployment_status(self) -> Result<crate::DeploymentStatus, Error> {
+        let mut settings = self.settings;
+        era(&mut settings)?;
+        let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
+        lock_redlock::deployment_status(&deployment).await
+    }
+
     /// Looks at the service and at this host, and says what is seen and what is wrong with the servers, with the settings or
     /// with both: `docs/doctor.md` lists the findings. A server that cannot be reached is a finding, and the others are looked
     /// at all the same. Nothing stays on the servers of what is done to look at them.

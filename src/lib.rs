@@ -118,7 +118,7 @@ pub use crate::{
     drivers::registry,
 };
 #[cfg(feature = "redlock")]
-pub use lock_redlock::{InitOptions, Replaced};
+pub use lock_redlock::{DeploymentStatus, InitOptions, NodeState, NodeStatus, Replaced};
 
 /// Connects to the service that `url` names; see [`Config`] for its form, and for the ways to connect by a file or by the
 /// environment.

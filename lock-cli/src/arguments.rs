@@ -214,6 +214,17 @@ pub(crate) enum RedlockSubcommand {
         #[arg(long)]
         reset: bool,
     },
+    /// Show how each node is: whether it votes, and why it does not.
+    ///
+    /// Nothing is changed on the nodes. Exit status: 0 when a majority votes, 69 otherwise.
+    Status {
+        /// Print one JSON object: id (of the deployment, or null), majority (how many votes a grant takes), voting (how many
+        /// nodes vote), majority_in_ms (after what time a majority votes if nothing else happens, or null) and nodes, each with
+        /// address, state (votes, quarantined, restarted, uninitialized, stranger, same-server, unusable), quarantine_ms,
+        /// answered_in_us and text, for people.
+        #[arg(long)]
+        json: bool,
+    },
     /// Put another server in the place of a member, while locks are held and taken.
     ///
     /// The others have to answer; the one that goes need not. The new one gives no vote for max_ttl, and so long grants take

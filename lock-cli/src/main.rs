@@ -78,6 +78,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             let config = ServiceConfig::named(arguments)?.ok_or_else(none)?.config;
             match order {
                 RedlockSubcommand::Init { no_holders, reset } => redlock::init(config, *no_holders, *reset).await?,
+                RedlockSubcommand::Status { json } => return redlock::status(config, *json).await,
                 RedlockSubcommand::Replace { old, new } => redlock::replace(config, old, new).await?,
             }
             Ok(0)

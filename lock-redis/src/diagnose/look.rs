@@ -144,7 +144,8 @@ impl ServerLook {
 }
 
 impl Unreached {
-    pub(super) fn add_facts(&self, server: &str, diagnosis: &mut Diagnosis) {
+    /// Adds what is worth showing: a server that refuses has answered.
+    pub fn add_facts(&self, server: &str, diagnosis: &mut Diagnosis) {
         if let Self::SignIn { took, .. } | Self::Refused { took, .. } = self {
             diagnosis.answered(server, *took, None);
         }
