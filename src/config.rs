@@ -177,6 +177,36 @@ impl Config {
         lock_redlock::replace(&deployment, old, new).await
     }
 
+    /// Asks the nodes of a Redlock deployment how they are: whether they vote, and why they do not. Nothing is changed on them.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for another backend, and for settings that are not allowed. Nodes that do not answer are in the answer.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    #[cfg(feature = "redlock")]
+    pub async fn deployment_status(self) -> Result<crate::DeploymentStatus, Error> {
+        let mut settings = self.settings;
+        era(&mut settings)?;
+        let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
+        lock_redlock::deployment_status(&deployment).await
+    }
+
+    /// Looks at the service and at this host, and says what is seen and what is wrong with the servers, with the settings or
+    /// with both: `docs/doctor.md` lists the findings. A server that cannot be reached is a finding, and the others are looked
+    /// at all the same. Nothing stays on the servers of what is done to look at them.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a scheme, a key or a value that is not known or that cannot work whatever the servers say.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped; what was connected is closed.
+    pub async fn diagnose(self) -> Result<lock_core::Diagnosis, Error> {
+        let mut settings = self.settings;
+        era(&mut settings)?;
+        Box::pin(registry().diagnose(settings)).await.map_err(address::mask)
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -107,10 +107,10 @@ mod identity;
 
 #[doc(no_inline)]
 pub use lock_core::{
-    Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, DowngradeFailed, Election, Error,
-    Feature, Fence, FencingToken, Guard, Leader, Leaders, LockName, Locks, LocksOptions, Loss, Mode, MultiGuard,
-    MultiLock, Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, Registry, RwLock, Semaphore, Snapshot,
-    StaleToken, StateAfter, Term, Tokens, Validity, WriteGuard,
+    Abandoned, BootInstant, Capabilities, Cause, Clock, Committed, Contender, Diagnosis, DowngradeFailed, Election,
+    Error, Fact, Feature, Fence, FencingToken, Finding, Guard, Leader, Leaders, LockName, Locks, LocksOptions, Loss,
+    Mode, MultiGuard, MultiLock, Mutex, Operation, Owner, Permit, Reentrant, ReentrantGuard, Registry, RwLock,
+    Semaphore, Severity, Snapshot, StaleToken, StateAfter, Term, Tokens, Validity, WriteGuard,
 };
 
 pub use crate::{
@@ -118,7 +118,7 @@ pub use crate::{
     drivers::registry,
 };
 #[cfg(feature = "redlock")]
-pub use lock_redlock::{InitOptions, Replaced};
+pub use lock_redlock::{DeploymentStatus, InitOptions, NodeState, NodeStatus, Replaced};
 
 /// Connects to the service that `url` names; see [`Config`] for its form, and for the ways to connect by a file or by the
 /// environment.

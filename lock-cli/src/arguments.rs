@@ -48,6 +48,7 @@ pub(crate) enum LockSubcommand {
     Status(StatusArguments),
     Watch(WatchArguments),
     Elect(ElectArguments),
+    Doctor(DoctorArguments),
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
     Redlock(RedlockSubcommand),
@@ -185,6 +186,24 @@ pub(crate) struct ElectArguments {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Look at a lock service, its settings and this host, and say what is wrong and what to do.
+///
+/// Every server is asked, and those that cannot be reached are named. Nothing stays on the servers of what is done to look at
+/// them. docs/doctor.md lists what can be found. Exit status: 0 without problems, if perhaps with warnings; 1 with a problem;
+/// 69 when no server could be reached; 78 for wrong configuration.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// The lock service, as for --url, which it goes before. Other users of this machine can read it here, too.
+    #[arg(value_name = "URL", conflicts_with = "config")]
+    pub(crate) service: Option<String>,
+
+    /// Print one JSON object: url, reached (true or false), facts (each with subject, what and value) and findings, the worst
+    /// first (each with severity: problem, warning or note; key, which does not change between versions; subject, the server or
+    /// setting; what and cure, for people).
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The subcommands of `lock redlock`, which look after the nodes of a Redlock deployment.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RedlockSubcommand {
@@ -201,6 +220,17 @@ pub(crate) enum RedlockSubcommand {
         /// Make them a new deployment whatever they were; clients with other settings lose their locks.
         #[arg(long)]
         reset: bool,
+    },
+    /// Show how each node is: whether it votes, and why it does not.
+    ///
+    /// Nothing is changed on the nodes. Exit status: 0 when a majority votes, 69 otherwise.
+    Status {
+        /// Print one JSON object: id (of the deployment, or null), majority (how many votes a grant takes), voting (how many
+        /// nodes vote), majority_in_ms (after what time a majority votes if nothing else happens, or null) and nodes, each with
+        /// address, state (votes, quarantined, restarted, uninitialized, stranger, same-server, unusable), quarantine_ms,
+        /// answered_in_us and text, for people.
+        #[arg(long)]
+        json: bool,
     },
     /// Put another server in the place of a member, while locks are held and taken.
     ///

@@ -1,6 +1,7 @@
 //! The `lock` program: see `lock --help`.
 
 mod arguments;
+mod doctor;
 mod elect;
 mod escaped;
 mod failure;
@@ -23,6 +24,7 @@ mod watch;
 use std::process;
 
 use clap::{Parser, error::ErrorKind};
+use lock::Config;
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
@@ -62,6 +64,13 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             runtime.block_on(elect::observe(ServiceConfig::choose(arguments)?.config, elect))
         }
         LockSubcommand::Elect(elect) => runtime.block_on(elect::elect(&ServiceConfig::choose(arguments)?, elect)),
+        LockSubcommand::Doctor(asked) => {
+            let service = match &asked.service {
+                Some(url) => Config::from_url(url)?,
+                None => ServiceConfig::choose(arguments)?.config,
+            };
+            runtime.block_on(doctor::doctor(service, asked.json))
+        }
         LockSubcommand::Redlock(order) => runtime.block_on(async {
             let none = || {
                 Failure::new(CONFIG, "no deployment is named: give --url or --config, or set LOCK_URL or LOCK_CONFIG")
@@ -69,6 +78,7 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             let config = ServiceConfig::named(arguments)?.ok_or_else(none)?.config;
             match order {
                 RedlockSubcommand::Init { no_holders, reset } => redlock::init(config, *no_holders, *reset).await?,
+                RedlockSubcommand::Status { json } => return redlock::status(config, *json).await,
                 RedlockSubcommand::Replace { old, new } => redlock::replace(config, old, new).await?,
             }
             Ok(0)

@@ -1,10 +1,17 @@
 //! Drivers: how a URL becomes a connection.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
-use crate::{Backend, Context, Error, Settings, settings::SettingDoc};
+use crate::{
+    Backend, Context, Error, LockName, Settings,
+    diagnosis::{self, Diagnosis, Finding},
+    settings::SettingDoc,
+};
+
+/// How long ending the connection of a diagnosis may take.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// A kind of lock service, chosen by the scheme of a URL.
 ///
@@ -24,6 +31,55 @@ pub trait Driver: Debug + Send + Sync + 'static {
     /// [`Error::Config`] that names key, value and what is allowed; [`Error::Unavailable`] when the service cannot be
     /// reached within its connect limit.
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error>;
+
+    /// Looks at the service that `settings` name, and says what it sees and what is wrong. A server that cannot be reached is
+    /// a finding, so that the others are looked at all the same. Nothing is changed on the servers but what the driver says;
+    /// each server has the limits of a connection, and all are looked at in parallel.
+    ///
+    /// By default it connects, looks at a name that nobody uses, says how long both took, and closes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that are wrong whatever the servers say.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped; what was connected is closed.
+    async fn diagnose(&self, settings: Settings, context: Context) -> Result<Diagnosis, Error> {
+        let (clock, servers, scheme) = (context.clock(), addresses(&settings), settings.scheme.clone());
+        let name = format!("lock-doctor-{}", context.unique_id());
+        let mut diagnosis = Diagnosis::new();
+        let begin = clock.now();
+        let backend = match self.connect(settings, context).await {
+            Ok(backend) => backend,
+            Err(error @ Error::Config { .. }) => return Err(error),
+            Err(error) => {
+                diagnosis.find(Finding::unreachable(servers, diagnosis::reason(&error)));
+                return Ok(diagnosis);
+            }
+        };
+        let connected_in = clock.now().saturating_since(begin);
+        let sent = clock.now();
+        let seen = backend.inspect(&LockName::new(name)?).await;
+        let round_trip = seen.is_ok().then(|| clock.now().saturating_since(sent));
+        diagnosis.answered(&servers, connected_in, round_trip);
+        if let Err(error) = seen {
+            let cure = format!("Look at the servers of {scheme}://, and at the rights of its user.");
+            diagnosis.find(Finding::problem("no-look", servers, diagnosis::reason(&error), cure));
+        }
+        backend.close(CLOSING).await;
+        Ok(diagnosis)
+    }
+}
+
+/// The servers of these settings, for messages; the scheme where there are none.
+fn addresses(settings: &Settings) -> String {
+    let address = |(host, port): &(String, Option<u16>)| {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+    };
+    match settings.hosts.as_slice() {
+        [] => format!("{}://{}", settings.scheme, settings.path),
+        hosts => hosts.iter().map(address).collect::<Vec<_>>().join(","),
+    }
 }
 
 /// A scheme of a URL.
@@ -127,12 +183,50 @@ impl Registry {
     pub async fn connect(&self, settings: Settings) -> Result<Arc<dyn Backend>, Error> {
         self.driver(&settings.scheme)?.connect(settings, Context::current()).await
     }
+
+    /// Looks at the service that `settings` name, as its driver does it, and judges what every backend has in common: clear
+    /// text over a network, and leases beside the round trips to the servers and the stalls of this host, which are measured
+    /// for a second meanwhile. The findings come in the order of their severity.
+    ///
+    /// # Errors
+    /// Those of [`Registry::driver`] and of [`Driver::diagnose`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped; what was connected is closed.
+    pub async fn diagnose(&self, settings: Settings) -> Result<Diagnosis, Error> {
+        let context = Context::current();
+        let stalls = diagnosis::longest_stall(context.clock());
+        let looking = self.driver(&settings.scheme)?.diagnose(settings.clone(), context);
+        // Wrong settings are told at once.
+        let looking = async { looking.await.map_err(Box::new) };
+        let (mut diagnosis, stall) = match tokio::try_join!(looking, async { Ok(stalls.await) }) {
+            Ok(seen) => seen,
+            Err(error) => return Err(*error),
+        };
+        diagnosis::judge(&mut diagnosis, &settings, stall);
+        diagnosis.findings.sort_by_key(|finding| finding.severity);
+        Ok(diagnosis)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::memory::MemoryDriver;
+
+    #[tokio::test]
+    async fn a_driver_that_says_nothing_else_connects_looks_and_closes() {
+        let registry = Registry::new().with(MemoryDriver);
+        let diagnosis = registry.diagnose(Settings::new("memory")).await.unwrap();
+        assert!(diagnosis.is_reached(), "{diagnosis:?}");
+        assert_eq!(diagnosis.findings, []);
+        let mut settings = Settings::new("memory");
+        settings.values.insert("tll".to_owned(), "1s".to_owned());
+        assert!(matches!(registry.diagnose(settings).await, Err(Error::Config { .. })));
+    }
 
     #[test]
     fn a_scheme_that_nobody_serves_is_refused_with_those_that_are_served() {

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod conformance;
 mod connection;
 mod context;
+pub mod diagnosis;
 mod driver;
 mod due;
 mod election;
@@ -51,6 +52,7 @@ pub use crate::{
     cleanup::Cleanup,
     clock::{BootInstant, Clock, TimeSource},
     context::Context,
+    diagnosis::{Diagnosis, Fact, Finding, Severity},
     driver::{Driver, Registry, Scheme},
     election::{Election, Leader, Leaders, Term},
     error::{DowngradeFailed, Error, Loss, Source},

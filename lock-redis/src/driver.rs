@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
+use lock_core::{Backend, Context, Diagnosis, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, Redis, config::settings};
+use crate::{Config, Redis, config::settings, diagnose::diagnose};
 
 /// Connects to Redis in its three arrangements.
 #[derive(Debug, Clone, Copy)]
@@ -45,5 +45,9 @@ impl Driver for RedisDriver {
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Redis::connect_in(Config::from_settings(settings)?, context).await?)
+    }
+
+    async fn diagnose(&self, settings: Settings, context: Context) -> Result<Diagnosis, Error> {
+        Ok(diagnose(&Config::from_settings(settings)?, &context).await)
     }
 }

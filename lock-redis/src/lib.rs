@@ -73,6 +73,7 @@ mod backend;
 mod client;
 mod cluster;
 mod config;
+pub mod diagnose;
 mod driver;
 pub mod fence;
 mod lease;

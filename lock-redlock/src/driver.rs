@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
+use lock_core::{Backend, Context, Diagnosis, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, Redlock, config};
+use crate::{Config, Redlock, config, diagnose::diagnose};
 
 /// The name of this backend.
 pub(crate) const BACKEND: &str = "redlock";
@@ -32,5 +32,9 @@ impl Driver for RedlockDriver {
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Redlock::connect_in(Config::from_settings(settings)?, context).await?)
+    }
+
+    async fn diagnose(&self, settings: Settings, context: Context) -> Result<Diagnosis, Error> {
+        Ok(diagnose(&Config::from_settings(settings)?, &context).await)
     }
 }

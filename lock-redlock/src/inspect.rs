@@ -3,34 +3,55 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use lock_core::{Contender, Error, LockName, Snapshot};
+use lock_redis::node::{NodeError, Value};
 
 use crate::{
+    members::status::why_no_vote,
     nodes::{
         quorum::Quorum,
-        requests::ask,
+        replies::NoReply,
+        requests::ask_many,
         scripts::{
             LockKeys,
             look::{self, Holder, Look},
+            read_status, status,
         },
     },
-    protocol::{kind::LockKind, votes::largest},
+    protocol::{deployment::ServerStatus, kind::LockKind, votes::largest},
 };
 
-/// Asks all nodes who holds `name`.
+/// Asks all nodes who holds `name`, and in the same burst whether they vote. A lock that nobody holds is free only where a
+/// majority votes: nodes that have lost their data show nobody, and grant nothing for the time of their quarantine.
 pub(crate) async fn inspect(quorum: &Arc<Quorum>, name: &LockName) -> Result<Snapshot, Error> {
     let keys = LockKeys::new(&quorum.config.prefix, name);
-    let mut replies = ask(quorum, |_| Some(look::inspect(keys.common())), look::look);
-    let (mut seen, mut failed) = (Vec::new(), Vec::new());
-    while let Some((node, answer)) = replies.next().await {
-        match answer {
-            Ok(look) => seen.push(look),
+    let mut replies = ask_many(quorum, |_| Some(vec![look::inspect(keys.common()), status()]));
+    let (mut seen, mut failed, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    while let Some((node, answers)) = replies.next().await {
+        match answers.and_then(|answers| read(answers).map_err(NoReply::Failed)) {
+            Ok((look, status)) => {
+                seen.push(look);
+                silent.extend(why_no_vote(&status).map(|state| (node, state.to_string())));
+            }
             Err(no_reply) => failed.push((node, no_reply.reason())),
         }
     }
-    if seen.len() < quorum.majority() {
+    let (answered, majority) = (seen.len(), quorum.majority());
+    if answered < majority {
         return Err(quorum.unavailable("answers", failed));
     }
-    Ok(Snapshot::new(holders(seen, quorum.majority()), Vec::new()))
+    let holders = holders(seen, majority);
+    if holders.is_empty() && answered - silent.len() < majority {
+        silent.extend(failed);
+        return Err(quorum.unavailable("votes", silent));
+    }
+    Ok(Snapshot::new(holders, Vec::new()))
+}
+
+/// Reads what a node answers to both questions.
+fn read(answers: Vec<Result<Value, NodeError>>) -> Result<(Look, ServerStatus), NodeError> {
+    let mut answers = answers.into_iter();
+    let mut next = || answers.next().unwrap_or_else(|| Err(NodeError::nonsense(&Value::Nil)));
+    Ok((look::look(&next()?)?, read_status(&next()?)?))
 }
 
 /// The holders that a majority of the nodes shows, in the order of their tokens. What a minority shows is a vote that is

@@ -50,6 +50,7 @@ mod backend;
 mod cleanup;
 mod client;
 mod config;
+mod diagnose;
 mod driver;
 mod inspect;
 mod lease;
@@ -66,5 +67,6 @@ pub use crate::{
     members::{
         init::{InitOptions, init, init_in},
         replace::{Replaced, replace, replace_in},
+        status::{DeploymentStatus, NodeState, NodeStatus, deployment_status},
     },
 };

@@ -9,3 +9,4 @@ pub(crate) mod identify;
 pub(crate) mod init;
 pub(crate) mod replace;
 pub(crate) mod servers;
+pub(crate) mod status;

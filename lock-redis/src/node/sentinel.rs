@@ -142,7 +142,8 @@ fn text(value: &Value) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-fn address(answer: &Value) -> Option<Address> {
+/// Reads a host and a port.
+pub(crate) fn address(answer: &Value) -> Option<Address> {
     let Value::Array(parts) = answer else { return None };
     let [host, port] = parts.as_slice() else { return None };
     Some(Address::new(text(host)?, text(port)?.parse().ok()?))

@@ -43,6 +43,8 @@ pub(crate) struct Deployment {
 pub(crate) struct ServerStatus {
     /// The run id of its process.
     pub(crate) run_id: String,
+    /// The run id of the process that the deployment knows as this member; `any` where servers forget nothing.
+    pub(crate) known_run: String,
     /// Its stamp; empty on a server that was never marked or has lost its data.
     pub(crate) stamp: String,
     /// For how long the server gives no vote.
@@ -231,6 +233,12 @@ pub(crate) const fn on_or_off(on: bool) -> &'static str {
 }
 
 impl ServerStatus {
+    /// Whether the server has restarted, and nobody has asked for its vote since.
+    #[must_use]
+    pub(crate) fn has_restarted(&self) -> bool {
+        self.known_run != "any" && self.known_run != self.run_id
+    }
+
     /// Whether the server was never marked, or has lost its data.
     #[must_use]
     pub(crate) const fn is_unmarked(&self) -> bool {
@@ -305,7 +313,8 @@ mod tests {
 
     fn status(deployment: &Deployment, member: u32) -> ServerStatus {
         let (stamp, deployment) = (deployment.stamp(member), Some(deployment.clone()));
-        ServerStatus { run_id: member.to_string(), stamp, quarantine: None, deployment }
+        let run_id = member.to_string();
+        ServerStatus { known_run: run_id.clone(), run_id, stamp, quarantine: None, deployment }
     }
 
     #[test]

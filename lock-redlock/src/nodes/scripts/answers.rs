@@ -60,11 +60,12 @@ pub(crate) fn held(answer: &Value) -> Result<bool, NodeError> {
 /// Reads the answer to [`status`](super::status).
 pub(crate) fn read_status(answer: &Value) -> Result<ServerStatus, NodeError> {
     if let Value::Array(parts) = answer
-        && let [run_id, stamp, Value::Int(left), record @ ..] = parts.as_slice()
-        && let (Some(run_id), Some(stamp)) = (text(run_id), text(stamp))
+        && let [run_id, stamp, Value::Int(left), known_run, record @ ..] = parts.as_slice()
+        && let (Some(run_id), Some(stamp), Some(known_run)) = (text(run_id), text(stamp), text(known_run))
     {
         return Ok(ServerStatus {
             run_id: run_id.to_owned(),
+            known_run: known_run.to_owned(),
             stamp: stamp.to_owned(),
             quarantine: millis(*left),
             deployment: read_deployment(record),
