@@ -207,7 +207,7 @@ type Opened = (MultiplexedConnection, std::pin::Pin<Box<dyn Future<Output = ()> 
 async fn open(config: &NodeConfig) -> Result<Opened, RedisError> {
     let limits = AsyncConnectionConfig::new().set_response_timeout(None);
     let stream = Network::dial(config.network.as_ref(), &Address::new(&config.host, config.port)).await?;
-    let (wire, driver) = MultiplexedConnection::new_with_config(&config.user(), stream, limits).await?;
+    let (wire, driver) = MultiplexedConnection::new_with_config(&config.user()?, stream, limits).await?;
     Ok((wire, Box::pin(driver)))
 }
 
