@@ -199,14 +199,17 @@ impl Registry {
     pub async fn diagnose(&self, settings: Settings) -> Result<Diagnosis, Error> {
         let context = Context::current();
         let stalls = diagnosis::longest_stall(context.clock());
-        let looking = self.driver(&settings.scheme)?.diagnose(settings.clone(), context);
+        let driver = self.driver(&settings.scheme)?;
+        let looking = driver.diagnose(settings.clone(), context);
         // Wrong settings are told at once.
         let looking = async { looking.await.map_err(Box::new) };
         let (mut diagnosis, stall) = match tokio::try_join!(looking, async { Ok(stalls.await) }) {
             Ok(seen) => seen,
             Err(error) => return Err(*error),
         };
-        diagnosis::judge(&mut diagnosis, &settings, stall);
+        if let Some(scheme) = driver.schemes().iter().find(|scheme| scheme.is_called(&settings.scheme)) {
+            diagnosis::judge(&mut diagnosis, scheme, &settings, stall);
+        }
         diagnosis.findings.sort_by_key(|finding| finding.severity);
         Ok(diagnosis)
     }

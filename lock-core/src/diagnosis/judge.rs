@@ -3,7 +3,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use super::{Answer, Diagnosis, Finding, figure, stalls::LOOK};
-use crate::Settings;
+use crate::{Scheme, Settings};
 
 /// A lease has to be this many times as long as a round trip. Renewals go out several times in a lease; with fewer round
 /// trips in it, one that is lost or late costs the lock.
@@ -14,9 +14,9 @@ const ROUND_TRIPS_WITH_ROOM: u32 = 30;
 const CONNECTS: u32 = 4;
 
 /// Judges what every backend has in common, and adds the facts that it is judged by.
-pub(crate) fn judge(diagnosis: &mut Diagnosis, settings: &Settings, stall: Duration) {
+pub(crate) fn judge(diagnosis: &mut Diagnosis, scheme: &Scheme, settings: &Settings, stall: Duration) {
     diagnosis.fact("this host", "longest stall in a second", figure(stall));
-    if !is_encrypted(&settings.scheme) {
+    if is_in_clear_text(scheme, &settings.scheme) {
         let asked = settings.hosts.iter().map(|(host, _)| host.as_str());
         diagnosis.findings.extend(clear_text(asked.chain(diagnosis.answers.iter().flat_map(hosts))));
     }
@@ -26,9 +26,9 @@ pub(crate) fn judge(diagnosis: &mut Diagnosis, settings: &Settings, stall: Durat
     }
 }
 
-/// Whether a URL of this scheme is one with TLS, such as `rediss` or `redis+sentinel` in its form with TLS.
-fn is_encrypted(scheme: &str) -> bool {
-    scheme.split('+').any(|part| matches!(part, "rediss" | "redlocks" | "zks" | "etcds"))
+/// Whether what a URL that begins so reaches is reached over a network, and without TLS.
+fn is_in_clear_text(scheme: &Scheme, name: &str) -> bool {
+    scheme.form.contains("HOST") && scheme.with_tls != Some(name)
 }
 
 /// The hosts of those who answered. What is on this machine has an address of another form.
@@ -112,6 +112,14 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    const SCHEME: Scheme = Scheme {
+        name: "chalk",
+        summary: "marks on a board",
+        form: "chalk://HOST",
+        example: "chalk://h",
+        with_tls: Some("chalks"),
+    };
+
     fn answer(connected_in: Duration, round_trip: Duration) -> Answer {
         Answer { server: "h:1".to_owned(), connected_in, round_trip: Some(round_trip) }
     }
@@ -129,10 +137,8 @@ mod tests {
         }
         let found = clear_text(["10.0.0.1", "localhost", "redis", "10.0.0.1"].into_iter()).unwrap();
         assert_eq!((found.severity, found.subject.as_str()), (Severity::Warning, "10.0.0.1,redis"));
-        for scheme in ["rediss", "redlocks", "zks", "rediss+sentinel"] {
-            assert!(is_encrypted(scheme), "{scheme}");
-        }
-        assert!(!is_encrypted("redis+sentinel") && !is_encrypted("zk"));
+        assert!(is_in_clear_text(&SCHEME, "chalk") && !is_in_clear_text(&SCHEME, "chalks"));
+        assert!(!is_in_clear_text(&Scheme { form: "memory://NAME", ..SCHEME }, "chalk"));
     }
 
     #[test]
@@ -140,7 +146,7 @@ mod tests {
         let mut diagnosis = Diagnosis::new();
         diagnosis.answered("memory://a:1", MS, None);
         diagnosis.answered("10.0.0.7:1,[::1]:2", MS, None);
-        judge(&mut diagnosis, &Settings::new("redis+sentinel"), Duration::ZERO);
+        judge(&mut diagnosis, &SCHEME, &Settings::new("redis+sentinel"), Duration::ZERO);
         assert_eq!(diagnosis.findings[0].key, "clear-text");
         assert_eq!(diagnosis.findings[0].subject, "10.0.0.7");
     }
