@@ -45,6 +45,7 @@ impl ServiceConfig {
         if let Some(service) = Self::named(arguments)? {
             return Ok(service);
         }
+        // Safeguard: who requires a service gets no other lock (lock run)
         if arguments.service_required {
             return Err(Failure::new(
                 CONFIG,
@@ -60,7 +61,9 @@ impl ServiceConfig {
     /// gets written into logs. What stands in a file, which only some may read, stays there; a URL that lacks it would be
     /// read before the file, and so it is left out.
     pub(crate) fn name_to(&self, command: &mut Command) {
+        // Safeguard: a command does not inherit the password (lock run)
         command.env_remove(LOCK_PASSWORD);
+
         // Safeguard: a command gets no credentials (lock run)
         let public = self.config.without_credentials().to_url();
         let is_complete = public == self.config.to_url();

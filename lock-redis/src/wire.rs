@@ -50,6 +50,7 @@ pub fn network(settings: &mut Settings, with_tls: bool) -> Result<Arc<dyn Networ
     if with_tls {
         return Ok(Arc::new(tls::Tls { below: Arc::new(Tcp), tls: lock_tls::Tls::take(settings)? }));
     }
+    // Safeguard: nobody takes a connection in clear text for an encrypted one (Redis, Redlock)
     lock_tls::Tls::refuse(settings)?;
     Ok(Arc::new(Tcp))
 }

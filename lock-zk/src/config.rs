@@ -268,6 +268,7 @@ impl Config {
 
     /// Who may do what with the nodes that are created.
     fn access(&self) -> Access {
+        // Safeguard: what a user creates is its own (ZooKeeper)
         self.acl.unwrap_or(if self.user.is_some() { Access::Creator } else { Access::Anyone })
     }
 
