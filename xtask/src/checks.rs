@@ -41,7 +41,7 @@ const DENY: &str = "cargo-deny@0.20.2";
 /// Checks the licences and the sources of all dependencies, as deny.toml has them. Not whether there are advisories about them:
 /// these are in a repository on the network, which a build does not depend on (`cargo xtask advisories`).
 fn dependencies() -> Result<()> {
-    deny(&["--offline", "check", "licenses", "bans", "sources"])
+    deny(&["check", "licenses", "bans", "sources"])
 }
 
 /// Checks whether there are advisories about dependencies.
