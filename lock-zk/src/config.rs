@@ -266,6 +266,11 @@ impl Config {
         })
     }
 
+    /// How connections are secured.
+    pub(crate) const fn security(&self) -> &Security {
+        &self.security
+    }
+
     /// Who may do what with the nodes that are created.
     fn access(&self) -> Access {
         // Safeguard: what a user creates is its own (ZooKeeper)

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
+use lock_core::{Backend, Context, Diagnosis, Driver, Error, Scheme, SettingDoc, Settings};
 
 use crate::{
     Config, ZooKeeper,
     config::{self, NAME},
+    diagnose::diagnose,
 };
 
 /// Connects to a ZooKeeper ensemble.
@@ -32,5 +33,9 @@ impl Driver for ZooKeeperDriver {
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(ZooKeeper::connect_in(Config::from_settings(settings)?, context).await?)
+    }
+
+    async fn diagnose(&self, settings: Settings, context: Context) -> Result<Diagnosis, Error> {
+        Ok(diagnose(&Config::from_settings(settings)?, &context).await)
     }
 }

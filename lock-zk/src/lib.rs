@@ -54,6 +54,7 @@ mod attempt;
 mod backend;
 mod config;
 mod connection;
+mod diagnose;
 mod driver;
 pub mod fence;
 mod inspect;

@@ -5,6 +5,7 @@ mod bad_input;
 #[path = "../../../tests/suite/catalogue/command_line.rs"]
 mod catalogue;
 mod common;
+mod doctor;
 mod elect;
 mod ending;
 mod modes;

@@ -1,6 +1,12 @@
 //! Whether connections are encrypted, and with which certificates.
 
+use std::io;
+
 use lock_core::{Error, SettingDoc, Settings};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 use zookeeper_client::{Client, Connector};
 
 use super::{RequestError, Server, connect_string};
@@ -15,14 +21,14 @@ pub(crate) struct Certificates(#[cfg(feature = "_tls")] Option<(lock_tls::Tls, z
 
 #[cfg(feature = "_tls")]
 mod by_rustls {
-    use std::{fmt, sync::Arc};
+    use std::{fmt, io, sync::Arc};
 
     use lock_tls::Tls;
-    use tokio::net::TcpStream;
     use zookeeper_client::{TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions};
 
     use super::{
-        Certificates, Client, Connector, Error, RequestError, Security, Server, SettingDoc, Settings, connect_string,
+        Certificates, Client, Connector, Error, RequestError, Security, Server, SettingDoc, Settings, Wire,
+        connect_string,
     };
 
     impl Security {
@@ -45,6 +51,15 @@ mod by_rustls {
 
         pub(crate) fn check_hosts(&self, servers: &[Server]) -> Result<(), Error> {
             servers.iter().filter(|_| self.is_encrypted()).try_for_each(|(host, _)| Tls::check_host(host))
+        }
+
+        /// A connection to a server, for what is asked outside of a session.
+        pub(crate) async fn dial(&self, server: &Server) -> io::Result<Box<dyn Wire>> {
+            let (host, stream) = super::open(server).await?;
+            Ok(match &self.0 {
+                Some(tls) => Box::new(tls.secure(&host, stream).await?),
+                None => Box::new(stream),
+            })
         }
 
         /// Opens a session.
@@ -109,15 +124,26 @@ mod by_rustls {
     }
 
     async fn ask(tls: &Tls, servers: &[Server]) -> Option<RequestError> {
-        for (host, port) in servers {
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let Ok(stream) = TcpStream::connect((host, *port)).await else { continue };
-            if let Some(error) = tls.refusal(host, stream).await {
+        for server in servers {
+            let Ok((host, stream)) = super::open(server).await else { continue };
+            if let Some(error) = tls.refusal(&host, stream).await {
                 return Some(RequestError::Refused(Arc::new(error)));
             }
         }
         None
     }
+}
+
+/// What can be read and written.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// Connects to a server in clear text. Gives its host without the brackets of a URL, too.
+async fn open((host, port): &Server) -> io::Result<(String, TcpStream)> {
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let stream = TcpStream::connect((host.as_str(), *port)).await?;
+    Ok((host, stream))
 }
 
 #[cfg(not(feature = "_tls"))]
@@ -141,6 +167,11 @@ impl Security {
 
     pub(crate) const fn check_hosts(&self, _servers: &[Server]) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// A connection to a server, for what is asked outside of a session.
+    pub(crate) async fn dial(&self, server: &Server) -> io::Result<Box<dyn Wire>> {
+        Ok(Box::new(open(server).await?.1))
     }
 
     /// Opens a session.
