@@ -7,8 +7,10 @@ use tokio::process::Command;
 
 use crate::common::{Running, finish};
 
-/// The password, whose like stands nowhere else.
+/// The password of one test, whose like stands nowhere else.
 const SECRET: &str = "correct-horse-battery";
+/// That of the other, which looks at all processes, those of the first among them.
+const OTHER_SECRET: &str = "staple-of-another-kind";
 
 /// All that is said of the processes of this machine that anybody may read, and what this user may read besides: command lines and
 /// environments, but for those of the processes that were given the password.
@@ -26,9 +28,9 @@ fn processes(given: &[u32]) -> String {
     all
 }
 
-async fn protected() -> Redis {
+async fn protected(secret: &str) -> Redis {
     let server = Redis::start().await.unwrap();
-    let rule = format!(">{SECRET}");
+    let rule = format!(">{secret}");
     () = server.ask("ACL SETUSER", &["orders", "on", &rule, "~*", "&*", "+@all"]).await.unwrap();
     server
 }
@@ -72,7 +74,7 @@ const COMMANDS: [&[&str]; 8] = [
 
 #[tokio::test]
 async fn no_password_is_shown_whatever_is_done_and_however_it_is_given() {
-    let (server, dir) = (protected().await, tempfile::tempdir().unwrap());
+    let (server, dir) = (protected(SECRET).await, tempfile::tempdir().unwrap());
     for secret in [SECRET.to_owned(), format!("{SECRET}-that-is-refused")] {
         for way in ways(server.port(), dir.path(), &secret) {
             for command in COMMANDS {
@@ -88,14 +90,14 @@ async fn no_password_is_shown_whatever_is_done_and_however_it_is_given() {
 
 #[tokio::test]
 async fn no_process_that_is_started_gets_the_password() {
-    let (server, dir) = (protected().await, tempfile::tempdir().unwrap());
-    for way in ways(server.port(), dir.path(), SECRET) {
+    let (server, dir) = (protected(OTHER_SECRET).await, tempfile::tempdir().unwrap());
+    for way in ways(server.port(), dir.path(), OTHER_SECRET) {
         let mut run = lock(&["run", "a", "--", "sh", "-c", "echo running; read line; true"]);
         let mut run = Running::spawn(run.envs(way.iter().map(|(name, value)| (name, value))));
         run.expect("running").await;
         // The command, the shell in it, and the guardian beside it run now.
         let shown = processes(&[run.pid()]);
-        assert!(shown.contains("guardian") && !shown.contains(SECRET), "{way:?}");
+        assert!(shown.contains("guardian") && !shown.contains(OTHER_SECRET), "{way:?}");
         run.close_stdin();
         assert!(run.end().await.success());
     }
