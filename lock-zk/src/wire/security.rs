@@ -112,8 +112,8 @@ mod by_rustls {
         RequestError::Refused(Arc::new(error))
     }
 
-    /// Why TLS fails with the first of `servers` with which it does, if with any. The runtime of a session has no sockets of its
-    /// own, so this has another one.
+    /// Why TLS fails with `servers`, if it does with one of them. The runtime of a session has no sockets of its own, so this has
+    /// another one.
     async fn explain(tls: &Tls, servers: &[Server]) -> Option<RequestError> {
         let (tls, servers) = (tls.clone(), servers.to_vec());
         let asking = tokio::task::spawn_blocking(move || {
@@ -124,13 +124,15 @@ mod by_rustls {
     }
 
     async fn ask(tls: &Tls, servers: &[Server]) -> Option<RequestError> {
+        let mut refusals = Vec::new();
         for server in servers {
             let Ok((host, stream)) = super::open(server).await else { continue };
-            if let Some(error) = tls.refusal(&host, stream).await {
-                return Some(RequestError::Refused(Arc::new(error)));
-            }
+            refusals.extend(tls.refusal(&host, stream).await);
         }
-        None
+        let is_final = refusals.len() == servers.len();
+        let refusal = Arc::new(refusals.pop()?);
+        // Another server, which is down now, may have a better certificate.
+        Some(if is_final { RequestError::Refused(refusal) } else { RequestError::Unknown(refusal) })
     }
 }
 
