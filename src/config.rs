@@ -8,6 +8,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use lock_core::{Error, Locks, LocksOptions, Registry, Setting, SettingDoc, Settings};
@@ -49,12 +50,18 @@ use crate::{address, identity, registry};
 /// # Keys of all backends
 /// `era`: the era of the fencing tokens, a whole number, 0 if not set. Raise it when you move to another backend or
 /// restore a backup, so that tokens go on rising.
+///
+/// `outage_timeout`: for how long an outage of the service is bridged, 30 s if not set: by connecting, and by an acquisition that
+/// waits without a limit. One with a limit ([`Mutex::timeout`](crate::Mutex::timeout)) bridges outages until that. `connect_timeout`
+/// is for one attempt to connect.
 #[derive(Clone)]
 pub struct Config {
     settings: Settings,
     payload: Option<Arc<[u8]>>,
     /// The file that it was read from.
     file: Option<PathBuf>,
+    /// What goes before the setting of that name.
+    outage_timeout: Option<Duration>,
 }
 
 impl Config {
@@ -93,19 +100,27 @@ impl Config {
     }
 
     fn new(settings: Settings) -> Self {
-        Self { settings, payload: None, file: None }
+        Self { settings, payload: None, file: None, outage_timeout: None }
     }
 
     /// The settings that every backend has.
     #[must_use]
     pub fn common_settings() -> Vec<SettingDoc> {
-        vec![ERA.doc()]
+        vec![ERA.doc(), OUTAGE_TIMEOUT.doc()]
     }
 
     /// Shows `payload` to those who look at a lock, instead of this program's name, process id and host.
     #[must_use]
     pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
         self.payload = Some(payload.into());
+        self
+    }
+
+    /// With another `outage_timeout` than the settings say: for how long connecting, and an acquisition without a limit, bridge an
+    /// outage of the service. With zero both fail at once.
+    #[must_use]
+    pub const fn with_outage_timeout(mut self, limit: Duration) -> Self {
+        self.outage_timeout = Some(limit);
         self
     }
 
@@ -149,9 +164,9 @@ impl Config {
     /// # Cancel safety
     /// When the future is dropped, some servers may be marked and others not; calling it again completes it.
     #[cfg(feature = "redlock")]
-    pub async fn initialize(self, options: crate::InitOptions) -> Result<std::time::Duration, Error> {
+    pub async fn initialize(self, options: crate::InitOptions) -> Result<Duration, Error> {
         let mut settings = self.settings;
-        era(&mut settings)?;
+        take_common(&mut settings)?;
         let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
         lock_redlock::init(&deployment, options).await
     }
@@ -169,7 +184,7 @@ impl Config {
     #[cfg(feature = "redlock")]
     pub async fn replace(self, old: &str, new: &str) -> Result<crate::Replaced, Error> {
         let mut settings = self.settings;
-        era(&mut settings)?;
+        take_common(&mut settings)?;
         let old = address::host(&settings.scheme, old)?;
         let new = address::host(&settings.scheme, new)?;
         let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
@@ -187,7 +202,7 @@ impl Config {
     #[cfg(feature = "redlock")]
     pub async fn deployment_status(self) -> Result<crate::DeploymentStatus, Error> {
         let mut settings = self.settings;
-        era(&mut settings)?;
+        take_common(&mut settings)?;
         let deployment = crate::drivers::redlock(settings).map_err(address::mask)?;
         lock_redlock::deployment_status(&deployment).await
     }
@@ -203,15 +218,15 @@ impl Config {
     /// Nothing is lost when the future is dropped; what was connected is closed.
     pub async fn diagnose(self) -> Result<lock_core::Diagnosis, Error> {
         let mut settings = self.settings;
-        era(&mut settings)?;
+        take_common(&mut settings)?;
         Box::pin(registry().diagnose(settings)).await.map_err(address::mask)
     }
 
-    /// Connects.
+    /// Connects. While the service cannot be reached, that is tried again until `outage_timeout` has passed.
     ///
     /// # Errors
-    /// [`Error::Config`] for a scheme, a key or a value that is not known, [`Error::Unavailable`] when the service cannot
-    /// be reached within its connect limit.
+    /// [`Error::Config`] for a scheme, a key or a value that is not known; [`Error::Refused`] when the service refuses this program,
+    /// and [`Error::Unavailable`] when it cannot be reached for as long as an outage is bridged.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped; what was connected is closed.
@@ -228,11 +243,13 @@ impl Config {
     /// As that of [`Config::connect`].
     pub async fn connect_with(self, registry: &Registry) -> Result<Locks, Error> {
         let mut settings = self.settings;
-        let era = era(&mut settings)?;
+        let era = ERA.read(&mut settings)?;
+        let set = OUTAGE_TIMEOUT.read(&mut settings)?;
+        let outage_timeout = self.outage_timeout.unwrap_or(set);
         let payload = self.payload.unwrap_or_else(|| identity::payload().into());
         // In a box: it is as large as that of the largest backend, and so would be every future around it.
-        let backend = Box::pin(registry.connect(settings)).await.map_err(address::mask)?;
-        let options = LocksOptions::default().with_era(era).with_payload(payload);
+        let backend = Box::pin(registry.connect_within(settings, outage_timeout)).await.map_err(address::mask)?;
+        let options = LocksOptions::default().with_era(era).with_payload(payload).with_outage_timeout(outage_timeout);
         Ok(Locks::with_options(backend, options))
     }
 }
@@ -251,7 +268,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The key that all backends share.
+/// A setting that all backends share.
 const ERA: Setting<u32> = Setting::number(
     "era",
     0,
@@ -261,8 +278,19 @@ const ERA: Setting<u32> = Setting::number(
      on rising.",
 );
 
-fn era(settings: &mut Settings) -> Result<u32, Error> {
-    ERA.read(settings)
+/// A setting that all backends share.
+const OUTAGE_TIMEOUT: Setting<Duration> = Setting::duration(
+    "outage_timeout",
+    LocksOptions::OUTAGE_TIMEOUT,
+    Duration::ZERO,
+    Duration::from_secs(24 * 60 * 60),
+    "For how long an outage of the service is bridged, by connecting and by an acquisition without a limit of its own; with 0s both fail at once.",
+);
+
+/// Checks and takes out what no driver knows.
+fn take_common(settings: &mut Settings) -> Result<(), Error> {
+    ERA.read(settings)?;
+    OUTAGE_TIMEOUT.read(settings).map(drop)
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use tokio_util::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    Backend, Capabilities, Clock, Context, Error, Feature, FencingToken, LockName, Loss, ReleaseOutcome, Request,
-    Snapshot, Validity,
+    Backend, Backoff, Capabilities, Clock, Context, Error, Feature, FencingToken, Lease, LockName, LocksOptions, Loss,
+    ReleaseOutcome, Request, Snapshot, Validity, Wait,
     held::{EndedLease, HeldLease, HeldLeases},
     observe::{Acquisition, Hold},
     run_to_completion::RunToCompletion,
@@ -28,10 +28,7 @@ struct ConnectionState {
     backend: Arc<dyn Backend>,
     /// The backend's.
     context: Context,
-    /// The era of the fencing tokens.
-    era: u32,
-    /// Who this program is, shown to those who look at a lock.
-    payload: Arc<[u8]>,
+    options: LocksOptions,
     held: HeldLeases,
     /// Cancelled by `close`; every acquisition's own stop is its child.
     closed: CancellationToken,
@@ -47,14 +44,17 @@ const LOCK_DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duratio
 /// How long after its limit an acquisition may take to withdraw before it is left to end in the background.
 pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
 
+/// The bounds of the pauses between two requests for a lock whose service does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 impl Connection {
-    pub(crate) fn new(backend: Arc<dyn Backend>, era: u32, payload: Arc<[u8]>) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, options: LocksOptions) -> Self {
         backend.context().observer().connected(backend.capabilities().backend);
         Self(Arc::new(ConnectionState {
             context: backend.context().clone(),
             backend,
-            era,
-            payload,
+            options,
             held: HeldLeases::default(),
             closed: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -77,12 +77,12 @@ impl Connection {
 
     /// Who this program is, for those who look at a lock.
     pub(crate) fn payload(&self) -> Arc<[u8]> {
-        Arc::clone(&self.0.payload)
+        Arc::clone(&self.0.options.payload)
     }
 
     /// The fencing token of that number, with this connection's era.
     pub(crate) fn fencing_token(&self, number: u64) -> FencingToken {
-        FencingToken { era: self.0.era, number }
+        FencingToken { era: self.0.options.era, number }
     }
 
     /// What tells this connection from all others that live.
@@ -115,7 +115,7 @@ impl Connection {
         self.0.context.observer().acquisition(self.clock(), name, request)
     }
 
-    /// Acquires within `limit` (no limit: until it is granted); never dropped half-way. `guard` makes of the grant what
+    /// Acquires within `limit` (no limit: until it is granted, or an outage has lasted too long); never dropped half-way. `guard` makes of the grant what
     /// releases it when it is dropped: a caller that goes away leaves nothing behind. What acquires runs in `span`.
     pub(crate) async fn acquire<G: Send + 'static>(
         &self,
@@ -127,7 +127,7 @@ impl Connection {
         self.check(&request)?;
         let clock = self.clock();
         let deadline = limit.map(|limit| clock.now().saturating_add(limit));
-        let name = request.name.clone();
+        let (name, outage) = (request.name.clone(), request.outage.clone());
         let stop = self.0.closed.child_token();
         let mut acquisition = self.run_to_completion(stop.clone(), {
             let connection = self.clone();
@@ -136,7 +136,7 @@ impl Connection {
             let acquire = async move {
                 let _attempt = attempt;
                 let name = request.name.clone();
-                let lease = Arc::clone(&connection.0.backend).acquire(request, stop).await?;
+                let lease = connection.lease(request, stop).await?;
                 let token = connection.fencing_token(lease.token());
                 match connection.0.held.insert(lease) {
                     Ok((held, validity)) => Ok(guard(connection, name, token, held, validity)),
@@ -148,21 +148,48 @@ impl Connection {
             };
             acquire.instrument(span)
         });
-        let result = match deadline {
-            None => acquisition.await,
-            Some(deadline) => tokio::select! {
-                biased;
-                result = &mut acquisition => result,
-                () = clock.sleep_until(deadline) => {
-                    stop.cancel();
-                    clock.timeout(WITHDRAWAL, acquisition).await.unwrap_or(Err(Error::Cancelled))
-                }
-            },
+        let too_long = async {
+            match deadline {
+                None => outage.outlasts(self.0.options.outage_timeout, clock).await,
+                Some(deadline) => clock.sleep_until(deadline).await,
+            }
+        };
+        let result = tokio::select! {
+            biased;
+            result = &mut acquisition => result,
+            () = too_long => {
+                stop.cancel();
+                clock.timeout(WITHDRAWAL, acquisition).await.unwrap_or(Err(Error::Cancelled))
+            }
         };
         match result {
             Err(Error::Cancelled) if self.0.closed.is_cancelled() => Err(Error::Closed),
-            Err(Error::Cancelled) => Err(Error::NotAcquired { name }),
+            Err(Error::Cancelled) => Err(outage.take().unwrap_or(Error::NotAcquired { name })),
             other => other,
+        }
+    }
+
+    /// Asks the backend for a lease; one that is to be waited for again and again while the service does not answer, until
+    /// `stop`.
+    async fn lease(&self, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        let backend = &self.0.backend;
+        if request.wait == Wait::No {
+            return Arc::clone(backend).acquire(request, stop).await;
+        }
+        let outage = request.outage.clone();
+        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let error = match Arc::clone(backend).acquire(request.clone(), stop.clone()).await {
+                Err(error @ Error::Unavailable { .. }) => error,
+                other => return other,
+            };
+            tracing::debug!(%error, "the service does not answer");
+            outage.failed(error);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Err(Error::Cancelled),
+                () = self.clock().sleep(pauses.pause()) => {}
+            }
         }
     }
 

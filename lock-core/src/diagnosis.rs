@@ -195,11 +195,12 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 /// Why a service cannot be used, for a finding: the reason and its causes, without the URL of the service.
 pub(crate) fn reason(error: &Error) -> String {
     match error {
-        Error::Unavailable { reason, source: Some(source), .. } => {
+        Error::Unavailable { reason, source: Some(source), .. }
+        | Error::Refused { reason, source: Some(source), .. } => {
             let causes = with_causes(source.as_ref());
             if reason.contains(&causes) { reason.clone() } else { format!("{reason}: {causes}") }
         }
-        Error::Unavailable { reason, source: None, .. } => reason.clone(),
+        Error::Unavailable { reason, source: None, .. } | Error::Refused { reason, source: None, .. } => reason.clone(),
         other => other.source().map_or_else(|| other.to_string(), |_| with_causes(other)),
     }
 }

@@ -5,13 +5,17 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Backend, Context, Error, LockName, Settings,
+    Backend, Backoff, Context, Error, LockName, Settings,
     diagnosis::{self, Diagnosis, Finding},
     settings::SettingDoc,
 };
 
 /// How long ending the connection of a diagnosis may take.
 const CLOSING: Duration = Duration::from_secs(1);
+
+/// The bounds of the pauses between two attempts to connect to a service that does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A kind of lock service, chosen by the scheme of a URL.
 ///
@@ -182,6 +186,39 @@ impl Registry {
     /// Nothing is lost when the future is dropped; what was connected is closed.
     pub async fn connect(&self, settings: Settings) -> Result<Arc<dyn Backend>, Error> {
         self.driver(&settings.scheme)?.connect(settings, Context::current()).await
+    }
+
+    /// Connects to the service that `settings` name; while it cannot be reached, again and again until `limit` has passed. The
+    /// first attempt may take as long as the backend lets it.
+    ///
+    /// # Errors
+    /// Those of [`Registry::connect`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped; what was connected is closed.
+    pub async fn connect_within(&self, settings: Settings, limit: Duration) -> Result<Arc<dyn Backend>, Error> {
+        let clock = Context::current().clock();
+        let begin = clock.now();
+        let mut failure = match self.connect(settings.clone()).await {
+            Err(error @ Error::Unavailable { .. }) => error,
+            connected => return connected,
+        };
+        let again = async {
+            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            loop {
+                tracing::debug!(error = %failure, "connecting again");
+                clock.sleep(pauses.pause()).await;
+                match self.connect(settings.clone()).await {
+                    Err(error @ Error::Unavailable { .. }) => failure = error,
+                    connected => return connected,
+                }
+            }
+        };
+        let connected = clock.timeout(limit.saturating_sub(clock.now().saturating_since(begin)), again).await;
+        connected.unwrap_or(Err(failure))
     }
 
     /// Looks at the service that `settings` name, as its driver does it, and judges what every backend has in common: clear

@@ -32,6 +32,19 @@ pub enum Error {
         source: Option<Source>,
     },
 
+    /// The service refuses this program: its user or password, its certificate, what that user may do, or what other software
+    /// has written in the place of the lock. Trying again is of no use before somebody has mended that.
+    #[error("{backend} refuses this program: {reason}")]
+    Refused {
+        /// Which backend, in the form of its URL without secrets.
+        backend: String,
+        /// What was attempted and how it was refused.
+        reason: String,
+        /// The client's own error, where there is one.
+        #[source]
+        source: Option<Source>,
+    },
+
     /// The lock was held and is not held any more: abandon the work, then start again with a new acquisition.
     #[error("lock {name:?} was lost: {loss}")]
     Lost {
@@ -95,6 +108,11 @@ impl Error {
     /// An [`Error::Unavailable`] without a further cause, such as a time limit that passed.
     pub fn no_answer(backend: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Unavailable { backend: backend.into(), reason: reason.into(), source: None }
+    }
+
+    /// An [`Error::Refused`], with the client's own error where there is one.
+    pub fn refused(backend: impl Into<String>, reason: impl Into<String>, source: Option<Source>) -> Self {
+        Self::Refused { backend: backend.into(), reason: reason.into(), source }
     }
 
     /// An [`Error::Config`].

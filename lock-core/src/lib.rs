@@ -22,6 +22,7 @@ pub mod fence;
 mod guard;
 mod held;
 mod locks;
+mod locks_options;
 pub mod memory;
 mod mode;
 mod multi;
@@ -30,6 +31,7 @@ mod name;
 mod name_check;
 mod observe;
 mod operation;
+mod outage;
 mod owner;
 mod renewer;
 mod run_to_completion;
@@ -59,13 +61,15 @@ pub use crate::{
     feature::Feature,
     fence::{Fence, StaleToken},
     guard::Guard,
-    locks::{Locks, LocksOptions},
+    locks::Locks,
+    locks_options::LocksOptions,
     mode::Mode,
     multi::{MultiGuard, MultiLock, Tokens},
     mutex::Mutex,
     name::LockName,
     observe::RenewalOutcome,
     operation::{Abandoned, Cause, Committed, Operation, StateAfter},
+    outage::Outage,
     owner::{Owner, Reentrant, ReentrantGuard},
     renewer::{Renew, RenewalHandle, Renewer},
     rwlock::{RwLock, WriteGuard},

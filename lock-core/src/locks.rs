@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_core::stream::BoxStream;
 
 use crate::{
-    Backend, Capabilities, Election, Error, Feature, FencingToken, LockName, MultiLock, Mutex, RwLock, Semaphore,
-    Snapshot, connection::Connection,
+    Backend, Capabilities, Election, Error, Feature, FencingToken, LockName, LocksOptions, MultiLock, Mutex, RwLock,
+    Semaphore, Snapshot, connection::Connection,
 };
 
 /// A connection to a lock service, whichever it is. Clones share it.
@@ -16,32 +16,6 @@ use crate::{
 #[derive(Clone)]
 pub struct Locks {
     pub(crate) connection: Connection,
-}
-
-/// Settings of [`Locks`] that do not depend on the backend.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct LocksOptions {
-    /// The era of the fencing tokens; 0 if not set.
-    pub era: u32,
-    /// Who this program is, shown to those who look at a lock; at most [`Request::MAX_PAYLOAD`](crate::Request::MAX_PAYLOAD) bytes.
-    pub payload: Arc<[u8]>,
-}
-
-impl LocksOptions {
-    /// Sets the era of the fencing tokens.
-    #[must_use]
-    pub const fn with_era(mut self, era: u32) -> Self {
-        self.era = era;
-        self
-    }
-
-    /// Sets who this program is.
-    #[must_use]
-    pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
-        self.payload = payload.into();
-        self
-    }
 }
 
 impl Locks {
@@ -54,7 +28,7 @@ impl Locks {
     /// Locks of `backend`, with settings.
     #[must_use]
     pub fn with_options(backend: Arc<dyn Backend>, options: LocksOptions) -> Self {
-        Self { connection: Connection::new(backend, options.era, options.payload) }
+        Self { connection: Connection::new(backend, options) }
     }
 
     /// The exclusive lock of that name. A name that is not allowed is reported by the first operation on it.

@@ -139,7 +139,11 @@ impl Acquisition<'_> {
             Error::NotAcquired { .. } => "not_acquired",
             Error::Unavailable { .. } => "unavailable",
             Error::Lost { .. } => "lost",
-            Error::Unsupported { .. } | Error::InvalidName { .. } | Error::Config { .. } | Error::NoOwner => "refused",
+            Error::Refused { .. }
+            | Error::Unsupported { .. }
+            | Error::InvalidName { .. }
+            | Error::Config { .. }
+            | Error::NoOwner => "refused",
             Error::Closed => "closed",
             Error::Cancelled => "cancelled",
         });

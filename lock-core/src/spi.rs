@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_core::{Stream, stream::BoxStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capabilities, Clock, Context, Error, Feature, LockName, Mode, Snapshot, Validity};
+use crate::{Capabilities, Clock, Context, Error, Feature, LockName, Mode, Outage, Snapshot, Validity};
 
 /// What is asked of a backend.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct Request {
     /// How long the server keeps the lock closed after the end of this lease, unless it was given back in order
     /// ([`Feature::LockDelay`]).
     pub delay: Option<Duration>,
+    /// Where a backend that bridges an outage within the acquisition reports it.
+    pub outage: Outage,
 }
 
 impl Request {
@@ -34,7 +36,15 @@ impl Request {
     /// A request to hold `name` in `mode`, waiting for it, with the backend's own ttl and no payload.
     #[must_use]
     pub fn new(name: LockName, mode: Mode) -> Self {
-        Self { name, mode, ttl: None, wait: Wait::UntilStopped, payload: Arc::new([]), delay: None }
+        Self {
+            name,
+            mode,
+            ttl: None,
+            wait: Wait::UntilStopped,
+            payload: Arc::new([]),
+            delay: None,
+            outage: Outage::default(),
+        }
     }
 }
 
@@ -70,8 +80,10 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// one try goes to the [`Cleanup`](crate::Cleanup): `stop` is answered within about one round trip (or the backend's
     /// time limit for one request), reachable or not.
     ///
-    /// An outage during a wait is bridged for as long as the connect limit; then it is [`Error::Unavailable`]. With
-    /// [`Wait::No`] nothing is bridged.
+    /// [`Error::Unavailable`] when the service does not answer within the backend's limits for one attempt. An acquisition that
+    /// waits is asked for again then, until an outage has lasted too long. A backend that bridges an outage by itself, so that a
+    /// waiter keeps its place in the queue, reports it to `request.outage` and goes on until `stop`; limits in time are not its
+    /// business. With [`Wait::No`] nothing is bridged. [`Error::Refused`] where asking again is of no use.
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error>;
 
     /// Who holds `name` and who waits for it, as the server sees it now.

@@ -3,9 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use lock_core::{
-    Backend, Backoff, BootInstant, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot, Wait,
-};
+use lock_core::{Backend, Backoff, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot, Wait};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -56,44 +54,40 @@ impl Etcd {
         let servers = EtcdServers::connect(&config, clock).await?;
         let sessions = Arc::new(SessionSlot::new(context.clone(), servers.clone(), config.session_ttl));
         let etcd = Self { config, context, servers, sessions };
-        let deadline = clock.now().saturating_add(etcd.config.connect_timeout);
-        etcd.bridge(deadline, &CancellationToken::new(), || etcd.sessions.present()).await?;
+        etcd.sessions.present().await?;
         Ok(Arc::new(etcd))
     }
 
-    /// Makes a request again until it is answered, or `deadline` has passed, or it is told to stop.
-    async fn bridge<T, F>(
-        &self,
-        deadline: BootInstant,
-        stop: &CancellationToken,
-        request: impl Fn() -> F,
-    ) -> Result<T, Error>
+    /// Makes a request of an attempt that waits again until it is answered, or the attempt is told to stop. What the request did,
+    /// it finds when it is made again.
+    async fn bridge<T, F>(&self, of: &Request, stop: &CancellationToken, request: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let clock = self.context.clock();
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             match request().await {
-                Err(Error::Unavailable { .. }) if clock.now() < deadline => {}
-                done => return done,
+                Err(error @ Error::Unavailable { .. }) if of.wait == Wait::UntilStopped => of.outage.failed(error),
+                done => {
+                    of.outage.answered();
+                    return done;
+                }
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(Error::Cancelled),
-                () = clock.sleep(pauses.pause()) => {}
+                () = self.context.clock().sleep(pauses.pause()) => {}
             }
         }
     }
 
     /// Contends until the attempt holds; after the end of a session once more in the next one.
     async fn contend(&self, request: &Request, stop: &CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        let mut outage = self.outage(request);
         loop {
-            let session = self.bridge(outage, stop, || self.sessions.present()).await?;
+            let session = self.bridge(request, stop, || self.sessions.present()).await?;
             let attempt = session.attempt(&self.config.path, &request.name);
             let mut contender = Contender { session, attempt, place: None };
-            let held = self.stand(&mut contender, request, &mut outage, stop).await;
+            let held = self.stand(&mut contender, request, stop).await;
             let Contender { session, attempt, place } = contender;
             match held {
                 Ok(Some(token)) if !session.has_ended() => {
@@ -128,7 +122,6 @@ impl Etcd {
         &self,
         contender: &mut Contender,
         request: &Request,
-        outage: &mut BootInstant,
         stop: &CancellationToken,
     ) -> Result<Option<u64>, Error> {
         let Contender { session, attempt, place } = contender;
@@ -145,8 +138,7 @@ impl Etcd {
                     }
                 }
             };
-            let Some(answer) = self.bridge(*outage, stop, ask).await? else { return Ok(None) };
-            *outage = self.outage(request);
+            let Some(answer) = self.bridge(request, stop, ask).await? else { return Ok(None) };
             match if place.is_none() { attempt.entered(&answer, waits) } else { attempt.looked(&answer) } {
                 AttemptState::Holds(token) => return Ok(Some(token)),
                 AttemptState::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
@@ -165,12 +157,6 @@ impl Etcd {
                 }
             }
         }
-    }
-
-    /// Until when an outage that begins now is bridged for that request.
-    fn outage(&self, request: &Request) -> BootInstant {
-        let bridged = if request.wait == Wait::UntilStopped { self.config.connect_timeout } else { Duration::ZERO };
-        self.context.clock().now().saturating_add(bridged)
     }
 }
 

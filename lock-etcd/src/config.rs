@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     Duration::from_secs(5),
     Duration::from_millis(10),
     Duration::from_secs(600),
-    "How long connecting may take, and for how long waiters bridge an outage.",
+    "How long connecting may take.",
 );
 const RESPONSE_TIMEOUT: Setting<Duration> = Setting::duration(
     "response_timeout",
@@ -53,7 +53,7 @@ pub struct Config {
     pub path: String,
     /// How long etcd keeps the session without a renewal.
     pub session_ttl: Duration,
-    /// How long connecting may take, and for how long waiters bridge an outage.
+    /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long a request may take.
     pub response_timeout: Duration,

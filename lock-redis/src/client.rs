@@ -75,18 +75,12 @@ impl Client {
         if self.closed.is_cancelled() { Error::Closed } else { error.into_error(&self.config.url()) }
     }
 
-    /// The error of a wait during which nothing has succeeded for as long as an outage is bridged.
-    pub(crate) fn out(&self) -> Error {
-        let limit = self.servers.config().outage_limit();
-        Error::no_answer(self.config.url(), format!("nothing has succeeded on it for {limit:?}"))
-    }
-
     /// The refusal of a name that another version of this library uses.
     pub(crate) fn other_format(&self, name: &LockName) -> Error {
         let reason = format!(
             "another version of this library, or somebody else, uses keys of the name {name}, in another format"
         );
-        Error::no_answer(self.config.url(), reason)
+        Error::refused(self.config.url(), reason, None)
     }
 
     /// How long a request may take to be answered.

@@ -58,7 +58,6 @@ impl Config {
     pub fn sentinel(sentinel: Sentinel) -> Self {
         let first = sentinel.sentinels.first().map_or("", |first| first.host.as_str());
         let mut config = Self::new(first, Self::PORT);
-        config.node.failover_timeout = Some(settings::FAILOVER_TIMEOUT.default_value());
         config.deployment = Deployment::Sentinel(sentinel);
         config
     }
@@ -68,7 +67,6 @@ impl Config {
     pub fn cluster(nodes: impl IntoIterator<Item = Address>) -> Self {
         let nodes: Vec<_> = nodes.into_iter().collect();
         let mut config = Self::new(nodes.first().map_or("", |first| first.host.as_str()), Self::PORT);
-        config.node.failover_timeout = Some(settings::FAILOVER_TIMEOUT.default_value());
         config.deployment = Deployment::Cluster(nodes);
         config
     }
@@ -89,7 +87,6 @@ impl Config {
         let (deployment, first, db) = deployment::read(&mut given)?;
         let mut config = Self::new(first.host, first.port);
         if deployment != Deployment::Standalone {
-            config.node.failover_timeout = Some(settings::FAILOVER_TIMEOUT.read(&mut given)?);
             config.address_map = deployment::address_map(&mut given)?;
         }
         config.deployment = deployment;
@@ -123,6 +120,13 @@ impl Config {
                 "queue",
                 value,
                 "nothing: it is now `strategy=queue`, the default, or `strategy=plain`",
+            ));
+        }
+        if let Some(value) = given.values.remove("failover_timeout") {
+            return Err(Error::config(
+                "failover_timeout",
+                value,
+                "nothing: it is now `outage_timeout`, for every backend",
             ));
         }
         given.finish()?;
@@ -166,17 +170,10 @@ impl Config {
         self
     }
 
-    /// With another limit for connecting, which is also for how long an outage of a single server is bridged.
+    /// With another limit for connecting.
     #[must_use]
     pub const fn with_connect_timeout(mut self, limit: Duration) -> Self {
         self.node.connect_timeout = limit;
-        self
-    }
-
-    /// With another limit for an outage: for so long those who wait bridge it.
-    #[must_use]
-    pub const fn with_failover_timeout(mut self, limit: Duration) -> Self {
-        self.node.failover_timeout = Some(limit);
         self
     }
 
@@ -220,7 +217,6 @@ impl Config {
         NodeConfig {
             username: sentinel.username.clone(),
             password: sentinel.password.clone(),
-            failover_timeout: None,
             replicas: None,
             db: 0,
             ..self.node.at(at)
@@ -244,7 +240,6 @@ impl Config {
         if let Some(replicas) = self.node.replicas {
             settings::REPLICA_TIMEOUT.check(replicas.within)?;
         }
-        settings::FAILOVER_TIMEOUT.check(self.node.outage_limit())?;
         settings::CONNECT_TIMEOUT.check(self.node.connect_timeout)?;
         settings::RESPONSE_TIMEOUT.check(self.node.response_timeout)
     }

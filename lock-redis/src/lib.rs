@@ -51,7 +51,7 @@
 //! With [`Config::sentinel`] the sentinels are asked for the primary on each connection, and the server that they name is
 //! asked whether it is one before anything is sent to it. With [`Config::cluster`] each lock is on the primary of its slot,
 //! wherever that moves. A lost connection, an answer that did not come in time and a primary that takes no writes any more all
-//! lead to a new look. Who waits goes on waiting, for an outage of up to `failover_timeout`; who holds keeps the lock if the new
+//! lead to a new look. Who waits goes on waiting, while an outage is bridged; who holds keeps the lock if the new
 //! primary has it and a renewal reaches that in time, and else learns that it is lost. `min_replicas=n`
 //! ([`Config::with_min_replicas`]) lets grants and renewals count only when `n` replicas have acknowledged them.
 //!

@@ -32,12 +32,13 @@ mod subscription;
 mod wait;
 
 use std::{
+    convert::Infallible,
     fmt, io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use lock_core::{BootInstant, Clock, Context, Password};
+use lock_core::{BootInstant, Clock, Context, Outage, Password};
 use redis::RedisConnectionInfo;
 pub use redis::Value;
 
@@ -76,8 +77,6 @@ pub struct NodeConfig {
     pub db: u32,
     /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long those who wait bridge an outage; `None` for as long as connecting may take.
-    pub failover_timeout: Option<Duration>,
     /// How long a request may take.
     pub response_timeout: Duration,
     /// By how many replicas grants and renewals have to be acknowledged; `None` where the primary's word is enough.
@@ -97,7 +96,6 @@ impl NodeConfig {
             password: None,
             db: 0,
             connect_timeout: Duration::from_secs(1),
-            failover_timeout: None,
             response_timeout: Duration::from_millis(500),
             replicas: None,
             network: Arc::new(Tcp),
@@ -115,12 +113,6 @@ impl NodeConfig {
     /// The same for the server at `address`.
     pub(crate) fn at(&self, address: &Address) -> Self {
         Self { host: address.host.clone(), port: address.port, ..self.clone() }
-    }
-
-    /// How long those who wait bridge an outage.
-    #[must_use]
-    pub fn outage_limit(&self) -> Duration {
-        self.failover_timeout.unwrap_or(self.connect_timeout)
     }
 
     /// As whom to sign in, and to which database. A password that is in a file is read.
@@ -309,13 +301,21 @@ impl Node {
         self.shared.endpoint.failing_since()
     }
 
-    /// Resolves when nothing has succeeded on this server for as long as an outage is bridged, counted from `from` at the
-    /// earliest.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn out(&self, from: BootInstant) {
-        self.shared.endpoint.out(from).await;
+    /// Resolves when nothing has succeeded on this server for as long as connecting may take.
+    pub(crate) async fn out(&self) {
+        self.shared.endpoint.out().await;
+    }
+
+    /// Reports to `outage` whether anything succeeds on this server, now and after each change.
+    pub(crate) async fn report(&self, outage: &Outage) -> Infallible {
+        self.shared.endpoint.report(outage).await
+    }
+
+    /// Whether the server, when somebody last tried to connect, refused that for a reason that does not go by itself: its user,
+    /// its password, its certificate, or its settings.
+    #[must_use]
+    pub fn is_refusing(&self) -> bool {
+        self.slot(|slot| slot.failure.as_ref().is_some_and(|failure| !failure.is_temporary()))
     }
 
     /// Whether it is this very node.

@@ -19,7 +19,6 @@ use crate::{
         attempt::{Attempt, Kind},
         keys::Keys,
     },
-    queue::bridge,
 };
 
 /// A key with `n` ms left is gone after `n + 1`.
@@ -48,8 +47,6 @@ struct PlainAcquisition<'a> {
     stop: &'a CancellationToken,
     /// The channel of releases, and the node on which it is listened to.
     listening: Option<(Node, Subscription)>,
-    /// Since when every try has failed.
-    failing_since: Option<BootInstant>,
 }
 
 /// The state of the subscription to the releases of a lock before an attempt, to tell whether a release came after that.
@@ -70,8 +67,7 @@ impl PlainStrategy {
             return Err(Error::unsupported(Feature::ReadWrite, self.client.config.deployment.scheme()));
         }
         let keys = self.client.keys(&request.name)?;
-        let mut acquisition =
-            PlainAcquisition { plain: self, request, keys, stop, listening: None, failing_since: None };
+        let mut acquisition = PlainAcquisition { plain: self, request, keys, stop, listening: None };
         match request.wait {
             Wait::UntilStopped => acquisition.wait().await,
             Wait::No => acquisition.try_now().await,
@@ -103,18 +99,14 @@ impl PlainAcquisition<'_> {
                 biased;
                 () = self.stop.cancelled() => return Err(Error::Cancelled),
                 first = place.first() => first,
-                () = node.out(client.clock().now()) => return Err(client.out()),
+                never = node.report(&self.request.outage) => match never {},
             }
         };
-        let since = client.clock().now();
         loop {
             let before = self.before();
             let (attempt, answered) = self.send(*look_again * NOTED).await;
             let left = match answered {
-                Err(error) => {
-                    bridge(client, &mut self.failing_since, error, self.stop).await?;
-                    continue;
-                }
+                Err(error) => return Err(client.unavailable(error)),
                 Ok(AttemptAnswer { sent_at, entered: Some(Entered::Granted(number)) }) => {
                     return Ok(self.lease(attempt, number, sent_at));
                 }
@@ -124,8 +116,8 @@ impl PlainAcquisition<'_> {
                 Ok(AttemptAnswer { entered: Some(_), .. }) => return Err(client.other_format(&self.request.name)),
                 Ok(AttemptAnswer { entered: None, .. }) => return Err(Error::Cancelled),
             };
-            self.failing_since = None;
-            self.until_worth_a_try(before, left, since).await?;
+            self.request.outage.answered();
+            self.until_worth_a_try(before, left).await?;
         }
     }
 
@@ -161,12 +153,7 @@ impl PlainAcquisition<'_> {
 
     /// Waits until the lock may be free: a release is published, the holder's lease ends, messages may have been missed, or
     /// nobody was heard of for long enough.
-    async fn until_worth_a_try(
-        &mut self,
-        before: Option<ReleasesMark>,
-        left: Option<Duration>,
-        since: BootInstant,
-    ) -> Result<(), Error> {
+    async fn until_worth_a_try(&mut self, before: Option<ReleasesMark>, left: Option<Duration>) -> Result<(), Error> {
         let PlainStrategy { client, look_again, .. } = self.plain;
         let clock = client.clock();
         let (node, mut subscription) = self.listening.take().unwrap_or_else(|| {
@@ -191,7 +178,7 @@ impl PlainAcquisition<'_> {
             } => {}
             () = confirmed.confirmed_anew(before.confirmation) => {}
             () = clock.sleep(pause) => {}
-            () = node.out(since) => return Err(client.out()),
+            never = node.report(&self.request.outage) => match never {},
         }
         self.listening = Some((node, confirmed));
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Backoff, BootInstant, Error, Lease, RenewalHandle, Request, Validity, Wait};
+use lock_core::{Error, Lease, RenewalHandle, Request, Validity, Wait};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,18 +38,14 @@ struct QueueAcquisition<'a> {
     request: &'a Request,
     kind: Kind,
     stop: &'a CancellationToken,
-    /// Since when every try has failed.
-    failing_since: Option<BootInstant>,
 }
 
-/// Why a waiter has left the queue: the server ended its wait, it was told to stop, or an outage lasted too long.
+/// Why a waiter has left the queue.
 enum WaitExit {
     /// The server has ended the wait.
     Turn(WaiterState, WaitResult),
     /// It was told to stop.
     Stopped,
-    /// Nothing has succeeded on the server for too long.
-    Out,
 }
 
 impl QueueStrategy {
@@ -63,7 +59,7 @@ impl QueueStrategy {
         let kind = Kind::of(request.mode)?;
         let (ttl, delay) = (request.ttl.unwrap_or(client.config.ttl), request.delay.unwrap_or_default());
         let waits = request.wait == Wait::UntilStopped;
-        let mut acquisition = QueueAcquisition { queue: self, request, kind, stop, failing_since: None };
+        let acquisition = QueueAcquisition { queue: self, request, kind, stop };
         loop {
             // A value of its own each time: what is still on its way about an earlier attempt is not about this.
             let attempt = Arc::new(Attempt::new(client.keys(&request.name)?, kind, client.values.next(), ttl, delay));
@@ -73,19 +69,13 @@ impl QueueStrategy {
             let waits = waits.then_some(client.channel.as_str());
             let ask = Ask { proposal: client.proposals.next(), payload: &request.payload, waits };
             let entering = EnterCall { client, attempt: &attempt, call: attempt.enter(&ask), stop };
-            let AttemptAnswer { sent_at, entered } = match entering.run().await {
-                Ok(answered) => answered,
-                Err(error) => {
-                    acquisition.failed(error).await?;
-                    continue;
-                }
-            };
+            let AttemptAnswer { sent_at, entered } = entering.run().await.map_err(|error| client.unavailable(error))?;
             match (entered, registered) {
                 (Some(Entered::Granted(number)), _) => {
                     return Ok(leases.grant(&request.name, attempt, number, client.validity(sent_at, ttl)));
                 }
                 (Some(Entered::InLine(at)), Some(registered)) => {
-                    acquisition.failing_since = None;
+                    request.outage.answered();
                     attempt.note_waited();
                     registered.waiter.answered(sent_at, Standing::InLine(at));
                     // Boxed: who is granted at once reserves no memory for it.
@@ -125,18 +115,9 @@ impl QueueAcquisition<'_> {
         Error::permits(&self.request.name, asked, there)
     }
 
-    /// Waits a moment after a failed try, unless it has failed for too long.
-    async fn failed(&mut self, error: NodeError) -> Result<(), Error> {
-        let client = &self.queue.client;
-        if self.request.wait == Wait::No {
-            return Err(client.unavailable(error));
-        }
-        bridge(client, &mut self.failing_since, error, self.stop).await
-    }
-
     /// Waits for its turn, heartbeat after heartbeat. Whoever does not wait for it any more leaves the queue.
     async fn wait_for_turn(
-        &mut self,
+        &self,
         registered: &RegisteredWaiter,
         listening: Option<(Subscription, u64)>,
     ) -> Result<Option<Box<dyn Lease>>, Error> {
@@ -146,17 +127,12 @@ impl QueueAcquisition<'_> {
         let ended = self.until_its_turn(waiter, &beats, listening).await;
         drop(beats);
         match ended {
-            WaitExit::Turn(state, end) => match self.take_turn(waiter, state, end).await {
-                Ok(lease) => Ok(lease),
-                Err(error) => self.failed(error).await.map(|()| None),
-            },
+            WaitExit::Turn(state, end) => {
+                self.take_turn(waiter, state, end).await.map_err(|error| client.unavailable(error))
+            }
             WaitExit::Stopped => {
                 give_up(client, &waiter.attempt).await;
                 Err(Error::Cancelled)
-            }
-            WaitExit::Out => {
-                undo(client, &waiter.attempt, None);
-                Err(client.out())
             }
         }
     }
@@ -174,7 +150,6 @@ impl QueueAcquisition<'_> {
             Some((subscription, confirmation)) => (subscription, Some(confirmation)),
             None => (waiters.listen(client, &node), None),
         };
-        let since = client.clock().now();
         let mut following = waiter.follow();
         loop {
             let state = *following.borrow_and_update();
@@ -193,7 +168,7 @@ impl QueueAcquisition<'_> {
                     looked_under = subscription.confirmation();
                     beats.renew_by(client.clock().now());
                 }
-                () = node.out(since) => return WaitExit::Out,
+                never = node.report(&self.request.outage) => match never {},
             }
         }
     }
@@ -253,29 +228,6 @@ impl QueueAcquisition<'_> {
         let lease = leases.grant(&self.request.name, attempt, grant.number, Validity::new(clock, until));
         lease.renew_by(clock.now().saturating_add(FIRST_RENEWAL.min(rhythm.beat / 8)));
         Some(lease)
-    }
-}
-
-/// Waits a moment after a failed try, unless it has failed for too long.
-pub(crate) async fn bridge(
-    client: &Client,
-    failing_since: &mut Option<BootInstant>,
-    error: NodeError,
-    stop: &CancellationToken,
-) -> Result<(), Error> {
-    let now = client.clock().now();
-    let since = *failing_since.get_or_insert(now);
-    let limits = client.servers.config();
-    if !error.is_temporary() || now.saturating_since(since) >= limits.outage_limit() {
-        return Err(client.unavailable(error));
-    }
-    tracing::debug!(%error, "trying again");
-    // The longer it fails, the longer the pauses.
-    let bound = (limits.connect_timeout / 10).max(now.saturating_since(since) / 4);
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => Err(Error::Cancelled),
-        () = client.clock().sleep(Backoff::new(bound, bound).pause()) => Ok(()),
     }
 }
 

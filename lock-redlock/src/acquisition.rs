@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::nodes::scripts::held;
-use lock_core::{Backoff, BootInstant, Error, LockName, Request, Validity, Wait};
+use lock_core::{Backoff, Error, LockName, Outage, Request, Validity, Wait};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -37,6 +37,8 @@ const TRIES: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 /// The upper limit of all pauses after such votes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+/// The upper limit of all pauses while no majority votes.
+const LONGEST_OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 /// A waiter looks again after this at the latest: a waiter before it that stopped in its turn, or a holder that is no client
 /// of this library, wakes nobody.
 const LONGEST_SLEEP: Duration = Duration::from_secs(2);
@@ -52,8 +54,10 @@ pub(crate) struct Acquisition {
     listener: Option<Listener>,
     rounds: u32,
     backoff: Backoff,
-    /// Since when no majority votes.
-    outage: Option<BootInstant>,
+    /// The pauses while no majority votes.
+    outage_backoff: Backoff,
+    /// Where it is reported that no majority votes.
+    outage: Outage,
     stop: CancellationToken,
 }
 
@@ -71,7 +75,8 @@ impl Acquisition {
             listener,
             rounds: 0,
             backoff: new_backoff(),
-            outage: None,
+            outage_backoff: Backoff::new(FIRST_PAUSE, LONGEST_OUTAGE_PAUSE),
+            outage: request.outage,
             stop,
             redlock,
         }
@@ -120,16 +125,16 @@ impl Acquisition {
         let waits = self.attempt.waiter.is_some();
         match lost {
             VoteLost::Outage | VoteLost::Late => {
-                // An outage that begins during a wait is bridged. An outage at the first round is reported at once.
-                let now = self.redlock.quorum.clock().now();
-                let since = *self.outage.get_or_insert(now);
-                let is_bridged = now.saturating_since(since) < self.redlock.quorum.config.connect_timeout;
-                let is_late = lost == VoteLost::Late;
-                let goes_on = waits && is_bridged && (self.rounds > 1 || is_late);
-                (!goes_on).then(|| round.unavailable(is_late))
+                let error = round.unavailable(lost == VoteLost::Late);
+                if !waits || matches!(error, Error::Refused { .. }) {
+                    return Some(error);
+                }
+                // Within the acquisition, so that it keeps its place in the queue.
+                self.outage.failed(error);
+                None
             }
             VoteLost::Behind(_) | VoteLost::Contested => {
-                self.outage = None;
+                self.outage.answered();
                 let goes_on = waits || (lost == VoteLost::Contested && self.rounds < TRIES);
                 (!goes_on).then(|| Error::NotAcquired { name: self.name.clone() })
             }
@@ -142,9 +147,11 @@ impl Acquisition {
         let limit = match lost {
             VoteLost::Behind(limit) => {
                 self.backoff = new_backoff();
+                self.outage_backoff = Backoff::new(FIRST_PAUSE, LONGEST_OUTAGE_PAUSE);
                 limit.min(longest_sleep(self.attempt.claim.ttl)) + SCATTER.mul_f64(fastrand::f64())
             }
-            VoteLost::Contested | VoteLost::Outage | VoteLost::Late => self.backoff.pause(),
+            VoteLost::Contested => self.backoff.pause(),
+            VoteLost::Outage | VoteLost::Late => self.outage_backoff.pause(),
         };
         let changed = async {
             match &mut self.listener {

@@ -37,13 +37,8 @@ const RESTART_QUARANTINE: Setting<bool> = Setting::choice(
      before it answers. A client that says otherwise than the deployment is refused.",
 );
 
-const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
-    "connect_timeout",
-    Duration::from_secs(1),
-    TEN_MS,
-    MINUTE,
-    "How long connecting may take, and for how long waiters bridge an outage.",
-);
+const CONNECT_TIMEOUT: Setting<Duration> =
+    Setting::duration("connect_timeout", Duration::from_secs(1), TEN_MS, MINUTE, "How long connecting may take.");
 
 /// Far above a round trip, so that a busy machine is not taken for a dead one: nobody waits for a node that is not needed.
 const NODE_TIMEOUT: Setting<Duration> = Setting::duration(

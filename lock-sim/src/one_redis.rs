@@ -9,7 +9,7 @@ mod weather;
 use std::{sync::Arc, time::Duration};
 
 use futures::future::LocalBoxFuture;
-use lock_core::{Context, Locks};
+use lock_core::{Context, Locks, LocksOptions};
 use lock_redis::{Config, Redis, Strategy, protocol::TOMBSTONE, wire::UNACKNOWLEDGED};
 
 use self::{
@@ -216,7 +216,10 @@ fn oracle_begins(stage: &mut Stage, scene: &Only, chance: &mut Chance) {
             let clock = context.clock();
             loop {
                 match Redis::connect_in(config.clone(), context.clone()).await {
-                    Ok(redis) => return compete(Locks::new(redis), clock, host, habits, oracle, own).await,
+                    Ok(redis) => {
+                        let options = LocksOptions::default().with_outage_timeout(config.node.connect_timeout);
+                        return compete(Locks::with_options(redis, options), clock, host, habits, oracle, own).await;
+                    }
                     Err(_) => clock.sleep(Duration::from_millis(200)).await,
                 }
             }

@@ -13,7 +13,7 @@ mod weather;
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use futures::future::LocalBoxFuture;
-use lock_core::{Context, Locks};
+use lock_core::{Context, Locks, LocksOptions};
 use lock_redis::{
     node::NodeConfig,
     wire::{Address, Network},
@@ -201,7 +201,10 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
             [config.connect_timeout, config.node_timeout] = limits;
             config.ttl = Some(Duration::from_nanos(ttl));
             match lock_redlock::Redlock::connect_in(config, context.clone()).await {
-                Ok(redlock) => return compete(Locks::new(redlock), clock, host, habits, oracle, own).await,
+                Ok(redlock) => {
+                    let options = LocksOptions::default().with_outage_timeout(limits[0]);
+                    return compete(Locks::with_options(redlock, options), clock, host, habits, oracle, own).await;
+                }
                 Err(_) => clock.sleep(Duration::from_millis(100)).await,
             }
             // One that has never connected has nothing to come to an end with.

@@ -8,7 +8,7 @@ mod sole;
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Error, Request, safeguard};
+use lock_core::{Error, Request, Wait, safeguard};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -215,19 +215,29 @@ impl<'a> Attempt<'a> {
 
     /// Runs `future`, unless the caller stops, the connection is closed, or the session fails before it is ready.
     async fn unless_interrupted<F: Future>(&self, future: F) -> Result<F::Output, AttemptError> {
-        let limit = self.zk.config().connect_timeout;
         tokio::select! {
             biased;
             output = future => Ok(output),
             () = self.zk.closed().cancelled() => Err(AttemptError::Failed(Error::Closed)),
             () = self.stop.cancelled() => Err(AttemptError::Failed(Error::Cancelled)),
-            failure = self.session.failed(limit) => Err(match failure {
-                SessionFailure::Ended => AttemptError::Restart,
-                SessionFailure::Outage => {
-                    let reason = format!("disconnected for {limit:?}");
-                    AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason))
-                }
-            }),
+            failure = self.session_fails() => Err(failure),
+        }
+    }
+
+    /// Resolves when the session is of no use to the attempt any more. One that waits outlasts a disconnection, which it reports;
+    /// one that does not wait gives up after the connect limit.
+    async fn session_fails(&self) -> AttemptError {
+        if self.request.wait == Wait::UntilStopped {
+            self.session.report(&self.request.outage).await;
+            return AttemptError::Restart;
+        }
+        let limit = self.zk.config().connect_timeout;
+        match self.session.failed(limit).await {
+            SessionFailure::Ended => AttemptError::Restart,
+            SessionFailure::Outage => {
+                let reason = format!("disconnected for {limit:?}");
+                AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason))
+            }
         }
     }
 
@@ -235,7 +245,7 @@ impl<'a> Attempt<'a> {
         if matches!(error, RequestError::NoChildrenForEphemerals) {
             return self.wrong_strategy(Strategy::Herd);
         }
-        AttemptError::Failed(Error::unavailable(self.zk.config().url(), "the request was refused", error))
+        AttemptError::Failed(Error::refused(self.zk.config().url(), "the request was refused", Some(error.into())))
     }
 
     /// The other strategy is in use for this name. The server itself keeps the two apart: what is a directory for one

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Backoff, BootInstant, Clock, Context, Error, Loss};
+use lock_core::{Backoff, BootInstant, Clock, Context, Error, Loss, Outage};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -140,7 +140,7 @@ impl OpenError {
                     None => Error::no_answer(config.url(), reason),
                 }
             }
-            Self::Refused(error) => Error::unavailable(config.url(), "no session was opened", error),
+            Self::Refused(error) => Error::refused(config.url(), "no session was opened", Some(error.into())),
             Self::Timeout(negotiated) => config.unfit(negotiated),
         }
     }
@@ -287,6 +287,21 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// Reports to `outage` whether it is connected, now and after each change. Resolves when the session has ended.
+    pub(crate) async fn report(&self, outage: &Outage) {
+        let mut link = self.link.subscribe();
+        loop {
+            let now = *link.borrow_and_update();
+            match now {
+                LinkState::Ended => return,
+                LinkState::Up => outage.answered(),
+                LinkState::Down => outage.failed(Error::no_answer(self.config.url(), "the session is disconnected")),
+            }
+            // The sender is `self`'s own, so it is there.
+            let _ = link.changed().await;
         }
     }
 

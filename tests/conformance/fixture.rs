@@ -22,6 +22,8 @@ const SHORT_LEASE: Duration = Duration::from_secs(6);
 /// The limit for one request: the part of a lease that leaves time for a second try at a renewal, and enough for a machine
 /// on which many tests run.
 const LIMITS_PER_LEASE: u32 = 4;
+/// For how long an outage is bridged: less than a case waits.
+const BRIDGED: &str = "outage_timeout=3s";
 const LONGEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// Running servers, and clients that come by TLS with a certificate and have the least rights that are enough, so that the whole
@@ -41,7 +43,7 @@ impl DeploymentFixture {
     }
 
     async fn locks(&self, way: Connection, lease: Duration) -> Result<Locks, Error> {
-        let way = way.with_lease(lease).with_answer_limit((lease / LIMITS_PER_LEASE).min(LONGEST_LIMIT));
+        let way = way.with_lease(lease).with_answer_limit((lease / LIMITS_PER_LEASE).min(LONGEST_LIMIT)).with(BRIDGED);
         lock::connect(&self.running.url(&way.with(self.running.deployment().in_trials))).await
     }
 

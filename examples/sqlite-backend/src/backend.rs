@@ -4,7 +4,8 @@ use std::{fs, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lock_core::{
-    Backend, Backoff, BootInstant, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot, Wait,
+    Backend, Backoff, BootInstant, Capabilities, Context, Error, Feature, Lease, LockName, Outage, Request, Snapshot,
+    Wait,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -91,11 +92,15 @@ impl Sqlite {
 
     /// Enters the line and waits in it until the attempt holds. Gives its token, and when the request was sent that was
     /// granted.
-    async fn contend(&self, attempt: &Arc<Attempt>, stop: &CancellationToken) -> Result<(u64, BootInstant), Error> {
+    async fn contend(
+        &self,
+        attempt: &Arc<Attempt>,
+        outage: &Outage,
+        stop: &CancellationToken,
+    ) -> Result<(u64, BootInstant), Error> {
         let clock = self.context.clock();
         let mut pauses = Backoff::new(FIRST_PAUSE, self.config.look_again);
         let mut place = None;
-        let mut answered_at = clock.now();
         loop {
             let standing = match place {
                 None => self.enter(attempt).await,
@@ -105,7 +110,7 @@ impl Sqlite {
                 Ok((AttemptState::Holds(token), sent_at)) => return Ok((token, sent_at)),
                 Ok((AttemptState::Refused, _)) => return Err(Error::NotAcquired { name: attempt.name.clone() }),
                 Ok((AttemptState::Behind, sent_at)) => {
-                    answered_at = clock.now();
+                    outage.answered();
                     place.get_or_insert_with(|| self.rows.keep(&attempt.id, attempt.place_ttl, sent_at));
                 }
                 Ok((AttemptState::MustEnter, _)) => {
@@ -113,8 +118,7 @@ impl Sqlite {
                     continue;
                 }
                 // An outage is bridged while the attempt waits. What the request did, it finds when it is made again.
-                Err(Error::Unavailable { .. })
-                    if attempt.waits && clock.now() < answered_at.saturating_add(self.config.connect_timeout) => {}
+                Err(error @ Error::Unavailable { .. }) if attempt.waits => outage.failed(error),
                 Err(error) => return Err(error),
             }
             tokio::select! {
@@ -161,7 +165,7 @@ impl Backend for Sqlite {
             place_ttl: ttl.min(PLACE_TTL),
             waits: request.wait == Wait::UntilStopped,
         });
-        match self.contend(&attempt, &stop).await {
+        match self.contend(&attempt, &request.outage, &stop).await {
             Ok((token, sent_at)) => Ok(Box::new(SqliteLease::new(Arc::clone(&self.rows), attempt, token, sent_at))),
             Err(error @ Error::NotAcquired { .. }) => Err(error),
             Err(error) => {

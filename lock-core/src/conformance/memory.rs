@@ -6,9 +6,16 @@ use async_trait::async_trait;
 
 use super::{Down, Failure, Fixture, Kept, LONG_TTL, Link, Severable};
 use crate::{
-    Clock, Error, LockName, Locks,
+    Clock, Error, LockName, Locks, LocksOptions,
     memory::{Config, Memory, MemoryServer},
 };
+
+/// For how long an outage is bridged: less than a case waits.
+const OUTAGE_TIMEOUT: Duration = Duration::from_secs(3);
+
+fn locks(memory: Arc<Memory>) -> Locks {
+    Locks::with_options(memory, LocksOptions::default().with_outage_timeout(OUTAGE_TIMEOUT))
+}
 
 /// A memory server of its own.
 #[derive(Debug, Default)]
@@ -39,12 +46,12 @@ impl Fixture for MemoryFixture {
     }
 
     async fn connect(&self) -> Result<Locks, Failure> {
-        Ok(Locks::new(self.memory(LONG_TTL)?))
+        Ok(locks(self.memory(LONG_TTL)?))
     }
 
     async fn connect_severable(&self) -> Result<Severable, Failure> {
         let memory = self.memory(Duration::from_secs(3))?;
-        Ok(Severable { locks: Locks::new(memory.clone()), link: Box::new(MemoryLink(memory)) })
+        Ok(Severable { locks: locks(memory.clone()), link: Box::new(MemoryLink(memory)) })
     }
 
     async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {
@@ -53,12 +60,12 @@ impl Fixture for MemoryFixture {
         match down {
             Down::Refusing => {
                 server.set_up(false);
-                Ok(Locks::new(connect()?))
+                Ok(locks(connect()?))
             }
             Down::Silent => {
                 let memory = connect()?;
                 server.set_up(false);
-                Ok(Locks::new(memory))
+                Ok(locks(memory))
             }
         }
     }

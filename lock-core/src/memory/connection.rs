@@ -102,7 +102,7 @@ impl Backend for Memory {
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         self.link.check_reachable()?;
-        let Request { name, mode, ttl, wait, payload, delay } = request;
+        let Request { name, mode, ttl, wait, payload, delay, outage } = request;
         let server = &self.link.server;
         let id = server.next_id();
         let attempt = Attempt { id, mode, ttl: ttl.unwrap_or(self.ttl), delay: delay.unwrap_or_default(), payload };
@@ -111,14 +111,17 @@ impl Backend for Memory {
             EnterOutcome::Granted(grant) => grant,
             EnterOutcome::Refused => return Err(Error::NotAcquired { name }),
             EnterOutcome::Disagrees { asked, there } => return Err(Error::permits(&name, asked, there)),
-            EnterOutcome::Queued(place) => match self.queued(&name, place, &stop).await {
-                Ok(grant) => grant,
-                Err(error) => {
-                    // A grant that came in the same moment goes with it.
-                    server.table(|table, now| table.leave(now, &name, id));
-                    return Err(error);
+            EnterOutcome::Queued(place) => {
+                outage.answered();
+                match self.queued(&name, place, &stop).await {
+                    Ok(grant) => grant,
+                    Err(error) => {
+                        // A grant that came in the same moment goes with it.
+                        server.table(|table, now| table.leave(now, &name, id));
+                        return Err(error);
+                    }
                 }
-            },
+            }
         };
         Ok(Box::new(MemoryLease::new(&self.link, &self.renewer, name, &attempt, grant)))
     }

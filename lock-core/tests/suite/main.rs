@@ -9,6 +9,7 @@ mod memory;
 mod metrics;
 mod multi;
 mod operation;
+mod outage;
 mod owner;
 mod renewer;
 mod tracing;

@@ -215,7 +215,7 @@ async fn an_acquisition_that_fails_says_how() {
         ["not_acquired", "3s"],
         ["refused", "0ns"],
         ["cancelled", "2s"],
-        ["unavailable", "0ns"],
+        ["unavailable", "30s"],
         ["closed", "0ns"],
     ];
     assert_eq!(ended, expected.map(|ended| ended.map(str::to_owned)));

@@ -16,7 +16,6 @@ use crate::{
 inventory::submit! {
     Description {
         scheme: "redis+cluster",
-        in_trials: "failover_timeout=1s",
         lease: Some(Lease { has_claims: true, ..Lease::TTL }),
         answer_limit: Some("response_timeout"),
         servers: 6,

@@ -35,7 +35,7 @@ inventory::submit! {
 
 const SENTINEL: Description = Description {
     scheme: "redis+sentinel",
-    in_trials: "failover_timeout=1s",
+    in_trials: "",
     lease: Some(Lease { has_claims: true, ..Lease::TTL }),
     answer_limit: Some("response_timeout"),
     servers: 3,

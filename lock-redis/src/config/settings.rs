@@ -43,13 +43,8 @@ pub(super) const LOOK_AGAIN: Setting<Duration> = Setting::duration(
 )
 .without_default();
 
-pub(super) const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
-    "connect_timeout",
-    Duration::from_secs(1),
-    TEN_MS,
-    MINUTE,
-    "How long connecting may take, and for how long waiters bridge an outage of a single server.",
-);
+pub(super) const CONNECT_TIMEOUT: Setting<Duration> =
+    Setting::duration("connect_timeout", Duration::from_secs(1), TEN_MS, MINUTE, "How long connecting may take.");
 
 pub(super) const RESPONSE_TIMEOUT: Setting<Duration> =
     Setting::duration("response_timeout", Duration::from_millis(500), TEN_MS, MINUTE, "How long a request may take.");
@@ -68,15 +63,6 @@ pub(super) const REPLICA_TIMEOUT: Setting<Duration> = Setting::duration(
     Duration::from_millis(1),
     MINUTE,
     "How long the replicas may take to acknowledge.",
-);
-
-/// Where another server may take over.
-pub(super) const FAILOVER_TIMEOUT: Setting<Duration> = Setting::duration(
-    "failover_timeout",
-    Duration::from_secs(30),
-    TEN_MS,
-    Duration::from_secs(60 * 60),
-    "For how long waiters bridge an outage, since another server may take over.",
 );
 
 pub(super) const ADDRESS_MAP: Setting<&str> = Setting::text(
@@ -113,7 +99,7 @@ pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
         Password::FILE.doc(),
     ];
     if !matches!(scheme, "redis" | "rediss") {
-        all.extend([FAILOVER_TIMEOUT.doc(), ADDRESS_MAP.doc()]);
+        all.push(ADDRESS_MAP.doc());
     }
     if scheme.ends_with("+sentinel") {
         all.extend([SENTINEL_USERNAME.doc(), SENTINEL_PASSWORD.doc(), SENTINEL_PASSWORD_FILE.doc()]);

@@ -112,7 +112,6 @@ fn sentinels_are_given_with_their_service_and_a_database() {
     );
     assert_eq!(config.url(), "redis+sentinel://a:26379,b:7/orders/3");
     assert!(!format!("{config:?}").contains("geheim"));
-    assert_eq!(config.node.outage_limit(), Duration::from_secs(30));
 }
 
 #[test]
@@ -125,13 +124,12 @@ fn sentinels_without_a_service_are_refused_and_so_is_a_database_that_is_none() {
 
 #[test]
 fn what_is_about_several_servers_is_no_setting_of_a_single_one() {
-    for key in ["failover_timeout", "sentinel_password", "address_map"] {
+    for key in ["sentinel_password", "address_map"] {
         assert!(refused(settings("h", &[(key, "1s")])).contains(key));
     }
     let error = refused(sentinels("/a", &[("address_map", "a:1")]));
     assert!(error.contains("address_map") && error.contains("a:1"), "{error}");
-    let given = sentinels("/a", &[("address_map", "10.0.0.1:1=h:2"), ("failover_timeout", "3s")]);
+    let given = sentinels("/a", &[("address_map", "10.0.0.1:1=h:2")]);
     let config = Config::from_settings(given).unwrap();
     assert_eq!(config.address_map.reached(&Address::new("10.0.0.1", 1)), &Address::new("h", 2));
-    assert_eq!(config.node.outage_limit(), Duration::from_secs(3));
 }

@@ -1,8 +1,8 @@
 //! The server that a node connects to: how to reach it, since when that fails, and which server it is now.
 
-use std::io;
+use std::{convert::Infallible, io};
 
-use lock_core::{BootInstant, Clock, Context, TimeLimits};
+use lock_core::{BootInstant, Clock, Context, Error, Outage, TimeLimits};
 use redis::RedisConnectionInfo;
 use tokio::sync::watch;
 
@@ -63,25 +63,31 @@ impl Endpoint {
         *self.failing.borrow()
     }
 
-    /// Resolves when nothing has succeeded for as long as an outage is bridged, counted from `from` at the earliest.
-    pub(super) async fn out(&self, from: BootInstant) {
+    /// Resolves when nothing has succeeded for as long as connecting may take.
+    pub(super) async fn out(&self) {
         let mut failing = self.failing.subscribe();
         loop {
-            let since = *failing.borrow_and_update();
-            let given_up = async {
-                match since {
-                    Some(since) => {
-                        self.clock.sleep_until(since.max(from).saturating_add(self.config.outage_limit())).await;
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                () = given_up => return,
-                // The sender is `self`'s own, so it is there.
-                _ = failing.changed() => {}
+            let is_failing = failing.borrow_and_update().is_some();
+            // The sender is `self`'s own, so it is there.
+            if !is_failing {
+                let _ = failing.changed().await;
+            } else if self.clock.timeout(self.config.connect_timeout, failing.changed()).await.is_none() {
+                return;
             }
+        }
+    }
+
+    /// Reports to `outage` whether anything succeeds, now and after each change.
+    pub(super) async fn report(&self, outage: &Outage) -> Infallible {
+        let mut failing = self.failing.subscribe();
+        loop {
+            if failing.borrow_and_update().is_some() {
+                outage.failed(Error::no_answer(self.config.url(), "nothing succeeds on it"));
+            } else {
+                outage.answered();
+            }
+            // The sender is `self`'s own, so it is there.
+            let _ = failing.changed().await;
         }
     }
 

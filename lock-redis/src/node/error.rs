@@ -112,12 +112,15 @@ impl NodeError {
     /// This error as a program sees it. `url` names the server, without secrets.
     #[must_use]
     pub fn into_error(self, url: &str) -> lock_core::Error {
+        let is_temporary = self.is_temporary();
         let (Self::NotApplied(failure) | Self::Unknown(failure)) = self;
         if let Some((server, eviction)) = failure.eviction {
             return eviction.into_error(&server.to_string());
         }
-        match failure.source {
-            Some(source) => lock_core::Error::unavailable(url, failure.reason, Box::new(source) as Source),
+        let source = failure.source.map(|source| Box::new(source) as Source);
+        match source {
+            source if !is_temporary => lock_core::Error::refused(url, failure.reason, source),
+            Some(source) => lock_core::Error::unavailable(url, failure.reason, source),
             None => lock_core::Error::no_answer(url, failure.reason),
         }
     }

@@ -161,7 +161,6 @@ fn switched(service: &str, message: &[u8]) -> Option<Address> {
 
 /// Listens to one sentinel, and to the next one when nothing works on it.
 async fn listen(shared: Arc<SentinelsState>, node: Node) {
-    let clock = shared.context.clock();
     for sentinel in shared.sentinels.iter().cycle() {
         let (told, service) = (node.clone(), shared.service.clone());
         let listener = move |message: &[u8]| {
@@ -172,7 +171,7 @@ async fn listen(shared: Arc<SentinelsState>, node: Node) {
         };
         let sentinel = Node::new(sentinel.clone(), shared.context.clone());
         let _heard = sentinel.subscribe_each(SWITCHED, Arc::new(listener));
-        sentinel.out(clock.now()).await;
+        sentinel.out().await;
         sentinel.close();
     }
 }

@@ -186,7 +186,7 @@ async fn a_server_that_is_cut_off_from_its_cluster_is_not_believed() {
 async fn a_cluster_that_is_down_grants_nothing_and_is_waited_for() {
     let mut cluster = servers::Cluster::start().await.unwrap();
     let (_, primary, other) = place_of(&cluster, "a").await;
-    let locks = connect(config(&cluster).with_failover_timeout(3 * LIMIT)).await;
+    let locks = connect(config(&cluster)).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     // Another part of the cluster is gone altogether, so this one serves nobody.
     for lost in cluster.replicas(other).await.unwrap().into_iter().chain([other]) {

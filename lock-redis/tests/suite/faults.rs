@@ -60,7 +60,7 @@ async fn a_replica_grants_nothing_and_a_primary_grants_again() {
 #[tokio::test]
 async fn a_primary_that_misses_its_replicas_grants_nothing_and_is_waited_for() {
     let mut server = server().await;
-    let locks = connect(server.config().with_failover_timeout(LIMIT)).await;
+    let locks = connect(server.config()).await;
     server.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     let error = locks.mutex("a").try_lock().await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("NOREPLICAS")), "{error}");

@@ -119,7 +119,7 @@ async fn a_renewal_counts_only_when_enough_replicas_have_acknowledged_it() {
 #[tokio::test]
 async fn a_wait_goes_on_until_enough_replicas_acknowledge() {
     let servers = Replicated::start().await;
-    let locks = connect(servers.config(1).with_failover_timeout(LIMIT)).await;
+    let locks = connect(servers.config(1)).await;
     servers.freeze();
     let waiting = tokio::spawn({
         let mutex = locks.mutex("a");
@@ -136,7 +136,7 @@ async fn a_wait_goes_on_until_enough_replicas_acknowledge() {
 #[tokio::test]
 async fn a_lock_that_is_handed_over_is_delivered_when_enough_replicas_have_it() {
     let servers = Replicated::start().await;
-    let fifo = async || connect(servers.config(1).with_failover_timeout(LIMIT)).await;
+    let fifo = async || connect(servers.config(1)).await;
     let (first, second) = (fifo().await, fifo().await);
     let guard = first.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn({

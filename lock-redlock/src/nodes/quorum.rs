@@ -176,6 +176,10 @@ impl Quorum {
     pub(crate) fn no_majority(&self, of_whom: &str, reasons: impl IntoIterator<Item = (usize, String)>) -> Error {
         let reason = |(node, reason): (usize, String)| format!("{}: {reason}", self.address(node));
         let reasons: Vec<String> = reasons.into_iter().map(reason).collect();
-        Error::no_answer(self.config.url(), format!("no majority of the {of_whom} ({})", reasons.join("; ")))
+        let reason = format!("no majority of the {of_whom} ({})", reasons.join("; "));
+        if self.are_needed(|node| self.node(node).is_refusing()) {
+            return Error::refused(self.config.url(), reason, None);
+        }
+        Error::no_answer(self.config.url(), reason)
     }
 }

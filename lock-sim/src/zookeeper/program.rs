@@ -3,7 +3,9 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures::future::{self, Either};
-use lock_core::{Clock, Context, Error, Executor, FencingToken, Guard, Locks, Permit, Validity, WriteGuard};
+use lock_core::{
+    Clock, Context, Error, Executor, FencingToken, Guard, Locks, LocksOptions, Permit, Validity, WriteGuard,
+};
 use lock_zk::{Config, ZooKeeper};
 use tokio::sync::watch;
 
@@ -92,7 +94,10 @@ pub(super) async fn host(mut plan: HostPlan) {
     let locks = loop {
         let context = Context::custom(clock, executor.clone(), chance.below(u64::MAX));
         match ZooKeeper::connect_in(plan.config.clone(), context).await {
-            Ok(zk) => break Locks::new(zk),
+            Ok(zk) => {
+                let options = LocksOptions::default().with_outage_timeout(plan.config.connect_timeout);
+                break Locks::with_options(zk, options);
+            }
             Err(_) if *plan.stage.borrow() != ScheduleStage::Active => {
                 // It does not matter any more.
                 plan.slots.for_each(|slot| report(ContenderReport::Closed { slot, failure: None }));
