@@ -125,7 +125,7 @@ pub use lock_redlock::{DeploymentStatus, InitOptions, NodeState, NodeStatus, Rep
 ///
 /// # Errors
 /// [`Error::Config`] that names key, value and what is allowed; [`Error::Unavailable`] when the service cannot be reached
-/// within its connect limit.
+/// for as long as an outage is bridged (`outage_timeout`).
 ///
 /// # Cancel safety
 /// Nothing is lost when the future is dropped; what was connected is closed.

@@ -29,8 +29,9 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::NotAcquired`] when the wait limit passed (it is kept to within one round trip),
-    /// [`Error::Unavailable`] when the backend was out of reach for longer than its connect limit, [`Error::Lost`] when
-    /// the lease ended before it could be handed over, [`Error::InvalidName`], [`Error::Config`],
+    /// [`Error::Unavailable`] when the service did not answer until then, or, without a limit, for longer than an outage is bridged
+    /// ([`LocksOptions::with_outage_timeout`](crate::LocksOptions::with_outage_timeout)), [`Error::Refused`] when it refuses this
+    /// program, [`Error::Lost`] when the lease ended before it could be handed over, [`Error::InvalidName`], [`Error::Config`],
     /// [`Error::Unsupported`], [`Error::Closed`].
     ///
     /// # Cancel safety

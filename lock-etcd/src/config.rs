@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     Duration::from_secs(5),
     Duration::from_millis(10),
     Duration::from_secs(600),
-    "How long connecting may take.",
+    "How long one attempt to connect may take.",
 );
 const RESPONSE_TIMEOUT: Setting<Duration> = Setting::duration(
     "response_timeout",

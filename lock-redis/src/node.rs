@@ -306,7 +306,7 @@ impl Node {
         self.shared.endpoint.out().await;
     }
 
-    /// Reports to `outage` whether anything succeeds on this server, now and after each change.
+    /// Reports to `outage` when nothing succeeds on this server, and when something does again.
     pub(crate) async fn report(&self, outage: &Outage) -> Infallible {
         self.shared.endpoint.report(outage).await
     }

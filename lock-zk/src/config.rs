@@ -39,7 +39,7 @@ const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     Duration::from_secs(5),
     Duration::from_millis(10),
     Duration::from_secs(600),
-    "How long connecting may take, and for how long waiters bridge an outage.",
+    "How long one attempt to connect may take.",
 );
 
 const STRATEGY: Setting<Strategy> = Setting::choice(

@@ -290,16 +290,20 @@ impl Session {
         }
     }
 
-    /// Reports to `outage` whether it is connected, now and after each change. Resolves when the session has ended.
+    /// Reports to `outage` when the session is disconnected, and when it is connected again. Resolves when it has ended.
     pub(crate) async fn report(&self, outage: &Outage) {
         let mut link = self.link.subscribe();
+        let mut was_down = false;
         loop {
             let now = *link.borrow_and_update();
             match now {
                 LinkState::Ended => return,
+                // Nothing is known of requests that failed for another reason.
+                LinkState::Up if !was_down => {}
                 LinkState::Up => outage.answered(),
                 LinkState::Down => outage.failed(Error::no_answer(self.config.url(), "the session is disconnected")),
             }
+            was_down = now == LinkState::Down;
             // The sender is `self`'s own, so it is there.
             let _ = link.changed().await;
         }

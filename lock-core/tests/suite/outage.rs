@@ -112,8 +112,7 @@ struct LateDriver {
 #[async_trait]
 impl Driver for LateDriver {
     fn schemes(&self) -> &'static [Scheme] {
-        const LATE: Scheme =
-            Scheme { name: "late", summary: "", form: "late://", example: "late://", with_tls: None };
+        const LATE: Scheme = Scheme { name: "late", summary: "", form: "late://", example: "late://", with_tls: None };
         &[LATE]
     }
 

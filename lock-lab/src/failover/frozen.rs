@@ -304,7 +304,7 @@ fn phase(seen: &[ClientMeasurements], is_in: impl Fn(BootInstant) -> bool) -> Ph
 async fn most_frozen(limit: Duration, waiting: bool, attempts: usize) -> Result<Majority, LabError> {
     let nodes = RedisNodes::start(NODES).await?;
     let node_limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    let url = format!("{}/?node_timeout={node_limit_ms}ms", nodes.url());
+    let url = format!("{}/?node_timeout={node_limit_ms}ms&outage_timeout=0s", nodes.url());
     let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let clock = Clock::boot();
     let mutex = locks.mutex("frozen");

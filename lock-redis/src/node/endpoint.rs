@@ -77,15 +77,18 @@ impl Endpoint {
         }
     }
 
-    /// Reports to `outage` whether anything succeeds, now and after each change.
+    /// Reports to `outage` when nothing succeeds, and when something does again.
     pub(super) async fn report(&self, outage: &Outage) -> Infallible {
         let mut failing = self.failing.subscribe();
+        let mut was_failing = false;
         loop {
-            if failing.borrow_and_update().is_some() {
+            let is_failing = failing.borrow_and_update().is_some();
+            if is_failing {
                 outage.failed(Error::no_answer(self.config.url(), "nothing succeeds on it"));
-            } else {
+            } else if was_failing {
                 outage.answered();
             }
+            was_failing = is_failing;
             // The sender is `self`'s own, so it is there.
             let _ = failing.changed().await;
         }

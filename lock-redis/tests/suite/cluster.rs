@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{LIMIT, connect, in_line, keys, passed_on, renewed, soon};
+use crate::common::{LIMIT, connect, connect_bridging, in_line, keys, passed_on, renewed, soon};
 use lock_core::{Clock, Error, Locks};
 use lock_lab::servers;
 use lock_redis::{Config, node::Address};
@@ -186,7 +186,7 @@ async fn a_server_that_is_cut_off_from_its_cluster_is_not_believed() {
 async fn a_cluster_that_is_down_grants_nothing_and_is_waited_for() {
     let mut cluster = servers::Cluster::start().await.unwrap();
     let (_, primary, other) = place_of(&cluster, "a").await;
-    let locks = connect(config(&cluster)).await;
+    let locks = connect_bridging(config(&cluster), 3 * LIMIT).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     // Another part of the cluster is gone altogether, so this one serves nobody.
     for lost in cluster.replicas(other).await.unwrap().into_iter().chain([other]) {

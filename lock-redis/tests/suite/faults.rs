@@ -3,7 +3,7 @@
 use crate::common;
 use std::time::Duration;
 
-use crate::common::{LIMIT, connect, server, soon};
+use crate::common::{LIMIT, connect, connect_bridging, server, soon};
 use futures::FutureExt;
 use lock_core::{Clock, Context, Error, Loss};
 use lock_redis::{
@@ -60,7 +60,7 @@ async fn a_replica_grants_nothing_and_a_primary_grants_again() {
 #[tokio::test]
 async fn a_primary_that_misses_its_replicas_grants_nothing_and_is_waited_for() {
     let mut server = server().await;
-    let locks = connect(server.config()).await;
+    let locks = connect_bridging(server.config(), LIMIT).await;
     server.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     let error = locks.mutex("a").try_lock().await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("NOREPLICAS")), "{error}");
@@ -113,7 +113,7 @@ async fn a_token_key_of_another_type_is_an_error_and_never_a_grant() {
     // As earlier versions of this library kept it.
     server.ask::<()>(&["HSET", "{lock:a}:token", "counter", "1"]).await;
     let error = locks.mutex("a").try_lock().await.unwrap_err();
-    assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("WRONGTYPE")), "{error}");
+    assert!(matches!(&error, Error::Refused { reason, .. } if reason.contains("WRONGTYPE")), "{error}");
     assert_eq!(server.holder("a").await, None);
     assert!(soon(locks.mutex("a").lock()).await.is_err(), "waiting does not help");
 }
@@ -280,7 +280,7 @@ async fn a_wrong_password_is_said_to_be_one() {
     let mut server = server().await;
     server.ask::<()>(&["CONFIG", "SET", "requirepass", "secret"]).await;
     let error = Redis::connect(server.config()).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
     let mut source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     assert!(source.contains("NOAUTH"), "{source}");
     let error = Redis::connect(server.config().with_credentials(None, "wrong")).await.unwrap_err();

@@ -242,7 +242,7 @@ async fn keys_of_others_in_the_way_are_a_refusal_with_nothing_written() {
         assert_eq!(bench.holder(name).await, None);
         let locks = locks(&bench.server).await;
         let error = soon(locks.mutex(name).lock()).await.map(drop).unwrap_err();
-        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        assert!(matches!(error, Error::Refused { .. }), "{error}");
     }
 }
 

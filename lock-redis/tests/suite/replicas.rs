@@ -3,7 +3,7 @@
 use crate::common;
 use std::{collections::HashMap, time::Duration};
 
-use crate::common::{LIMIT, connect, keys, renewed, soon};
+use crate::common::{LIMIT, connect, connect_bridging, keys, renewed, soon};
 use futures::StreamExt;
 use lock_core::{Clock, Error, Locks, Loss};
 use lock_lab::servers;
@@ -85,7 +85,7 @@ async fn what_too_few_replicas_acknowledge_is_given_back_and_refused() {
     let error = locks.mutex("a").try_lock().await.unwrap_err();
     assert!(refused(&error), "{error}");
     assert_eq!(servers.holder("a").await, None, "the grant that nobody was told of stands");
-    let error = locks.rwlock("a").read().await.map(drop).unwrap_err();
+    let error = locks.rwlock("a").try_read().await.map(drop).unwrap_err();
     assert!(refused(&error), "{error}");
     let left: Vec<String> = servers.primary.ask("KEYS", &["*readers"]).await.unwrap();
     assert_eq!(left, Vec::<String>::new());
@@ -119,7 +119,7 @@ async fn a_renewal_counts_only_when_enough_replicas_have_acknowledged_it() {
 #[tokio::test]
 async fn a_wait_goes_on_until_enough_replicas_acknowledge() {
     let servers = Replicated::start().await;
-    let locks = connect(servers.config(1)).await;
+    let locks = connect_bridging(servers.config(1), LIMIT).await;
     servers.freeze();
     let waiting = tokio::spawn({
         let mutex = locks.mutex("a");
@@ -136,7 +136,7 @@ async fn a_wait_goes_on_until_enough_replicas_acknowledge() {
 #[tokio::test]
 async fn a_lock_that_is_handed_over_is_delivered_when_enough_replicas_have_it() {
     let servers = Replicated::start().await;
-    let fifo = async || connect(servers.config(1)).await;
+    let fifo = async || connect_bridging(servers.config(1), LIMIT).await;
     let (first, second) = (fifo().await, fifo().await);
     let guard = first.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn({

@@ -5,9 +5,9 @@ use crate::common::guide;
 
 use std::time::Duration;
 
-use crate::common::{LIMIT, connect, keys, passed_on, renewed, soon};
+use crate::common::{LIMIT, connect, connect_bridging, keys, passed_on, renewed, soon};
 use guide::{FalseSentinel, SERVICE};
-use lock_core::{Error, Locks, LocksOptions, Loss};
+use lock_core::{Error, Locks, Loss};
 use lock_lab::servers::{self, RedisOptions};
 use lock_redis::{Config, Redis, Sentinel, node::Address, token::MAX_LEAD};
 
@@ -273,10 +273,7 @@ async fn tokens_rise_over_a_failover_that_lost_the_latest_although_the_clients_c
 #[tokio::test]
 async fn an_outage_that_outlasts_the_limit_ends_a_wait() {
     let mut pair = Pair::start().await;
-    let locks = Locks::with_options(
-        Redis::connect(pair.config()).await.unwrap(),
-        LocksOptions::default().with_outage_timeout(Duration::from_millis(500)),
-    );
+    let locks = connect_bridging(pair.config(), Duration::from_millis(500)).await;
     pair.servers[0].kill();
     let error = soon(locks.mutex("a").lock()).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");

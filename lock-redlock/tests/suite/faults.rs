@@ -193,7 +193,7 @@ fn a_majority_that_is_down_is_an_error_in_time_and_leaves_nothing() {
         nodes.stop(0).await;
         nodes.stop(1).await;
         let began = nodes.clock().now();
-        let error = locks.mutex("down").lock().await.unwrap_err();
+        let error = locks.mutex("down").try_lock().await.unwrap_err();
         assert!(nodes.clock().now().saturating_since(began) < Duration::from_secs(4), "twice the limit of a node");
         assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("server:7000"), "{error}");
         assert_eq!(nodes.get(2, "{lock:down}"), None);

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, rc::Rc};
 
 use lock_core::{BootInstant, Error, FencingToken, Loss, Validity};
-use lock_zk::wire::WatchEvent;
+use lock_zk::{protocol::queue::NUMBERS_END, wire::WatchEvent};
 
 use super::{
     fact::FactKind,
@@ -343,8 +343,17 @@ impl Schedule<'_> {
             }
             // It waits for the one node that all of them want.
             (ContenderPhase::Waits, None) if nodes.iter().any(|(path, _)| path.as_ref() == lock_path()) => None,
+            // It waits for the others to leave, so that the directory counts anew.
+            (ContenderPhase::Waits, None) if !nodes.is_empty() && self.is_out_of_numbers() => None,
             (ContenderPhase::Waits, None) => Some(("P", format!("contender {slot} comes to no end"))),
         }
+    }
+
+    /// Whether the directory has given away all numbers that a contender may hold by.
+    fn is_out_of_numbers(&self) -> bool {
+        let tree = self.leader.as_ref().map(|leader| &self.servers[leader.server].tree);
+        let directory = tree.and_then(|tree| tree.nodes.get(lock_path().as_str()));
+        directory.is_some_and(|directory| !(0..NUMBERS_END).contains(&directory.counter))
     }
 
     fn could_hold(&self, kind: RequestMode, path: &str, own: &TreeNode, nodes: &[(&Rc<str>, &TreeNode)]) -> bool {

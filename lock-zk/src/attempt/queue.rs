@@ -57,9 +57,13 @@ impl Attempt<'_> {
                     return Err(self.withdraw(denied, entered).await);
                 }
                 QueuePosition::Behind(ahead) => {
+                    self.request.outage.answered();
                     self.unless_interrupted(self.wait_for(ahead, entered, &mut own, &mut heard)).await
                 }
-                QueuePosition::FirstBlocked => self.unless_interrupted(self.wait_as_first_blocked(entered)).await,
+                QueuePosition::FirstBlocked => {
+                    self.request.outage.answered();
+                    self.unless_interrupted(self.wait_as_first_blocked(entered)).await
+                }
             };
             let step = match step {
                 Ok(step) => step?,

@@ -111,10 +111,13 @@ impl Attempt<'_> {
         let watching = async {
             match self.session.watch(path).await {
                 Ok((stat, _)) if stat.ephemeral_owner == 0 => Err(self.wrong_strategy(Strategy::Queue)),
-                Ok((_, watch)) => match watch.await {
-                    WatchEvent::SessionEnded => Err(AttemptError::Restart),
-                    _ => Ok(true),
-                },
+                Ok((_, watch)) => {
+                    self.request.outage.answered();
+                    match watch.await {
+                        WatchEvent::SessionEnded => Err(AttemptError::Restart),
+                        _ => Ok(true),
+                    }
+                }
                 Err(error) => self.not_seen(error),
             }
         };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_core::{Error, Locks, Loss};
+use lock_core::{Error, Locks, LocksOptions, Loss};
 use lock_lab::proxy::Proxy;
 use lock_sim::zookeeper::deployment::{Cut, Deployment, TICK_TIME};
 use lock_zk::ZooKeeper;
@@ -112,10 +112,10 @@ fn when_the_session_ends_every_guard_is_lost_and_the_next_acquisition_opens_a_ne
 }
 
 #[test]
-fn an_outage_during_a_wait_is_bridged_up_to_the_connect_limit_and_leaves_nothing() {
+fn an_outage_during_a_wait_is_bridged_up_to_its_limit_and_leaves_nothing() {
     simulated(async |servers| {
-        let impatient = servers.config(1).with_connect_timeout(Duration::from_secs(2));
-        let locks = Locks::new(connect_with(&servers, 1, impatient).await);
+        let zk = connect_with(&servers, 1, servers.config(1)).await;
+        let locks = Locks::with_options(zk, LocksOptions::default().with_outage_timeout(Duration::from_secs(2)));
         let holder = self::locks(&servers, 2).await;
         let held = holder.mutex("outage").lock().await.unwrap();
         let bridged = lock(&servers, 1, &locks, "outage");

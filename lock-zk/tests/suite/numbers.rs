@@ -32,7 +32,7 @@ async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_
     set_counter(&mut server, "full", NUMBERS_END).await;
     let client = outsider(port).await;
     for _ in 0..3 {
-        let refused = within("a refusal", other.mutex("full").lock()).await.unwrap_err();
+        let refused = within("a refusal", other.mutex("full").try_lock()).await.unwrap_err();
         assert!(matches!(&refused, Error::Unavailable { reason, .. } if reason.contains("used up")), "{refused}");
         assert_eq!(children(&client, "full").await.len(), 1, "the refused one left nothing");
     }

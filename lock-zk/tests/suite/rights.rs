@@ -42,6 +42,6 @@ async fn a_name_whose_directory_must_not_be_made_is_refused_with_the_servers_rea
     make(&outsider(port).await, "/locks", Permission::READ).await;
     let locks = Locks::new(connect(port).await);
     let refused = within("a refusal", locks.mutex("new").lock()).await.unwrap_err();
-    let Error::Unavailable { source: Some(source), .. } = &refused else { panic!("{refused:?}") };
+    let Error::Refused { source: Some(source), .. } = &refused else { panic!("{refused:?}") };
     assert!(source.to_string().contains("not authorized"), "{refused}: {source}");
 }

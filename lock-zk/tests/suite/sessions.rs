@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use lock_core::{Error, Locks};
+use lock_core::{Error, Locks, LocksOptions};
 use lock_sim::zookeeper::deployment::{Cut, TICK_TIME};
 
 use crate::simulation::{children, connect_with, locks, session, simulated};
@@ -64,7 +64,8 @@ fn a_session_that_is_of_no_use_any_more_is_closed_but_for_one() {
 fn all_who_wait_for_servers_that_are_down_share_one_attempt_to_connect() {
     const LIMIT: Duration = Duration::from_secs(4);
     simulated(async |servers| {
-        let locks = Locks::new(connect_with(&servers, 1, servers.config(1).with_connect_timeout(LIMIT)).await);
+        let zk = connect_with(&servers, 1, servers.config(1).with_connect_timeout(LIMIT)).await;
+        let locks = Locks::with_options(zk, LocksOptions::default().with_outage_timeout(Duration::ZERO));
         let held = locks.mutex("down").lock().await.unwrap();
         servers.end_session(session(&children(&servers, "down").await[0])).await;
         held.lost().await;

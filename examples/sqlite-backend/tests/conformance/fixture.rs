@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use lock_core::{
-    BootInstant, Clock, Context, Error, LockName, Locks,
+    BootInstant, Clock, Context, Error, LockName, Locks, LocksOptions,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Severable},
 };
 use lock_sqlite_example::{Config, Sqlite, SqliteDriver};
@@ -60,7 +60,7 @@ impl Fixture for SqliteFixture {
     /// By URL, as a program would.
     async fn connect(&self) -> Result<Locks, Failure> {
         let ttl = LONG_TTL.as_secs();
-        let url = format!("sqlite://{}?ttl={ttl}s&look_again=20ms", self.file().display());
+        let url = format!("sqlite://{}?ttl={ttl}s&look_again=20ms&outage_timeout=3s", self.file().display());
         let registry = lock::registry().with(SqliteDriver);
         Ok(lock::Config::from_url(&url)?.connect_with(&registry).await?)
     }
@@ -71,7 +71,8 @@ impl Fixture for SqliteFixture {
         (config.ttl, config.look_again) = (SHORT_TTL, Duration::from_millis(20));
         let failpoint = link.failpoint();
         let sqlite = Sqlite::connect_through(config, Context::current(), failpoint).await?;
-        Ok(Severable { locks: Locks::new(sqlite), link: Box::new(link) })
+        let options = LocksOptions::default().with_outage_timeout(Duration::from_secs(3));
+        Ok(Severable { locks: Locks::with_options(sqlite, options), link: Box::new(link) })
     }
 
     async fn connect_to_down(&self, down: Down) -> Result<Locks, Error> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock_core::{BootInstant, Clock, Error, Guard, LockName, Locks, LocksOptions};
 use lock_lab::{proxy::Proxy, servers};
 use lock_redis::{
-    Config, Redis,
+    Config, Deployment, Redis,
     keys::Keys,
     node::NodeConfig,
     protocol::{
@@ -45,8 +45,17 @@ pub(crate) fn patient_node(port: u16) -> NodeConfig {
     config
 }
 
+/// A connection that bridges an outage for as long as it takes to connect, and a failover as by default.
 pub(crate) async fn connect(config: Config) -> Locks {
-    Locks::new(Redis::connect(config).await.unwrap())
+    let is_alone = config.deployment == Deployment::Standalone;
+    let limit = if is_alone { config.node.connect_timeout } else { LocksOptions::OUTAGE_TIMEOUT };
+    connect_bridging(config, limit).await
+}
+
+/// A connection that bridges an outage for that long.
+pub(crate) async fn connect_bridging(config: Config, outage_timeout: Duration) -> Locks {
+    let options = LocksOptions::default().with_outage_timeout(outage_timeout);
+    Locks::with_options(Redis::connect(config).await.unwrap(), options)
 }
 
 impl Server {
