@@ -11,6 +11,7 @@ mod multi;
 mod operation;
 mod owner;
 mod renewer;
+mod testing;
 mod tracing;
 mod validity;
 mod world;
