@@ -97,9 +97,12 @@
 //! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`, `LOCK_PASSWORD`).
 //!
 //! # Features
-//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
+//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off. `blocking` adds
+//! `lock::blocking`: the same locks for programs without a runtime.
 
 mod address;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod config;
 mod drivers;
 pub mod fence;
@@ -117,6 +120,8 @@ pub use crate::{
     config::{Config, ConfigBuilder, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL, SYSTEM_FILE},
     drivers::registry,
 };
+#[doc(no_inline)]
+pub use lock_core::testing;
 #[cfg(feature = "redlock")]
 pub use lock_redlock::{DeploymentStatus, InitOptions, NodeState, NodeStatus, Replaced};
 

@@ -1,5 +1,7 @@
 //! The tests of the facade on every backend: one program.
 
+#[cfg(feature = "blocking")]
+mod blocking;
 mod capabilities;
 mod catalogue;
 mod config;
