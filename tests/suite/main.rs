@@ -9,8 +9,10 @@ mod config_text;
 mod configuration;
 mod counter;
 mod fences;
+mod guides;
 #[cfg(feature = "metrics")]
 mod observability;
 mod operations;
 mod round_trips;
 mod security;
+mod testing_guide;
