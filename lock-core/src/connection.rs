@@ -275,6 +275,7 @@ impl Connection {
     }
 
     fn check(&self, request: &Request) -> Result<(), Error> {
+        // Safeguard: a connection that is drained acquires nothing
         if self.0.draining.is_cancelled() {
             return Err(Error::Closed);
         }

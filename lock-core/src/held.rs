@@ -97,6 +97,7 @@ impl HeldLease {
         let table = self.table.upgrade()?;
         let mut table = open(&table);
         let lease = table.leases.remove(&self.id)?;
+        // Safeguard: a drain ends with the last lease
         if table.leases.is_empty() {
             table.emptied.notify_waiters();
         }

@@ -4,14 +4,13 @@
 //! tokio's feature `test-util`), ttls and wait limits pass in no time.
 //!
 //! ```
-//! # #[tokio::main(flavor = "current_thread")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), lock_core::Error> {
 //! use lock_core::{Loss, testing::TestService};
 //!
 //! let service = TestService::new();
 //! let locks = service.connect()?;
 //! let guard = locks.mutex("orders/4711").lock().await?;
-//! # let guard = { drop(guard); locks.mutex("orders/4711").ttl(std::time::Duration::from_millis(100)).lock().await? };
 //!
 //! service.expire("orders/4711").await?; // its renewals are lost on the way
 //! assert!(!guard.is_valid());

@@ -53,6 +53,7 @@ impl FencingToken {
     /// [`Error::Config`] for a higher era or number. Such a token has only the text form.
     pub fn to_i64(self) -> Result<i64, Error> {
         let fits = self.era <= MAX_ERA && self.number < ERA_STEP;
+        // Safeguard: the integer form of a fencing token has the era in it
         let integer = fits.then(|| u64::from(self.era) * ERA_STEP + self.number);
         integer.and_then(|integer| integer.try_into().ok()).ok_or_else(|| {
             let allowed = format!("as an integer: an era up to {MAX_ERA} and a number below 10^16");

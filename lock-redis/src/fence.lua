@@ -10,6 +10,7 @@ local function text(token)
     return token
   end
   local digits = string.rep('0', 20 - #token) .. token
+  -- Safeguard: a fence reads the era out of an integer (Redis)
   return '000000' .. string.sub(digits, 1, 4) .. '-0000' .. string.sub(digits, 5)
 end
 

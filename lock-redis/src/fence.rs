@@ -20,7 +20,8 @@
 //!     Some(b"0000000000-00000000000000000034".to_vec())
 //! }
 //!
-//! let call = FencedKey::new("report").set_call(FencingToken { era: 0, number: 33 }, "all is well");
+//! let key = FencedKey::new("report");
+//! let call = key.set_call(FencingToken { era: 0, number: 33 }, "all is well");
 //! let refused = call.outcome(eval(&call).as_deref()).unwrap_err();
 //! assert!(matches!(refused, FenceError::Stale(stale) if stale.highest.number == 34));
 //! ```

@@ -33,7 +33,7 @@ pub(super) fn wait<F: Future>(future: F) -> F::Output {
     let _timers_and_sockets = RUNTIME.get().map(Runtime::enter);
     let signal = Arc::new(Signal::default());
     let waker = Waker::from(Arc::clone(&signal));
-    // In a task of a runtime, the share of that task would be used up after some polls, and the wait would never end.
+    // Safeguard: a wait in a task of a runtime does not use up that task's share of polls, which would never end
     let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {

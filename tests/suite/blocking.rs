@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use lock::{
-    Error, Feature, FencingToken, Loss, Owner, blocking,
+    Error, Feature, FencingToken, LockName, Loss, Owner, blocking,
     blocking::{Guard, Locks},
     testing::TestService,
 };
@@ -45,7 +45,7 @@ fn everything(url: &str) {
 
     let both = locks.multi(["b", "a"]).lock().unwrap();
     assert!(both.is_valid() && other.multi(["a", "c"]).try_lock().unwrap().is_none());
-    assert_eq!(both.names().map(|name| name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(both.names().map(LockName::as_str).collect::<Vec<_>>(), ["a", "b"]);
     assert!(both.token("a").is_some() && both.tokens().iter().len() == 2);
     both.run(|| ()).unwrap();
     assert_eq!(both.lost(Duration::from_millis(1)), None);
@@ -62,7 +62,7 @@ fn everything(url: &str) {
     let permits = locks.semaphore("s", 2);
     let held = [permits.acquire().unwrap(), permits.acquire().unwrap()];
     assert!(other.semaphore("s", 2).try_acquire().unwrap().is_none());
-    held.map(|permit| permit.release().unwrap());
+    held.into_iter().for_each(|permit| permit.release().unwrap());
 
     let mut leaders = other.election("e").observe().unwrap();
     let term = locks.election("e").campaign(*b"first").unwrap();
@@ -117,23 +117,32 @@ async fn renewals_go_on_while_the_caller_is_busy() {
     tokio::task::spawn_blocking(busy).await.unwrap();
 }
 
-/// A blocking call in a task: neither a panic, nor a wait that never ends when the task's share of polls is used up.
+/// Blocking calls in a task: neither a panic, nor a wait that never ends when the task's share of polls is used up.
 #[tokio::test]
-async fn a_call_inside_a_runtime_works() {
-    let locks = blocking::connect("memory://blocking-inside").unwrap();
-    let other = blocking::connect("memory://blocking-inside").unwrap();
-    for _ in 0..500 {
-        let guard = locks.mutex("a").lock().unwrap();
-        let refused = other.mutex("a").timeout(Duration::from_micros(1)).lock();
-        assert!(matches!(refused, Err(Error::NotAcquired { .. })));
-        guard.release().unwrap();
-    }
+async fn calls_inside_a_runtime_work() {
     let redis = Redis::start().await.unwrap();
-    let locks = blocking::connect(&redis.url()).unwrap();
-    for _ in 0..500 {
-        drop(locks.mutex("a").lock().unwrap());
-    }
-    locks.close(LIMIT).unwrap();
+    let url = redis.url();
+    let (done, ended) = mpsc::channel();
+    // On a thread of its own, which this test does not wait for in vain.
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for url in ["memory://blocking-inside", &url] {
+                let (locks, other) = (blocking::connect(url).unwrap(), blocking::connect(url).unwrap());
+                for _ in 0..200 {
+                    let guard = locks.mutex("a").lock().unwrap();
+                    let refused = other.mutex("a").timeout(Duration::from_micros(1)).lock();
+                    assert!(matches!(refused, Err(Error::NotAcquired { .. })), "{refused:?}");
+                    guard.release().unwrap();
+                    drop(locks.mutex("a").timeout(LIMIT).lock().unwrap());
+                }
+                locks.close(LIMIT).unwrap();
+                other.close(LIMIT).unwrap();
+            }
+        });
+        done.send(()).unwrap();
+    });
+    ended.recv_timeout(LIMIT).expect("all calls come back");
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl Renew for MemoryRenewer {
                 held.validity.set_expiry_cause(Loss::Unreachable);
                 continue;
             }
+            // Safeguard: a lease that a test lets run out is not renewed (memory)
             if !self.link.server.answers(held.id) {
                 continue;
             }

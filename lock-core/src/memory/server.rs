@@ -87,13 +87,14 @@ impl MemoryServer {
     /// Lets the leases of those who hold `name` now run out, as if their renewals were lost on the way. Returns when all of
     /// them have ended: after the rest of their ttl at the latest.
     pub async fn expire(&self, name: &LockName) {
-        let holders = self.table(|table, now| table.holders(now, name));
-        self.unanswered().extend(holders.iter().map(|(id, _)| *id));
-        for (id, ends_at) in &holders {
-            while self.table(|table, now| table.holders(now, name)).iter().any(|(holder, _)| holder == id) {
-                self.clock().sleep_until(*ends_at).await;
+        let leases = || self.table(|table, now| table.leases(now, name));
+        let ids: Vec<u64> = leases().into_iter().map(|(id, _)| id).collect();
+        self.unanswered().extend(&ids);
+        for id in ids {
+            while let Some((_, ends_at)) = leases().into_iter().find(|(held, _)| *held == id) {
+                self.clock().sleep_until(ends_at).await;
             }
-            self.unanswered().remove(id);
+            self.unanswered().remove(&id);
         }
     }
 

@@ -50,7 +50,7 @@ impl LockTable {
     }
 
     /// The numbers of those who hold the lock or a permit, with the ends of their leases.
-    pub(super) fn holders(&mut self, now: ServerTime, name: &LockName) -> Vec<(u64, BootInstant)> {
+    pub(super) fn leases(&mut self, now: ServerTime, name: &LockName) -> Vec<(u64, BootInstant)> {
         self.at(now, name, |lines, _| lines.both().into_iter().flat_map(|line| line.leases()).collect())
     }
 
