@@ -12,6 +12,9 @@
 //! | ZooKeeper | `zk::FencedNode` (feature `zk`) |
 //!
 //! The lock and the store need not be of one kind: a ZooKeeper lock may guard a table.
+//!
+//! Those of Redis and ZooKeeper take a client of the version that this crate is built with: the re-exported `redis::redis` and
+//! `zk::zookeeper_client`. For a client of another version or kind, `FencedKey::set_call` and `zk::plan` give the same as values.
 
 pub use lock_core::fence::{Fence, StaleToken, sql};
 

@@ -50,7 +50,7 @@
 //! * ask [`Guard::is_valid`] right before each step that matters: it is a clock read and an atomic load;
 //! * let [`Guard::run`] drop the work as soon as the lock is lost, or [`Guard::transact`] undo it;
 //! * pass [`Guard::token`] to the store, and let the store refuse a token below the highest that it has seen: in
-//!   [`mod@fence`] are such checks for several kinds of stores.
+//!   [`mod@fence`] are such checks for several kinds of stores. `docs/fencing.md` has them for SQL and a shell, too.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -91,15 +91,18 @@
 //! * **An error is not a release**: after [`Error::Unavailable`] from [`Guard::release`] the lock may stand on the server
 //!   until its ttl ends. The program does not hold it any more.
 //! * **Returning from `main` is not closing**: call [`Locks::close`], or dropped guards leave
-//!   their locks to their ttl.
+//!   their locks to their ttl. [`Locks::drain`] comes before it where work under way is to come to its end.
 //!
 //! # Configuration
 //! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`, `LOCK_PASSWORD`).
 //!
 //! # Features
-//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
+//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off. `blocking` adds
+//! `lock::blocking`: the same locks for programs without a runtime.
 
 mod address;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod config;
 mod drivers;
 pub mod fence;
@@ -117,6 +120,8 @@ pub use crate::{
     config::{Config, ConfigBuilder, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL, SYSTEM_FILE},
     drivers::registry,
 };
+#[doc(no_inline)]
+pub use lock_core::testing;
 #[cfg(feature = "redlock")]
 pub use lock_redlock::{DeploymentStatus, InitOptions, NodeState, NodeStatus, Replaced};
 

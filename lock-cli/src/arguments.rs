@@ -62,8 +62,9 @@ pub(crate) enum LockSubcommand {
 
 /// Run a command while holding a lock.
 ///
-/// The command runs in a process group of its own, with LOCK_NAME, LOCK_TOKEN (the fencing token) and LOCK_URL in its
-/// environment, the latter without user and password; where these stand in a file, LOCK_CONFIG names it instead. Signals are
+/// The command runs in a process group of its own, with LOCK_NAME, LOCK_TOKEN (the fencing token), LOCK_TOKEN_INT (the same
+/// as one integer, for an integer column or the arithmetic of a shell; not set for an era above 921) and LOCK_URL in its
+/// environment, the last without user and password; where these stand in a file, LOCK_CONFIG names it instead. Signals are
 /// passed on to the group. When the lock is lost, a moment before its validity ends if the service cannot be reached, and when
 /// `lock run` itself is killed or stopped for longer than that, the whole group gets SIGTERM, and what is left of it gets
 /// SIGKILL after --kill-after, or when the validity ends, if that is sooner. A process that leaves the group is out of reach.
@@ -95,7 +96,7 @@ pub(crate) struct RunArguments {
     pub(crate) shared: bool,
 
     /// Hold one of N permits of the semaphore of that name, which is a thing apart from the lock; all must name the same
-    /// number. There is no LOCK_TOKEN then, since none could tell several holders apart in time.
+    /// number. There is no LOCK_TOKEN or LOCK_TOKEN_INT then, since none could tell several holders apart in time.
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<NonZeroU32>,
 
@@ -128,7 +129,7 @@ pub(crate) struct StatusArguments {
 
     /// Print one JSON object: name, held (true or false), holders and queue. Of each contender: id, payload (text, or null
     /// with payload_base64 beside it when it is no UTF-8), mode (exclusive, read, permit), permits, token (as LOCK_TOKEN),
-    /// remaining_ms, since (RFC 3339, UTC); null where the service does not tell.
+    /// token_int (as LOCK_TOKEN_INT), remaining_ms, since (RFC 3339, UTC); null where the service does not tell.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -148,8 +149,8 @@ pub(crate) struct WatchArguments {
 
 /// Take part in an election, and run a command while leading; or see who leads.
 ///
-/// The election is the lock of that name. The command runs as under `lock run`, with LOCK_NAME, LOCK_TOKEN (the fencing
-/// token of the term) and LOCK_URL; it is ended when leadership is lost. Leadership ends with the command.
+/// The election is the lock of that name. The command runs as under `lock run`, with LOCK_NAME, LOCK_TOKEN and
+/// LOCK_TOKEN_INT (the fencing token of the term) and LOCK_URL; it is ended when leadership is lost. Leadership ends with the command.
 #[derive(Debug, Args)]
 pub(crate) struct ElectArguments {
     /// Which election: 1 to 512 bytes, any text.
@@ -176,8 +177,8 @@ pub(crate) struct ElectArguments {
     #[arg(long, conflicts_with = "command")]
     pub(crate) observe: bool,
 
-    /// With --observe, print one JSON object a line: time, name, token (as LOCK_TOKEN), id, payload (text, or null with
-    /// payload_base64 beside it).
+    /// With --observe, print one JSON object a line: time, name, token (as LOCK_TOKEN), token_int (as LOCK_TOKEN_INT), id,
+    /// payload (text, or null with payload_base64 beside it).
     #[arg(long, conflicts_with = "command")]
     pub(crate) json: bool,
 

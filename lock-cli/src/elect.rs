@@ -13,7 +13,7 @@ use crate::{
     held_lock::HeldLock,
     run::{ConnectOutcome, RunOutcome, close, connect, refused, settle, signalled, while_held},
     service::ServiceConfig,
-    shown::{PayloadJson, words},
+    shown::{PayloadJson, TokenJson, words},
     signals::SignalStream,
     supervision::{CommandOptions, CommandOutcome},
 };
@@ -115,12 +115,13 @@ fn json(name: &str, leader: &Leader) -> String {
     struct LeaderLine<'a> {
         time: String,
         name: &'a str,
-        token: String,
+        #[serde(flatten)]
+        token: TokenJson,
         id: &'a str,
         #[serde(flatten)]
         payload: PayloadJson<'a>,
     }
     let payload = PayloadJson::new(&leader.payload);
-    let line = LeaderLine { time: now(), name, token: leader.token.to_string(), id: &leader.id, payload };
+    let line = LeaderLine { time: now(), name, token: TokenJson::new(Some(leader.token)), id: &leader.id, payload };
     escaped::json(&line)
 }

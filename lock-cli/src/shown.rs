@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use lock::{Contender, Locks, Mode, Snapshot};
+use lock::{Contender, FencingToken, Locks, Mode, Snapshot};
 use serde::Serialize;
 
 use crate::escaped::plain;
@@ -25,9 +25,23 @@ struct ContenderJson<'a> {
     payload: PayloadJson<'a>,
     mode: Option<&'static str>,
     permits: Option<u32>,
-    token: Option<String>,
+    #[serde(flatten)]
+    token: TokenJson,
     remaining_ms: Option<u64>,
     since: Option<String>,
+}
+
+/// A fencing token in JSON, in its two forms: null where there is none, and where the integer has no room for it.
+#[derive(Debug, Serialize)]
+pub(crate) struct TokenJson {
+    token: Option<String>,
+    token_int: Option<i64>,
+}
+
+impl TokenJson {
+    pub(crate) fn new(token: Option<FencingToken>) -> Self {
+        Self { token: token.map(|token| token.to_string()), token_int: token.and_then(|token| token.to_i64().ok()) }
+    }
 }
 
 /// A contender's payload in JSON: as text where it is UTF-8, in base64 otherwise.
@@ -65,7 +79,7 @@ impl<'a> ContenderJson<'a> {
                 _ => "exclusive",
             }),
             permits: contender.mode.and_then(|mode| if let Mode::Permit { of } = mode { Some(of.get()) } else { None }),
-            token: contender.token.map(|number| locks.fencing_token(number).to_string()),
+            token: TokenJson::new(contender.token.map(|number| locks.fencing_token(number))),
             remaining_ms: contender.remaining.map(millis),
             since: contender.since.and_then(rfc3339),
         }

@@ -75,8 +75,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_keys_for_programs_are_these() {
-        let holder = r#"{"id":"a","payload":"host=h\u001b[2J","mode":"read","permits":null,"token":"0000000003-00000000000000000007","remaining_ms":1500,"since":"2023-11-14T22:13:20.250Z"}"#;
-        let rest = r#""mode":null,"permits":null,"token":null,"remaining_ms":null,"since":null}"#;
+        let holder = r#"{"id":"a","payload":"host=h\u001b[2J","mode":"read","permits":null,"token":"0000000003-00000000000000000007","token_int":30000000000000007,"remaining_ms":1500,"since":"2023-11-14T22:13:20.250Z"}"#;
+        let rest = r#""mode":null,"permits":null,"token":null,"token_int":null,"remaining_ms":null,"since":null}"#;
         let queue =
             format!(r#"{{"id":"b","payload":null,"payload_base64":"/w==",{rest},{{"id":"c","payload":"",{rest}"#);
         let expected = format!(r#"{{"name":"orders/1","held":true,"holders":[{holder}],"queue":[{queue}]}}"#);

@@ -169,11 +169,18 @@ fn command(held: &HeldLock, job: &CommandOptions<'_>, group: Pid) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).env("LOCK_NAME", held.name().as_str()).process_group(group.as_raw());
     job.service.name_to(&mut command);
-    match held.token() {
-        Some(token) => command.env("LOCK_TOKEN", token.to_string()),
-        // Not that of somebody who has started us.
-        None => command.env_remove("LOCK_TOKEN"),
-    };
+    let token = held.token();
+    let integer = token.and_then(|token| token.to_i64().ok());
+    for (variable, value) in [
+        ("LOCK_TOKEN", token.map(|token| token.to_string())),
+        ("LOCK_TOKEN_INT", integer.map(|token| token.to_string())),
+    ] {
+        match value {
+            Some(value) => command.env(variable, value),
+            // Not that of somebody who has started us.
+            None => command.env_remove(variable),
+        };
+    }
     command
 }
 

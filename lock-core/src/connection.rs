@@ -30,8 +30,10 @@ struct ConnectionState {
     context: Context,
     options: LocksOptions,
     held: HeldLeases,
-    /// Cancelled by `close`; every acquisition's own stop is its child.
+    /// Cancelled by `close`.
     closed: CancellationToken,
+    /// Cancelled by `drain`, and with `closed`, whose child it is; every acquisition's own stop is a child of this one.
+    draining: CancellationToken,
     /// Acquisitions whose callers went away, and releases: they run on the runtime and end by themselves.
     tasks: TaskTracker,
     /// Acquisitions whose callers still wait for them, and drive them.
@@ -51,12 +53,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 impl Connection {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: LocksOptions) -> Self {
         backend.context().observer().connected(backend.capabilities().backend);
+        let closed = CancellationToken::new();
         Self(Arc::new(ConnectionState {
             context: backend.context().clone(),
             backend,
             options,
             held: HeldLeases::default(),
-            closed: CancellationToken::new(),
+            draining: closed.child_token(),
+            closed,
             tasks: TaskTracker::new(),
             attempts: TaskTracker::new(),
         }))
@@ -128,7 +132,7 @@ impl Connection {
         let clock = self.clock();
         let deadline = limit.map(|limit| clock.now().saturating_add(limit));
         let (name, outage) = (request.name.clone(), request.outage.clone());
-        let stop = self.0.closed.child_token();
+        let stop = self.0.draining.child_token();
         let mut acquisition = self.run_to_completion(stop.clone(), {
             let connection = self.clone();
             let stop = stop.clone();
@@ -163,7 +167,7 @@ impl Connection {
             }
         };
         match result {
-            Err(Error::Cancelled) if self.0.closed.is_cancelled() => Err(Error::Closed),
+            Err(Error::Cancelled) if self.0.draining.is_cancelled() => Err(Error::Closed),
             Err(Error::Cancelled) => Err(outage.take().unwrap_or(Error::NotAcquired { name })),
             other => other,
         }
@@ -249,18 +253,26 @@ impl Connection {
         self.0.tasks.token()
     }
 
+    /// Stops acquisitions, and waits until nothing is held any more, but not beyond `limit`. Returns how many leases were
+    /// ended because of that.
+    pub(crate) async fn drain(&self, limit: Duration) -> usize {
+        let clock = self.clock();
+        let deadline = clock.now().saturating_add(limit);
+        self.0.draining.cancel();
+        // A grant that came in the same moment is held, too, or given back, before the last look.
+        self.withdraw_attempts(limit).await;
+        clock.timeout(deadline.saturating_since(clock.now()), self.0.held.emptied()).await;
+        self.end_held()
+    }
+
     pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let ConnectionState { closed, attempts, tasks, held, context, backend, .. } = self.0.as_ref();
+        let ConnectionState { closed, tasks, context, backend, .. } = self.0.as_ref();
         let clock = self.clock();
         let deadline = clock.now().saturating_add(limit);
         let left = || deadline.saturating_since(clock.now());
         closed.cancel();
-        // A caller that still has its future but does not poll it must not hold this up for the whole limit.
-        attempts.close();
-        let _ = clock.timeout(limit.min(WITHDRAWAL), attempts.wait()).await;
-        for ended in held.close() {
-            drop(self.in_order(ended.lease.release()));
-        }
+        self.withdraw_attempts(limit).await;
+        self.end_held();
         tasks.close();
         let released = clock.timeout(left(), tasks.wait()).await.is_some();
         let clean = context.cleanup().close(left()).await;
@@ -272,8 +284,28 @@ impl Connection {
         Err(Error::no_answer(backend, "closed before everything was given back; the rest ends by itself"))
     }
 
+    /// Waits until the acquisitions that were told to stop have withdrawn.
+    async fn withdraw_attempts(&self, limit: Duration) {
+        // A caller that still has its future but does not poll it must not hold this up for the whole limit.
+        self.0.attempts.close();
+        let _ = self.clock().timeout(limit.min(WITHDRAWAL), self.0.attempts.wait()).await;
+    }
+
+    /// Ends what is held, has it released in the background, and says how much that was. Nothing is held from here on.
+    fn end_held(&self) -> usize {
+        let ended = self.0.held.close();
+        let count = ended.len();
+        for ended in ended {
+            drop(self.in_order(ended.lease.release()));
+        }
+        count
+    }
+
     fn check(&self, request: &Request) -> Result<(), Error> {
-        self.check_open()?;
+        // Safeguard: a connection that is drained acquires nothing
+        if self.0.draining.is_cancelled() {
+            return Err(Error::Closed);
+        }
         if request.payload.len() > Request::MAX_PAYLOAD {
             let length = format!("{} bytes", request.payload.len());
             return Err(Error::config("payload", length, format!("at most {} bytes", Request::MAX_PAYLOAD)));

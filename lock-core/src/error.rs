@@ -89,7 +89,7 @@ pub enum Error {
     #[error("a re-entrant lock was asked for outside of an owner's scope; wrap the call in Owner::scope")]
     NoOwner,
 
-    /// [`Locks::close`](crate::Locks::close) was called.
+    /// [`Locks::drain`](crate::Locks::drain) or [`Locks::close`](crate::Locks::close) was called.
     #[error("the connection was closed by this program")]
     Closed,
 

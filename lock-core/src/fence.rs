@@ -11,6 +11,10 @@
 //! | Redis | `lock_redis::fence` |
 //! | ZooKeeper | `lock_zk::fence` |
 //!
+//! A store that is none of these compares one of the token's two forms: the text, byte by byte, or the integer, as a number
+//! of 64 bits ([`FencingToken::to_i64`]). `lock run` gives its command both, as `LOCK_TOKEN` and `LOCK_TOKEN_INT`.
+//! `docs/fencing.md` has examples, with one for a shell.
+//!
 //! What a fence must not do is forget: where the token is lost, with a backup that was restored or a key that was evicted,
 //! an old holder is let in again. And a fence must see every write: one that goes around it is not checked.
 //!

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
+use tokio::sync::Notify;
+
 use crate::{Lease, Loss, Validity, safeguard};
 
 /// The table of every lease that one connection holds, from the lease's grant until somebody ends the lease.
@@ -19,6 +21,8 @@ struct LeaseTable {
     leases: BTreeMap<u64, Option<Box<dyn Lease>>>,
     next: u64,
     closed: bool,
+    /// Told when the last lease goes.
+    emptied: Arc<Notify>,
 }
 
 /// The claim of a guard on one lease in the table of [`HeldLeases`]. Whoever ends the lease first gets it; everybody else
@@ -63,11 +67,25 @@ impl HeldLeases {
         Ok((HeldLease { table: Arc::downgrade(&self.0), id }, validity))
     }
 
+    /// Resolves when there is none.
+    pub(crate) async fn emptied(&self) {
+        let told = Arc::clone(&open(&self.0).emptied);
+        loop {
+            // Before the look, so that the last one cannot go in between unnoticed.
+            let emptied = told.notified();
+            if open(&self.0).leases.is_empty() {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
     /// Ends all of them; none is taken in from here on.
     pub(crate) fn close(&self) -> Vec<EndedLease> {
         let mut table = open(&self.0);
         table.closed = true;
         let leases = std::mem::take(&mut table.leases);
+        table.emptied.notify_waiters();
         drop(table);
         leases.into_values().flatten().map(|lease| EndedLease::new(lease, Loss::Closed)).collect()
     }
@@ -77,8 +95,14 @@ impl HeldLease {
     /// Ends it, unless somebody else has.
     pub(crate) fn end(&self, loss: Loss) -> Option<EndedLease> {
         let table = self.table.upgrade()?;
-        let lease = open(&table).leases.remove(&self.id)??;
-        Some(EndedLease::new(lease, loss))
+        let mut table = open(&table);
+        let lease = table.leases.remove(&self.id)?;
+        // Safeguard: a drain ends with the last lease
+        if table.leases.is_empty() {
+            table.emptied.notify_waiters();
+        }
+        drop(table);
+        Some(EndedLease::new(lease?, loss))
     }
 
     /// Takes the lease out to make another one of it; see [`HeldLease::put`].

@@ -42,6 +42,7 @@ pub mod settings;
 mod snapshot;
 mod spi;
 mod tasks;
+pub mod testing;
 mod time_limits;
 mod token;
 pub mod validity;

@@ -92,9 +92,50 @@ impl Locks {
         self.connection.watch(LockName::new(name)?)
     }
 
-    /// Ends the connection within `limit`: stops acquisitions that still wait (they get [`Error::Closed`]), finishes the
-    /// releases of dropped guards, and releases guards that are still held (they end with
-    /// [`Loss::Closed`](crate::Loss::Closed)).
+    /// Lets what is held come to its end, and nothing new begin. Acquisitions are refused from here on, those that wait are
+    /// stopped (both get [`Error::Closed`]), and guards go on, with their renewals, until their holders release them or `limit`
+    /// has passed. What is still held then is ended as by [`Locks::close`]: with [`Loss::Closed`](crate::Loss::Closed), and
+    /// released in the background.
+    ///
+    /// Returns how many guards were ended because of the limit; 0 when their holders released all. A guard that its holder
+    /// keeps although the lock is lost counts as held.
+    ///
+    /// # The order of a shutdown
+    /// 1. Stop taking work: close the listener, leave the queue. The work that is under way may need one more lock.
+    /// 2. `drain`, for as long as that work may take.
+    /// 3. [`close`](Locks::close), for as long as the servers may take to confirm the releases.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_core::Error> {
+    /// # use lock_core::{Locks, memory::{Config, Memory, MemoryServer}};
+    /// # let locks = Locks::new(Memory::connect(Config::new(MemoryServer::new()))?);
+    /// use std::time::Duration;
+    ///
+    /// let guard = locks.mutex("orders/4711").lock().await?;
+    /// let work = tokio::spawn(async move { guard.release().await }); // is at it when the program is told to end
+    ///
+    /// let cut_off = locks.drain(Duration::from_secs(30)).await;
+    /// if cut_off > 0 {
+    ///     eprintln!("{cut_off} locks were taken from work that did not come to its end");
+    /// }
+    /// locks.close(Duration::from_secs(5)).await?;
+    /// # work.await.unwrap()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, acquisitions stay refused, and what is held is held; call it again to wait for it.
+    pub async fn drain(&self, limit: Duration) -> usize {
+        self.connection.drain(limit).await
+    }
+
+    /// Ends guards that are still held, at once, and the connection within `limit`. [`Locks::drain`] comes before it where work
+    /// under a lock is to come to its end: see there for the order of a shutdown.
+    ///
+    /// Guards end with [`Loss::Closed`](crate::Loss::Closed) and are released; acquisitions that still wait are stopped (they
+    /// get [`Error::Closed`]); the releases of dropped guards are finished.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when something on the server had to be left to its ttl.

@@ -2,7 +2,7 @@
 //!
 //! It keeps every promise of the SPI, leases and their renewal included, so that a program which works on it works on the
 //! others. Its servers are values: connections to the same [`MemoryServer`] compete, and a test may cut one off, stop the
-//! server, or let it all run in virtual time.
+//! server, or let it all run in virtual time. For the tests of programs there is [`testing`](crate::testing).
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

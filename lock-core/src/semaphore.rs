@@ -15,6 +15,51 @@ use crate::{
 /// All its users name the number of permits. The one that the oldest live contender named counts; another gets an
 /// [`Error::Config`] with both numbers. A semaphore has nothing to do with the mutex of the same name.
 ///
+/// # Another number of permits
+/// While programs with the old and with the new number run beside each other, those of the one number are refused: never are
+/// more permits held than the number that counts. From the moment on when no contender with the old number is left, the new
+/// one counts. So a rollout, from 2 to 4 or back, is safe in any order; this one keeps programs from failing meanwhile:
+///
+/// 1. Have the program take the refusal for *all permits are held*, as below, and roll that out with the old number.
+/// 2. Roll out the new number, one instance after the other. Those of the one number wait until those of the other let go;
+///    when the last instance is replaced, all of them agree.
+///
+/// Where programs must not wait for that, let the name have the number in it, as `gpu/4`, and two semaphores stand beside each
+/// other during the rollout: then as many as both together may be held.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), lock_core::Error> {
+/// use lock_core::{Error, Locks, Permit};
+/// # use lock_core::memory::{Config, Memory, MemoryServer};
+/// use std::time::Duration;
+///
+/// async fn acquire(locks: &Locks, permits: u32) -> Result<Permit, Error> {
+///     loop {
+///         match locks.semaphore("gpu", permits).acquire().await {
+///             // Instances with another number hold or wait.
+///             Err(Error::Config { key, .. }) if key == "permits" && permits > 0 => {}
+///             other => return other,
+///         }
+///         tokio::time::sleep(Duration::from_millis(500)).await;
+///     }
+/// }
+///
+/// # let locks = Locks::new(Memory::connect(Config::new(MemoryServer::new()))?);
+/// let old = acquire(&locks, 2).await?;
+/// let new = tokio::spawn({
+///     let locks = locks.clone();
+///     async move { acquire(&locks, 4).await }
+/// });
+/// # tokio::task::yield_now().await;
+/// # assert!(!new.is_finished());
+/// old.release().await?;
+/// let new = new.await.unwrap()?; // 4 counts from here on
+/// # assert!(matches!(locks.semaphore("gpu", 2).acquire().await, Err(Error::Config { .. })));
+/// # new.release().await
+/// # }
+/// ```
+///
 /// # Fairness
 /// As that of a [`Mutex`](crate::Mutex).
 #[derive(Debug, Clone)]

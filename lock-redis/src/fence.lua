@@ -1,7 +1,18 @@
 -- Sets a value, or deletes it, unless a write with a higher fencing token came before.
 -- KEYS[1] the value. KEYS[2] the highest token so far, in the same slot.
--- ARGV[1] the token, as ten digits, a dash and twenty digits. ARGV[2] the value; without it the value is deleted.
--- Answers nil when it was done; the highest token so far when it was not.
+-- ARGV[1] the token: as text, ten digits, a dash and twenty digits; or as an integer, era * 10^16 + number.
+-- ARGV[2] the value; without it the value is deleted.
+-- Answers nil when it was done; the highest token so far, as text, when it was not. It is kept as text, too.
+
+-- The text of a token that is an integer; another argument as it is. The last 16 digits of an integer are the number.
+local function text(token)
+  if #token > 19 or not string.match(token, '^%d+$') then
+    return token
+  end
+  local digits = string.rep('0', 20 - #token) .. token
+  -- Safeguard: a fence reads the era out of an integer (Redis)
+  return '000000' .. string.sub(digits, 1, 4) .. '-0000' .. string.sub(digits, 5)
+end
 
 -- A Lua number is exact up to 53 bits, and the order of strings is up to the server's locale: ten digits at a time are
 -- exact in any case.
@@ -26,7 +37,8 @@ local function lower(a, b)
   return false
 end
 
-local token = parts(ARGV[1])
+local given = text(ARGV[1])
+local token = parts(given)
 if not token then
   return redis.error_reply('NOTOKEN the argument is not a fencing token')
 end
@@ -41,7 +53,7 @@ if stored then
     return stored
   end
 end
-redis.call('SET', KEYS[2], ARGV[1])
+redis.call('SET', KEYS[2], given)
 if ARGV[2] then
   redis.call('SET', KEYS[1], ARGV[2])
 else

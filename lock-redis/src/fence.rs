@@ -4,6 +4,28 @@
 //! keys that one [script](SCRIPT) writes together. A write that goes past it is not checked, so a fenced value is written in
 //! this way only.
 //!
+//! # Which client
+//! [`FencedKey::set`] and [`FencedKey::delete`] take a connection of the crate `redis` in the version that this crate is built
+//! with, 1.x, which is re-exported as [`redis`]. Nothing depends on that version, or on that crate: [`FencedKey::set_call`] and
+//! [`FencedKey::delete_call`] give the same as values, to be run by whatever client the program has, one that blocks included:
+//!
+//! ```
+//! use lock_core::FencingToken;
+//! use lock_redis::fence::{FenceError, FencedKey, ScriptCall};
+//!
+//! /// The program's own client: `EVAL script 2 KEY KEY ARGUMENT...`, and its answer, nil or a string.
+//! fn eval(call: &ScriptCall) -> Option<Vec<u8>> {
+//!     assert_eq!(call.keys, ["report", "{report}:fence"]);
+//!     assert_eq!(call.arguments.len(), 2); // the token, the value
+//!     Some(b"0000000000-00000000000000000034".to_vec())
+//! }
+//!
+//! let key = FencedKey::new("report");
+//! let call = key.set_call(FencingToken { era: 0, number: 33 }, "all is well");
+//! let refused = call.outcome(eval(&call).as_deref()).unwrap_err();
+//! assert!(matches!(refused, FenceError::Stale(stale) if stale.highest.number == 34));
+//! ```
+//!
 //! # What this does not guarantee
 //! The fence is as durable as the server. Where the server forgets the token (a restart without persistence, a failover
 //! before it was replicated, an eviction: let `maxmemory-policy` spare keys without expiry) an old holder is let in again.
@@ -11,13 +33,15 @@
 use std::{fmt, sync::LazyLock};
 
 use lock_core::{FencingToken, StaleToken};
+pub use redis;
 use redis::{RedisError, Script, aio::ConnectionLike};
 
 use crate::cluster::slots;
 
 /// The script, for clients in any language: `EVAL script 2 VALUE-KEY TOKEN-KEY TOKEN VALUE`, with the token in its text form
-/// of 31 characters; without `VALUE` the value is deleted. It answers nil when it was done, and the highest token so far when
-/// it was not. In a cluster both keys must be in one slot.
+/// of 31 characters or as an integer ([`FencingToken::to_i64`]; all clients of a key need not agree); without `VALUE` the value
+/// is deleted. It answers nil when it was done, and the highest token so far, in its text form, when it was not. In a cluster
+/// both keys must be in one slot.
 pub const SCRIPT: &str = include_str!("fence.lua");
 
 static FENCE: LazyLock<Script> = LazyLock::new(|| Script::new(SCRIPT));
@@ -26,7 +50,7 @@ static FENCE: LazyLock<Script> = LazyLock::new(|| Script::new(SCRIPT));
 ///
 /// ```no_run
 /// # async fn example(token: lock_core::FencingToken) -> Result<(), Box<dyn std::error::Error>> {
-/// use lock_redis::fence::{FenceError, FencedKey};
+/// use lock_redis::fence::{FenceError, FencedKey, redis};
 ///
 /// let mut connection = redis::Client::open("redis://127.0.0.1/")?.get_multiplexed_async_connection().await?;
 /// match FencedKey::new("report").set(&mut connection, token, "all is well").await {
@@ -43,6 +67,17 @@ pub struct FencedKey {
     token: String,
 }
 
+/// A fenced write as values: [`SCRIPT`] with what it is given, for any client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScriptCall<'a> {
+    /// The key of the value and that of the token, in this order.
+    pub keys: [&'a str; 2],
+    /// The token and, unless the value is to be deleted, the value.
+    pub arguments: Vec<Vec<u8>>,
+    given: FencingToken,
+}
+
 /// Why a fenced write was not done, or is not known to be done.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -51,6 +86,11 @@ pub enum FenceError {
     Stale(StaleToken),
     /// Redis refused it, or gave no answer. Without an answer it may have been done; it may be repeated with the same token.
     Redis(RedisError),
+    /// What answered was not the script of a fence. Whether it was done is not known.
+    Answer {
+        /// The answer.
+        answer: String,
+    },
 }
 
 impl FencedKey {
@@ -103,7 +143,7 @@ impl FencedKey {
         token: FencingToken,
         value: impl AsRef<[u8]> + Send,
     ) -> Result<(), FenceError> {
-        self.write(connection, token, Some(value.as_ref())).await
+        self.set_call(token, value).send(connection).await
     }
 
     /// Deletes the value, if `token` is not lower than the highest so far. The token stays, and keeps out earlier holders.
@@ -121,28 +161,51 @@ impl FencedKey {
         connection: &mut C,
         token: FencingToken,
     ) -> Result<(), FenceError> {
-        self.write(connection, token, None).await
+        self.delete_call(token).send(connection).await
     }
 
-    async fn write<C: ConnectionLike + Send>(
-        &self,
-        connection: &mut C,
-        given: FencingToken,
-        value: Option<&[u8]>,
-    ) -> Result<(), FenceError> {
+    /// What [`FencedKey::set`] sends, for another client.
+    #[must_use]
+    pub fn set_call(&self, token: FencingToken, value: impl AsRef<[u8]>) -> ScriptCall<'_> {
+        self.call(token, Some(value.as_ref()))
+    }
+
+    /// What [`FencedKey::delete`] sends, for another client.
+    #[must_use]
+    pub fn delete_call(&self, token: FencingToken) -> ScriptCall<'_> {
+        self.call(token, None)
+    }
+
+    fn call(&self, given: FencingToken, value: Option<&[u8]>) -> ScriptCall<'_> {
+        let token = given.to_string().into_bytes();
+        let arguments = std::iter::once(token).chain(value.map(<[u8]>::to_vec)).collect();
+        ScriptCall { keys: [&self.value, &self.token], arguments, given }
+    }
+}
+
+impl ScriptCall<'_> {
+    /// What the script's answer means: `None` is nil.
+    ///
+    /// # Errors
+    /// [`FenceError::Stale`] when the token is lower than the highest so far, [`FenceError::Answer`].
+    pub fn outcome(&self, answer: Option<&[u8]>) -> Result<(), FenceError> {
+        let Some(answer) = answer.map(String::from_utf8_lossy) else { return Ok(()) };
+        match answer.parse() {
+            Ok(highest) => Err(FenceError::Stale(StaleToken::new(self.keys[0], self.given, highest))),
+            Err(_) => Err(FenceError::Answer { answer: answer.into_owned() }),
+        }
+    }
+
+    async fn send<C: ConnectionLike + Send>(&self, connection: &mut C) -> Result<(), FenceError> {
         let mut call = FENCE.prepare_invoke();
-        call.key(&self.value).key(&self.token).arg(given.to_string());
-        if let Some(value) = value {
-            call.arg(value);
+        for key in self.keys {
+            call.key(key);
         }
-        let Some(highest) = call.invoke_async::<Option<String>>(connection).await? else { return Ok(()) };
-        match highest.parse() {
-            Ok(highest) => Err(FenceError::Stale(StaleToken::new(&self.value, given, highest))),
-            Err(_) => {
-                let what = (redis::ErrorKind::UnexpectedReturnType, "the fence answered no token");
-                Err(FenceError::Redis(what.into()))
-            }
+        for argument in &self.arguments {
+            call.arg(argument);
         }
+        let answer: Option<Vec<u8>> = call.invoke_async(connection).await?;
+        self.outcome(answer.as_deref())
     }
 }
 
@@ -157,6 +220,9 @@ impl fmt::Display for FenceError {
         match self {
             Self::Stale(stale) => stale.fmt(f),
             Self::Redis(error) => write!(f, "a fenced write to Redis failed: {error}"),
+            Self::Answer { answer } => {
+                write!(f, "a fenced write to Redis was answered by something else than its script: {answer:?}")
+            }
         }
     }
 }
@@ -166,6 +232,7 @@ impl std::error::Error for FenceError {
         match self {
             Self::Stale(stale) => Some(stale),
             Self::Redis(error) => Some(error),
+            Self::Answer { .. } => None,
         }
     }
 }
@@ -185,6 +252,22 @@ mod tests {
             assert_ne!(fenced.key(), fenced.token_key());
         }
         assert_eq!(FencedKey::new("a").with_token_key("b").token_key(), "b");
+    }
+
+    #[test]
+    fn a_call_has_the_keys_and_arguments_of_the_script_and_reads_its_answer() {
+        let token = FencingToken { era: 1, number: 42 };
+        let key = FencedKey::new("a");
+        let (set, delete) = (key.set_call(token, [0, 255]), key.delete_call(token));
+        assert_eq!((set.keys, delete.keys), (["a", "{a}:fence"], ["a", "{a}:fence"]));
+        let text = b"0000000001-00000000000000000042".to_vec();
+        assert_eq!(
+            (set.arguments.as_slice(), delete.arguments.as_slice()),
+            (&[text.clone(), vec![0, 255]][..], &[text.clone()][..])
+        );
+        assert!(set.outcome(None).is_ok());
+        assert!(matches!(set.outcome(Some(&text)), Err(FenceError::Stale(stale)) if stale.highest == token));
+        assert!(matches!(set.outcome(Some(b"OK")), Err(FenceError::Answer { answer }) if answer == "OK"));
     }
 
     proptest::proptest! {

@@ -132,7 +132,7 @@ mod tests {
             let error = found(name).unwrap();
             assert!(error.contains(name) && error.contains(meant), "{error}");
         }
-        for name in ["LOCK_NAME", "LOCK_TOKEN", "LOCK_PASSWORD", "LOCK_URL", "LOCALE", "LOCK_UID"] {
+        for name in ["LOCK_NAME", "LOCK_TOKEN", "LOCK_TOKEN_INT", "LOCK_PASSWORD", "LOCK_URL", "LOCALE", "LOCK_UID"] {
             assert_eq!(found(name), None, "{name}");
         }
     }

@@ -1,6 +1,8 @@
 //! Fences on real stores, with holders of real locks: an old one is refused, the new one writes as often as it likes.
 
 mod era;
+mod guide;
+mod postgresql;
 mod redis_store;
 mod sqlite;
 mod zookeeper;

@@ -1,5 +1,7 @@
 //! The tests of the facade on every backend: one program.
 
+#[cfg(feature = "blocking")]
+mod blocking;
 mod capabilities;
 mod catalogue;
 mod config;
@@ -7,8 +9,10 @@ mod config_text;
 mod configuration;
 mod counter;
 mod fences;
+mod guides;
 #[cfg(feature = "metrics")]
 mod observability;
 mod operations;
 mod round_trips;
 mod security;
+mod testing_guide;

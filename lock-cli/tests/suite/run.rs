@@ -139,8 +139,36 @@ async fn the_command_line_comes_before_the_environment() {
 
 #[tokio::test]
 async fn the_command_knows_its_lock() {
-    let ran = run("echo $LOCK_NAME; echo $LOCK_TOKEN; echo $LOCK_URL").await;
-    assert_eq!(ran.stdout, "a\n0000000000-00000000000000000001\nmemory://run?ttl=6s\n", "{ran:?}");
+    let ran = run("echo $LOCK_NAME; echo $LOCK_TOKEN; echo $LOCK_TOKEN_INT; echo $LOCK_URL").await;
+    assert_eq!(ran.stdout, "a\n0000000000-00000000000000000001\n1\nmemory://run?ttl=6s\n", "{ran:?}");
+}
+
+/// The fence of docs/fencing.md for a file, in the system's own shell.
+#[tokio::test]
+async fn a_shell_compares_the_token_as_an_integer_era_included() {
+    let page = include_str!("../../../docs/fencing.md");
+    let script = page.rsplit("```sh\n").next().and_then(|rest| rest.split_once("```")).expect("an example").0;
+    let dir = tempfile::tempdir().unwrap();
+    let (new, report) = (dir.path().join("report.new"), dir.path().join("report"));
+    let writes = [
+        ("first", 0, 0, "first"),
+        ("second", 921, 0, "second"),
+        ("late", 920, 1, "second"),
+        ("again", 921, 0, "again"),
+    ];
+    for (line, era, status, after) in writes {
+        std::fs::write(&new, line).unwrap();
+        let url = format!("memory://?era={era}");
+        let ran = finish(lock(&url, &["run", "a", "--", "sh", "-c", script]).current_dir(&dir)).await;
+        assert_eq!((ran.status, std::fs::read_to_string(&report).unwrap().as_str()), (Some(status), after), "{ran:?}");
+        assert_eq!(ran.stderr.contains("refused: 9210000000000000001 has written"), status == 1, "{ran:?}");
+    }
+    let ran = finish(lock("memory://?era=922", &["run", "a", "--", "sh", "-c", script]).current_dir(&dir)).await;
+    assert_eq!((ran.status, std::fs::read_to_string(&report).unwrap().as_str()), (Some(1), "again"), "{ran:?}");
+    // A token without an integer form: the variable is not that of somebody who has started us.
+    let script = ["run", "a", "--", "sh", "-c", "echo ${LOCK_TOKEN_INT-none} $LOCK_TOKEN"];
+    let ran = finish(lock("memory://?era=922", &script).env("LOCK_TOKEN_INT", "7")).await;
+    assert_eq!(ran.stdout, "none 0000000922-00000000000000000001\n", "{ran:?}");
 }
 
 #[tokio::test]

@@ -101,6 +101,11 @@ impl Backend for Memory {
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
+        tokio::select! {
+            biased;
+            () = self.link.travel() => {}
+            () = stop.cancelled() => return Err(Error::Cancelled),
+        }
         self.link.check_reachable()?;
         let Request { name, mode, ttl, wait, payload, delay, outage } = request;
         let server = &self.link.server;
@@ -127,6 +132,7 @@ impl Backend for Memory {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
+        self.link.travel().await;
         self.link.check_reachable()?;
         Ok(self.link.server.snapshot(name))
     }

@@ -32,6 +32,14 @@ impl ServerLink {
         Err(Error::no_answer(BACKEND, "the server is stopped or this connection was cut off"))
     }
 
+    /// Waits as long as a request takes to the server. Without a delay there is no wait.
+    pub(super) async fn travel(&self) {
+        let delay = self.server.delay();
+        if !delay.is_zero() {
+            self.server.clock().sleep(delay).await;
+        }
+    }
+
     /// Waits until the server is in reach, or out of it.
     pub(super) async fn reaches(&self, reaches: bool) -> Result<(), Error> {
         let (mut connected, mut up) = (self.connected.subscribe(), self.server.up().subscribe());

@@ -91,6 +91,11 @@ impl WaitQueue {
         renewed.is_some()
     }
 
+    /// The numbers of the holders, with the ends of their leases.
+    pub(super) fn leases(&self) -> impl Iterator<Item = (u64, BootInstant)> {
+        self.holders.iter().map(|holder| (holder.attempt.id, holder.ends_at))
+    }
+
     /// Makes a reader of a writer, in one step. Returns whether it is still a holder.
     pub(super) fn downgrade(&mut self, id: u64) -> bool {
         let downgraded = self.holder(id).map(|holder| holder.attempt.mode = Mode::Read).is_some();

@@ -49,6 +49,11 @@ impl LockTable {
         self.at(now, name, |lines, _| lines.both().map(|line| line.renew(now, id)).contains(&true))
     }
 
+    /// The numbers of those who hold the lock or a permit, with the ends of their leases.
+    pub(super) fn leases(&mut self, now: ServerTime, name: &LockName) -> Vec<(u64, BootInstant)> {
+        self.at(now, name, |lines, _| lines.both().into_iter().flat_map(|line| line.leases()).collect())
+    }
+
     /// Makes a reader of a writer. Returns whether it still held the lock.
     pub(super) fn downgrade(&mut self, now: ServerTime, name: &LockName, id: u64) -> bool {
         self.at(now, name, |lines, _| lines.lock.downgrade(id))

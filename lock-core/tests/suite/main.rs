@@ -1,6 +1,7 @@
 //! What the tests of this crate have in common is built once: they are one program.
 
 mod conformance;
+mod draining;
 mod held;
 mod line;
 mod locks;
@@ -12,6 +13,7 @@ mod operation;
 mod outage;
 mod owner;
 mod renewer;
+mod testing;
 mod tracing;
 mod validity;
 mod world;

@@ -85,10 +85,11 @@ async fn the_server_compares_tokens_as_this_program_does() {
         (1 << 53) + 1,
         (1 << 53) + 2,
         1_700_000_000_000_001,
+        9_999_999_999_999_999,
         u64::MAX - 1,
         u64::MAX,
     ];
-    let tokens = [0, 1, 10, u32::MAX].map(|era| numbers.map(|number| FencingToken { era, number })).concat();
+    let tokens = [0, 1, 10, 921, u32::MAX].map(|era| numbers.map(|number| FencingToken { era, number })).concat();
     for highest in &tokens {
         for given in &tokens {
             store.connection.set::<_, _, ()>(store.fenced.token_key(), highest.to_string()).await.unwrap();
@@ -100,23 +101,46 @@ async fn the_server_compares_tokens_as_this_program_does() {
                 let kept: String = store.connection.get(store.fenced.token_key()).await.unwrap();
                 assert_eq!(kept, given.to_string());
             }
+            let Ok(integer) = given.to_i64() else { continue };
+            store.connection.set::<_, _, ()>(store.fenced.token_key(), highest.to_string()).await.unwrap();
+            let answer = evaluated(&mut store.connection, &integer.to_string(), Some("x")).await.unwrap();
+            assert_eq!(answer, (given < highest).then(|| highest.to_string()), "{integer} and {highest}");
+            let kept: String = store.connection.get(store.fenced.token_key()).await.unwrap();
+            assert_eq!(kept, given.max(highest).to_string());
         }
     }
+}
+
+/// What the script answers to a client that knows nothing of this crate.
+async fn evaluated(
+    connection: &mut MultiplexedConnection,
+    token: &str,
+    value: Option<&str>,
+) -> Result<Option<String>, redis::RedisError> {
+    let mut command = redis::cmd("EVAL");
+    command.arg(SCRIPT).arg(2).arg(KEY).arg("{report}:fence").arg(token).arg(value);
+    command.query_async(connection).await
 }
 
 #[tokio::test]
 async fn the_script_alone_is_enough_for_other_clients() {
     let mut store = store().await;
-    let mut eval = async |token: &str, value: Option<&str>| -> Result<Option<String>, redis::RedisError> {
-        let mut command = redis::cmd("EVAL");
-        command.arg(SCRIPT).arg(2).arg(KEY).arg("{report}:fence").arg(token).arg(value);
-        command.query_async(&mut store.connection).await
-    };
+    let mut eval = async |token: &str, value: Option<&str>| evaluated(&mut store.connection, token, value).await;
     let (low, high) = (numbered(33).to_string(), numbered(34).to_string());
     assert_eq!(eval(&high, Some("a")).await.unwrap(), None);
     assert_eq!(eval(&low, Some("b")).await.unwrap(), Some(high.clone()));
+    assert_eq!(eval("33", Some("b")).await.unwrap(), Some(high.clone()), "as an integer");
+    assert_eq!(eval("34", Some("c")).await.unwrap(), None, "as an integer");
     assert_eq!(eval(&high, None).await.unwrap(), None);
-    for malformed in ["", "34", "0000000000-34", "0000000000000000000000000000034", "000000000x-00000000000000000034"] {
+    for malformed in [
+        "",
+        "-34",
+        "34.0",
+        "00000000000000000034",
+        "0000000000-34",
+        "0000000000000000000000000000034",
+        "000000000x-00000000000000000034",
+    ] {
         let refused = eval(malformed, Some("c")).await.unwrap_err();
         assert!(refused.to_string().contains("not a fencing token"), "{refused}");
     }

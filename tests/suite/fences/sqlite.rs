@@ -98,11 +98,39 @@ fn the_database_compares_tokens_as_this_program_does() {
 }
 
 #[test]
+fn the_database_compares_integers_as_this_program_compares_tokens() {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.execute(sqlite::integer::TABLE, []).unwrap();
+    let highest = || -> Option<i64> {
+        connection.query_row(sqlite::integer::HIGHEST, ["report"], |row| row.get(0)).optional().unwrap()
+    };
+    assert_eq!(highest(), None);
+    let numbers = [0, 9, 10, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, 9_999_999_999_999_999];
+    let tokens = [0, 9, 10, 921].map(|era| numbers.map(|number| FencingToken { era, number })).concat();
+    for seen in &tokens {
+        for given in &tokens {
+            connection.execute("DELETE FROM lock_fence_integer", []).unwrap();
+            let admit = |token: FencingToken| {
+                connection.execute(sqlite::integer::ADMIT, ("report", token.to_i64().unwrap())).unwrap()
+            };
+            assert_eq!(admit(*seen), 1);
+            assert_eq!(admit(*given), usize::from(given >= seen), "{given} after {seen}");
+            let kept = FencingToken::from_i64(highest().unwrap()).unwrap();
+            assert_eq!(kept, *given.max(seen));
+        }
+    }
+}
+
+#[test]
 fn what_is_no_token_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let connection = open(&dir.path().join("store"));
     connection.execute(sqlite::ADMIT, ("report", "34")).unwrap_err();
     assert_eq!(highest(&connection, "report"), None);
+    connection.execute(sqlite::integer::TABLE, []).unwrap();
+    connection.execute(sqlite::integer::ADMIT, ("report", -1)).unwrap_err();
+    connection.execute(sqlite::integer::ADMIT, ("report", numbered(34).to_string())).unwrap_err();
+    connection.execute(sqlite::integer::ADMIT, ("report", 34.5)).unwrap_err();
 }
 
 /// The statement for a table with a column of its own, as the documentation has it.

@@ -1,6 +1,6 @@
 //! Closing a connection.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::super::{
     Failure,
@@ -78,6 +78,52 @@ pub(super) async fn close_gives_permits_back(run: Arc<CaseRun>) -> CaseResult {
         return Err(Failure::new(format!("{closing:?} is still in the way after its connection was closed")));
     };
     staying.release().await?;
+    next.release().await?;
+    Ok(())
+}
+
+pub(super) async fn drain_lets_holders_finish_and_nothing_begin(run: Arc<CaseRun>) -> CaseResult {
+    let [held, awaited] = [run.name(), run.name()];
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let (guard, before) = (first.lock(&held).await?, second.lock(&awaited).await?);
+    let waiter = tokio::spawn({
+        let mutex = first.mutex(&awaited);
+        async move { mutex.lock().await }
+    });
+    if second.supports(Feature::Queue) {
+        in_line(&second, &awaited, 1).await?;
+    }
+    let draining = tokio::spawn({
+        let locks = first.locks().clone();
+        async move { locks.drain(LIMIT).await }
+    });
+    let waited = within("a wait on a connection that is drained", waiter).await??;
+    ensure!(matches!(waited, Err(Error::Closed)), "a wait on a connection that is drained ended with {waited:?}");
+    let refused = within("an acquisition", first.mutex(&run.name()).try_lock()).await?;
+    ensure!(matches!(refused, Err(Error::Closed)), "an acquisition ended with {refused:?} while it was drained");
+    // Not ended by the drain, and renewed.
+    run.is_kept(&guard).await?;
+    ensure!(!draining.is_finished(), "a drain ended while {guard:?} was held");
+    guard.release().await?;
+    let cut_off = within("a drain", draining).await??;
+    ensure!(cut_off == 0, "{cut_off} guards were ended by a drain although their holders had released all");
+    before.release().await?;
+    first.close(LIMIT).await??;
+    run.nothing_left(&held).await?;
+    run.nothing_left(&awaited).await
+}
+
+pub(super) async fn drain_ends_what_is_held_at_its_limit(run: Arc<CaseRun>) -> CaseResult {
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect().await?];
+    let guard = first.lock(&name).await?;
+    let cut_off = within("a drain", first.locks().drain(Duration::from_millis(50))).await?;
+    ensure!(cut_off == 1, "{cut_off} guards were ended by a drain of one that is held");
+    ended_by_closing(&guard).await?;
+    first.close(LIMIT).await??;
+    let Some(next) = second.try_lock(&name).await? else {
+        return Err(Failure::new(format!("{guard:?} is still in the way after its connection was drained and closed")));
+    };
     next.release().await?;
     Ok(())
 }

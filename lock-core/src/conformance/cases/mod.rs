@@ -186,6 +186,8 @@ cases! {
         @way close_ends_a_waiting_acquisition_and_refuses_new_ones,
         close_releases_what_readers_hold [ReadWrite],
         close_gives_permits_back [Semaphore],
+        @way drain_lets_holders_finish_and_nothing_begin,
+        @way drain_ends_what_is_held_at_its_limit,
     }
     refusals::{
         @way what_a_backend_lacks_is_refused_by_its_name,
