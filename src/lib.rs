@@ -99,6 +99,8 @@
 //! # Features
 //! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod address;
 mod config;
 mod drivers;

@@ -3,6 +3,8 @@
 //! Programs use the facade crate `lock`, which re-exports this one and connects to a backend by URL. A backend implements
 //! [`Backend`] and [`Lease`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod acquire_options;
 mod backoff;
 mod capabilities;

@@ -3,9 +3,11 @@
 mod checks;
 #[cfg(test)]
 mod design;
+mod packages;
 mod safeguards;
 mod setup;
 mod tests;
+mod tools;
 
 use std::{
     path::PathBuf,
@@ -84,6 +86,13 @@ enum XtaskCommand {
     Scrape,
     /// Looks whether there are advisories about dependencies, in the database of `RustSec`, which is fetched.
     Advisories,
+    /// Compares the public face of each published crate with that of an earlier revision, and fails where a change asks for
+    /// another version than the crate has.
+    Semver {
+        /// A revision of git, such as the tag of the last release.
+        #[arg(long)]
+        baseline: String,
+    },
     /// Writes docs/configuration.md from what the drivers say of their settings.
     Configuration,
     /// Plays schedules on simulated servers: each machine with all its safeguards, then without each of them.
@@ -151,7 +160,7 @@ fn work(job: XtaskCommand) -> Result<()> {
                 "test",
                 "--release",
                 "--package",
-                "lock",
+                "fenced-lock",
                 "--all-features",
                 "--test",
                 "conformance",
@@ -174,6 +183,7 @@ fn work(job: XtaskCommand) -> Result<()> {
             checks::write_scrape()
         }
         XtaskCommand::Advisories => checks::advisories(),
+        XtaskCommand::Semver { baseline } => packages::semver(&baseline),
         XtaskCommand::Simulate { rest } => {
             run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
         }
