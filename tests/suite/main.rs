@@ -6,6 +6,8 @@ mod config;
 mod config_text;
 mod configuration;
 mod counter;
+mod example;
+mod examples;
 mod fences;
 #[cfg(feature = "metrics")]
 mod observability;

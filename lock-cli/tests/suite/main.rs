@@ -5,6 +5,7 @@ mod bad_input;
 #[path = "../../../tests/suite/catalogue/command_line.rs"]
 mod catalogue;
 mod common;
+mod cron;
 mod doctor;
 mod elect;
 mod ending;
