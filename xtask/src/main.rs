@@ -86,6 +86,12 @@ enum XtaskCommand {
     Scrape,
     /// Looks whether there are advisories about dependencies, in the database of `RustSec`, which is fetched.
     Advisories,
+    /// Makes the Debian package of the program `lock`.
+    Package {
+        /// The directory that it goes to.
+        #[arg(long, default_value = "target/debian")]
+        out: PathBuf,
+    },
     /// Compares the public face of each published crate with that of an earlier revision, and fails where a change asks for
     /// another version than the crate has.
     Semver {
@@ -183,6 +189,7 @@ fn work(job: XtaskCommand) -> Result<()> {
             checks::write_scrape()
         }
         XtaskCommand::Advisories => checks::advisories(),
+        XtaskCommand::Package { out } => packages::debian(&out),
         XtaskCommand::Semver { baseline } => packages::semver(&baseline),
         XtaskCommand::Simulate { rest } => {
             run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))

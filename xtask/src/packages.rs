@@ -4,13 +4,13 @@ use std::{
     collections::HashSet,
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{DependencyKind, MetadataCommand, Package, Target};
 
-use crate::{cargo, run, tools::tool};
+use crate::{cargo, root, run, tools::tool};
 
 /// What compares public faces, and in which version.
 const SEMVER_CHECKS: &str = "cargo-semver-checks@0.51.0";
@@ -37,6 +37,14 @@ pub(crate) fn semver(baseline: &str) -> Result<()> {
     let packages = libraries.flat_map(|package| ["--package", package.name.as_str()]);
     let options = ["semver-checks", "--all-features", "--baseline-rev", baseline];
     run(tool(SEMVER_CHECKS)?.args(options).args(packages))
+}
+
+/// Makes the Debian package of the program, with optimisations, in `out`.
+pub(crate) fn debian(out: &Path) -> Result<()> {
+    run(cargo().args(["build", "--release", "--package", "lock-cli"]))?;
+    let root = root()?;
+    let target = MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")?.target_directory;
+    run(Command::new(root.join("packaging/debian/build")).arg(target.join("release/lock")).arg(out))
 }
 
 /// The packages of the workspace that may be published.

@@ -10,6 +10,7 @@ mod doctor;
 mod elect;
 mod ending;
 mod modes;
+mod packaging;
 mod run;
 mod secrets;
 mod services;
