@@ -1,5 +1,7 @@
 //! The jobs of this workspace, one command each: `cargo xtask --help`.
 
+#[cfg(test)]
+mod book;
 mod checks;
 #[cfg(test)]
 mod design;
