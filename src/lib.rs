@@ -97,7 +97,9 @@
 //! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`, `LOCK_PASSWORD`).
 //!
 //! # Features
-//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off.
+//! The package of this library is called `fenced-lock`. `zk`, `redis`, `redlock`, `local` and `etcd` each build one backend in; all
+//! but the last are on unless you turn them off. `tls-aws-lc-rs` (on) and `tls-ring` build encrypted connections in, `metrics` the
+//! metrics of every lock.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

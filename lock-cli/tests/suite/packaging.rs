@@ -51,6 +51,10 @@ async fn the_debian_package_says_what_it_needs_and_its_program_runs() {
         let there = format!(" {doc}/{file}");
         assert!(contents.lines().any(|line| line.ends_with(&there)), "{file} is missing: {contents}");
     }
+    let makes_pages = finish(Command::new(env!("CARGO_BIN_EXE_lock")).arg("man")).await.status == Some(0);
+    for file in ["man/man1/lock.1.gz", "bash-completion/completions/lock"] {
+        assert_eq!(contents.contains(&format!(" ./usr/share/{file}")), makes_pages, "{file}: {contents}");
+    }
 
     let program = dir.path().join("system/usr/bin/lock");
     let version = written(Command::new(&program).arg("--version")).await;
