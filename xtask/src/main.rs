@@ -88,8 +88,10 @@ enum XtaskCommand {
     Scrape,
     /// Looks whether there are advisories about dependencies, in the database of `RustSec`, which is fetched.
     Advisories,
+    /// Makes the package of each crate that is published, and looks whether all is in it that building it takes.
+    Packages,
     /// Makes the Debian package of the program `lock`.
-    Package {
+    Debian {
         /// The directory that it goes to.
         #[arg(long, default_value = "target/debian")]
         out: PathBuf,
@@ -191,7 +193,8 @@ fn work(job: XtaskCommand) -> Result<()> {
             checks::write_scrape()
         }
         XtaskCommand::Advisories => checks::advisories(),
-        XtaskCommand::Package { out } => packages::debian(&out),
+        XtaskCommand::Packages => packages::check(),
+        XtaskCommand::Debian { out } => packages::debian(&out),
         XtaskCommand::Semver { baseline } => packages::semver(&baseline),
         XtaskCommand::Simulate { rest } => {
             run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
