@@ -97,8 +97,11 @@
 //! See [`Config`]: a URL, a TOML file, or the environment (`LOCK_URL`, `LOCK_CONFIG`, `LOCK_PASSWORD`).
 //!
 //! # Features
-//! `zk`, `redis`, `redlock` and `local` each build one backend in; all are on unless you turn them off. `blocking` adds
-//! `lock::blocking`: the same locks for programs without a runtime.
+//! The package of this library is called `fenced-lock`. `zk`, `redis`, `redlock`, `local` and `etcd` each build one backend in; all
+//! but the last are on unless you turn them off. `tls-aws-lc-rs` (on) and `tls-ring` build encrypted connections in, `metrics` the
+//! metrics of every lock, `blocking` the same locks for programs without a runtime, `testing` a lock service for tests.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
 #[cfg(feature = "blocking")]

@@ -2,6 +2,15 @@
 //!
 //! Programs use the facade crate `lock`, which re-exports this one and connects to a backend by URL. A backend implements
 //! [`Backend`] and [`Lease`].
+//!
+//! It runs on Linux only: validity is counted on `CLOCK_BOOTTIME`, the clock of Linux that goes on while the machine is suspended.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "lock-core runs on Linux only: it counts the validity of locks on CLOCK_BOOTTIME, which goes on while the machine is suspended"
+);
 
 mod acquire_options;
 mod backoff;

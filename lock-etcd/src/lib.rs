@@ -39,6 +39,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod backend;
 mod config;
 mod driver;

@@ -47,6 +47,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod backend;
 mod config;
 pub mod counter;

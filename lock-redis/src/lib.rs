@@ -68,6 +68,8 @@
 //! # On the server
 //! See [`keys`] for the keys, and `docs/protocols.md` for what is done with them.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod acquisition;
 mod backend;
 mod client;

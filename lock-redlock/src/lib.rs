@@ -45,6 +45,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod acquisition;
 mod backend;
 mod cleanup;

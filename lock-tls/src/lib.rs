@@ -6,6 +6,8 @@
 //!
 //! The files are read again at each connect, so certificates are renewed without a restart.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod failure;
 mod files;
 mod provider;

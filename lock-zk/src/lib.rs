@@ -50,6 +50,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod attempt;
 mod backend;
 mod config;

@@ -1,15 +1,12 @@
 //! The example program `counter`, as eight processes at once.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use lock::Clock;
 use lock_lab::servers::{Redis, RedisNodes, ZooKeeper};
 use tokio::process::{Child, Command};
+
+use crate::example::program;
 
 const PROCESSES: u64 = 8;
 const TIMES: u64 = 100;
@@ -64,20 +61,11 @@ async fn counted(url: Option<&str>) -> u64 {
 }
 
 fn start(file: &Path, url: Option<&str>) -> Child {
-    let mut counter = Command::new(example());
+    let mut counter = Command::new(program("counter"));
     counter.arg(file).arg(TIMES.to_string()).env_remove("LOCK_CONFIG").stderr(Stdio::piped()).kill_on_drop(true);
     match url {
         Some(url) => counter.env("LOCK_URL", url),
         None => counter.arg("--without-lock"),
     };
     counter.spawn().expect("the example runs")
-}
-
-/// The example, which cargo builds beside the tests.
-fn example() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(Path::parent).expect("cargo's directory of this profile");
-    let example = target.join("examples/counter");
-    assert!(example.exists(), "the example is not built: cargo build --example counter");
-    example
 }

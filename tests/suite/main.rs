@@ -8,6 +8,8 @@ mod config;
 mod config_text;
 mod configuration;
 mod counter;
+mod example;
+mod examples;
 mod fences;
 mod guides;
 #[cfg(feature = "metrics")]

@@ -25,13 +25,9 @@ fn docs(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/observability").join(file)
 }
 
-/// The example, which cargo builds beside the tests, with locks of `url` and metrics on `port`.
+/// The example with locks of `url` and metrics on `port`.
 fn start(url: &str, port: u16) -> Child {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(Path::parent).expect("cargo's directory of this profile");
-    let example = target.join("examples/metrics");
-    assert!(example.exists(), "the example is not built: cargo build --features metrics --example metrics");
-    let mut command = Command::new(example);
+    let mut command = Command::new(crate::example::program("metrics"));
     command.arg(url).arg(format!("127.0.0.1:{port}")).stdout(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
     command.spawn().expect("the example runs")
 }

@@ -1,21 +1,16 @@
 //! Guarded operations in a process that is stopped in the middle.
 
-use std::{fs, path::Path, path::PathBuf, process::Stdio, time::Duration};
+use std::{fs, path::PathBuf};
 
 use lock::{
-    Clock, Guard, Locks,
+    Guard, Locks,
     fence::redis::{FenceError, FencedKey},
 };
 use lock_lab::servers::Redis;
 use redis::AsyncCommands;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    process::{Child, ChildStdout, Command},
-};
+use rustix::process::Signal;
 
-/// Far beyond what anything here takes.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::example::{Example, LIMIT};
 
 /// What the journal says before a deposit.
 const BEFORE: &str = "nothing is under way\n";
@@ -59,14 +54,11 @@ impl World {
         self.server.connection().await.unwrap().get("balance").await.unwrap()
     }
 
-    fn deposit(&self, pause: Option<&str>) -> Deposit {
-        let mut command = Command::new(example());
-        command.arg(self.server.url()).arg(self.journal()).arg("5").args(pause);
-        command.env_remove("LOCK_CONFIG").env("LOCK_URL", &self.url);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().expect("the example runs");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Deposit { child, lines }
+    fn deposit(&self, pause: Option<&str>) -> Example {
+        let (store, journal) = (self.server.url(), self.journal());
+        let mut arguments = vec![store.as_str(), journal.to_str().unwrap(), "5"];
+        arguments.extend(pause);
+        Example::start("deposit", &self.url, &arguments)
     }
 
     /// Stops a deposit in `step`, lets another holder set the balance to 107, lets the deposit go on, and gives what it said.
@@ -81,48 +73,12 @@ impl World {
         deposit.tell().await;
         deposit.signal(Signal::CONT);
         let said = deposit.line().await;
-        assert!(!deposit.ended().await, "it did not fail: {said}");
+        assert!(!deposit.ends().await, "it did not fail: {said}");
         assert_eq!(self.balance().await, 107, "{said}");
         assert_eq!(fs::read_to_string(self.journal()).unwrap(), BEFORE, "{said}");
         assert!(next.is_valid());
         next.release().await.unwrap();
         said
-    }
-}
-
-/// The example program, which cargo builds beside the tests.
-fn example() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(Path::parent).expect("cargo's directory of this profile");
-    let example = target.join("examples/deposit");
-    assert!(example.exists(), "the example is not built: cargo build --example deposit");
-    example
-}
-
-struct Deposit {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Deposit {
-    async fn line(&mut self) -> String {
-        let line = Clock::boot().timeout(LIMIT, self.lines.next_line()).await.expect("it says something in time");
-        line.unwrap().expect("it says something before it ends")
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().expect("it runs").cast_signed()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// Lets it go on after its pause.
-    async fn tell(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"go on\n").await.unwrap();
-    }
-
-    /// Waits for its end. Whether it succeeded.
-    async fn ended(mut self) -> bool {
-        Clock::boot().timeout(LIMIT, self.child.wait()).await.expect("it ends in time").unwrap().success()
     }
 }
 
@@ -138,7 +94,7 @@ async fn a_process_that_is_not_stopped_commits() {
             deposit.tell().await;
         }
         assert_eq!(deposit.line().await, format!("committed: {}", before + 5));
-        assert!(deposit.ended().await);
+        assert!(deposit.ends().await);
         assert_eq!(world.balance().await, before + 5);
     }
 }

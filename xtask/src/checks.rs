@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo, root, run, tests};
+use crate::{cargo, packages, run, tests, tools::tool};
 
 /// What must not be in the dependency tree of a package, and why.
 const WITHOUT: [(&str, &str, &[&str]); 2] = [
@@ -25,10 +25,11 @@ pub(crate) fn all() -> Result<()> {
     }
     // Without targets whose dependencies would bring every feature back.
     for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
-        let facade = ["clippy", "--package", "lock", "--lib", "--no-default-features", "--features", features];
+        let facade = ["clippy", "--package", "fenced-lock", "--lib", "--no-default-features", "--features", features];
         run(cargo().args(facade).args(["--", "-D", "warnings"]))?;
     }
     dependencies()?;
+    packages::check()?;
     run(cargo().args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     tests::all()?;
     eprintln!("all checks passed");
@@ -50,34 +51,31 @@ pub(crate) fn advisories() -> Result<()> {
 }
 
 fn deny(arguments: &[&str]) -> Result<()> {
-    let tools = root()?.join("target").join("tools");
-    // Does nothing where that version is there.
-    run(cargo().args(["install", "--quiet", "--locked", "--debug", DENY, "--root"]).arg(&tools))?;
-    run(Command::new(tools.join("bin").join("cargo-deny")).args(arguments))
+    run(tool(DENY)?.args(arguments))
 }
 
 /// Has the test of docs/capabilities.md write it instead.
 pub(crate) fn write_capabilities() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--package", "lock", "--all-features", "--test", "suite", "the_table_of_capabilities"]);
+    test.args(["test", "--package", "fenced-lock", "--all-features", "--test", "suite", "the_table_of_capabilities"]);
     run(test.env("LOCK_WRITE_CAPABILITIES", "1"))
 }
 
 /// Has the test of docs/configuration.md write it instead.
 pub(crate) fn write_configuration() -> Result<()> {
     let mut test = cargo();
-    test.args(["test", "--package", "lock", "--all-features", "--test", "suite", "configuration::the_page"]);
+    test.args(["test", "--package", "fenced-lock", "--all-features", "--test", "suite", "configuration::the_page"]);
     run(test.env("LOCK_WRITE_CONFIGURATION", "1"))
 }
 
 /// Has a test write docs/reports/metrics.md.
 pub(crate) fn write_scrape() -> Result<()> {
-    run(cargo().args(["build", "--package", "lock", "--all-features", "--examples"]))?;
+    run(cargo().args(["build", "--package", "fenced-lock", "--all-features", "--examples"]))?;
     let mut test = cargo();
     test.args([
         "test",
         "--package",
-        "lock",
+        "fenced-lock",
         "--all-features",
         "--test",
         "suite",

@@ -1,11 +1,15 @@
 //! The jobs of this workspace, one command each: `cargo xtask --help`.
 
+#[cfg(test)]
+mod book;
 mod checks;
 #[cfg(test)]
 mod design;
+mod packages;
 mod safeguards;
 mod setup;
 mod tests;
+mod tools;
 
 use std::{
     path::PathBuf,
@@ -84,6 +88,21 @@ enum XtaskCommand {
     Scrape,
     /// Looks whether there are advisories about dependencies, in the database of `RustSec`, which is fetched.
     Advisories,
+    /// Makes the package of each crate that is published, and looks whether all is in it that building it takes.
+    Packages,
+    /// Makes the Debian package of the program `lock`.
+    Debian {
+        /// The directory that it goes to.
+        #[arg(long, default_value = "target/debian")]
+        out: PathBuf,
+    },
+    /// Compares the public face of each published crate with that of an earlier revision, and fails where a change asks for
+    /// another version than the crate has.
+    Semver {
+        /// A revision of git, such as the tag of the last release.
+        #[arg(long)]
+        baseline: String,
+    },
     /// Writes docs/configuration.md from what the drivers say of their settings.
     Configuration,
     /// Plays schedules on simulated servers: each machine with all its safeguards, then without each of them.
@@ -151,7 +170,7 @@ fn work(job: XtaskCommand) -> Result<()> {
                 "test",
                 "--release",
                 "--package",
-                "lock",
+                "fenced-lock",
                 "--all-features",
                 "--test",
                 "conformance",
@@ -174,6 +193,9 @@ fn work(job: XtaskCommand) -> Result<()> {
             checks::write_scrape()
         }
         XtaskCommand::Advisories => checks::advisories(),
+        XtaskCommand::Packages => packages::check(),
+        XtaskCommand::Debian { out } => packages::debian(&out),
+        XtaskCommand::Semver { baseline } => packages::semver(&baseline),
         XtaskCommand::Simulate { rest } => {
             run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
         }

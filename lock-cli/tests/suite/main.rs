@@ -5,10 +5,12 @@ mod bad_input;
 #[path = "../../../tests/suite/catalogue/command_line.rs"]
 mod catalogue;
 mod common;
+mod cron;
 mod doctor;
 mod elect;
 mod ending;
 mod modes;
+mod packaging;
 mod run;
 mod secrets;
 mod services;
