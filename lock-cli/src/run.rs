@@ -154,7 +154,7 @@ async fn ask(locks: &Locks, options: &RunArguments) -> Result<Option<HeldLock>, 
 /// What an acquisition failed with, with a way out where there is one.
 pub(crate) fn refused(error: Error) -> Failure {
     match &error {
-        Error::Unsupported { feature, backend: "zk" } if *feature == Feature::Ttl.name() => {
+        Error::Unsupported { feature, backend: "zk", .. } if *feature == Feature::Ttl.name() => {
             Failure::new(CONFIG, format!("{error}; leave --ttl out and set session_timeout in the URL"))
         }
         _ => error.into(),
