@@ -164,8 +164,8 @@ pub(crate) struct RunArguments {
 
     /// Hold the lock for at least this long, counted from the grant: for jobs that are started on several hosts at the same time
     /// by clocks that differ, so that one of them runs the job and the others, with --no-wait, find the lock held. When the command
-    /// has ended before, whatever its status, `lock run` goes on holding the lock until then. A signal that asks to end gives the
-    /// lock back at once. Should the lock be lost meanwhile, that is said, and the status is that of the command. It is `lock run`
+    /// has ended before, whatever its status, `lock run` goes on holding the lock until then; one that could not be run gives
+    /// the lock back at once. So does a signal that asks to end. Should the lock be lost meanwhile, that is said, and the status is that of the command. It is `lock run`
     /// that holds it: should this machine or `lock run` die, the lock is free when its ttl has passed, with local:// at once.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) at_least: Option<Duration>,

@@ -4,7 +4,12 @@ use std::io::{self, IsTerminal as _};
 
 use lock::{BootInstant, Clock};
 
-use crate::{failure::notice, held_lock::HeldLock, run::signalled, shown::rounded, signals::SignalStream};
+use crate::{
+    failure::notice,
+    held_lock::HeldLock,
+    shown::rounded,
+    signals::{SignalStream, signalled},
+};
 
 /// How the time of `--at-least` has ended.
 pub(crate) enum HoldOutcome {

@@ -12,10 +12,10 @@ use crate::{
     failure::{Failure, LOST, NOT_ENDED, UNAVAILABLE, say},
     follow::{follow, now},
     held_lock::HeldLock,
-    run::{ConnectOutcome, RunOutcome, close, connect, refused, settle, signalled, while_held},
+    run::{ConnectOutcome, RunOutcome, close, connect, refused, settle, while_held},
     service::ServiceConfig,
     shown::{PayloadJson, words},
-    signals::SignalStream,
+    signals::{SignalStream, signalled},
     supervision::{CommandOptions, CommandOutcome},
     waiting::{self, Wanted},
 };

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use futures::join;
 use lock::{Clock, Config, Error, Feature, LockName, Locks};
-use nix::sys::signal::Signal;
 
 use crate::{
     ancestors,
     arguments::RunArguments,
     at_least::{HoldOutcome, hold_on},
-    failure::{CONFIG, Failure, LOST, SIGNALLED, USAGE, say},
+    failure::{CONFIG, Failure, LOST, USAGE, say},
     held_lock::HeldLock,
     service::ServiceConfig,
     shown::rounded,
-    signals::{self, SignalStream},
+    signals::{self, SignalStream, signalled},
     supervision::{CommandOptions, CommandOutcome, Supervision},
     waiting,
 };
@@ -230,9 +229,4 @@ pub(crate) async fn close(locks: &Locks) {
 
 fn warn(error: Error) {
     say(Failure::from(error));
-}
-
-/// The exit status after a signal.
-pub(crate) fn signalled(signal: Signal) -> u8 {
-    SIGNALLED + signal as u8
 }
