@@ -5,6 +5,7 @@ mod environment;
 mod table;
 
 use std::{
+    ffi::OsStr,
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -109,7 +110,7 @@ impl Config {
         vec![ERA.doc(), OUTAGE_TIMEOUT.doc()]
     }
 
-    /// Shows `payload` to those who look at a lock, instead of this program's name, process id and host.
+    /// Shows `payload` to those who look at a lock, instead of this program's name, process id, host, user and unit.
     #[must_use]
     pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
         self.payload = Some(payload.into());
@@ -121,6 +122,20 @@ impl Config {
     #[must_use]
     pub const fn with_outage_timeout(mut self, limit: Duration) -> Self {
         self.outage_timeout = Some(limit);
+        self
+    }
+
+    /// Shows to those who look at a lock also the name of the program that runs under it: for a program that takes locks for
+    /// another one. Its directory and its arguments are not shown.
+    #[must_use]
+    pub fn with_command(self, program: impl AsRef<OsStr>) -> Self {
+        self.with_payload(identity::payload(Some(program.as_ref())))
+    }
+
+    /// With a key of the backend, as docs/configuration.md lists them, where that key is not set.
+    #[must_use]
+    pub fn with_default(mut self, key: &str, value: impl fmt::Display) -> Self {
+        self.settings.values.entry(key.to_owned()).or_insert_with(|| value.to_string());
         self
     }
 
@@ -246,7 +261,7 @@ impl Config {
         let era = ERA.read(&mut settings)?;
         let set = OUTAGE_TIMEOUT.read(&mut settings)?;
         let outage_timeout = self.outage_timeout.unwrap_or(set);
-        let payload = self.payload.unwrap_or_else(|| identity::payload().into());
+        let payload = self.payload.unwrap_or_else(|| identity::payload(None).into());
         // In a box: it is as large as that of the largest backend, and so would be every future around it.
         let backend = Box::pin(registry.connect_within(settings, outage_timeout)).await.map_err(address::mask)?;
         let options = LocksOptions::default().with_era(era).with_payload(payload).with_outage_timeout(outage_timeout);

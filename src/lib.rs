@@ -99,7 +99,7 @@
 //! # Features
 //! The package of this library is called `fenced-lock`. `zk`, `redis`, `redlock`, `local` and `etcd` each build one backend in; all
 //! but the last are on unless you turn them off. `tls-aws-lc-rs` (on) and `tls-ring` build encrypted connections in, `metrics` the
-//! metrics of every lock, `blocking` the same locks for programs without a runtime, `testing` a lock service for tests.
+//! metrics of every lock, `blocking` the same locks for programs without a runtime.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

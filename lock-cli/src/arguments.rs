@@ -2,15 +2,17 @@
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help texts, which show no markup")]
 
-use std::{ffi::OsString, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fmt, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, Parser, Subcommand, builder::BoolishValueParser};
+use clap_complete::Shell;
+use lock_core::Request;
 
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
 /// The backend is chosen by --url, else by the file of --config, else by LOCK_URL, else by the file of LOCK_CONFIG, else by
-/// /etc/lock.toml. Without any of them it is local://, the locks of this user on this machine, which is said on standard error, or
-/// an error with --service-required.
+/// /etc/lock.toml. Without any of them it is local://, the locks of this user on this machine, which is said on standard error
+/// unless with --quiet, or an error with --service-required.
 #[derive(Debug, Parser)]
 #[command(name = "lock", version, arg_required_else_help = true, after_help = STATUSES)]
 pub(crate) struct Arguments {
@@ -29,9 +31,13 @@ pub(crate) struct Arguments {
         default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
     pub(crate) service_required: bool,
 
-    /// Say what happens; twice for everything.
+    /// Say what happens; twice for everything. Without it, RUST_LOG is the filter of what is said, if it is set.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    /// Say nothing but errors: not what is waited for, and not that no service is named.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
 
     #[command(subcommand)]
     pub(crate) command: LockSubcommand,
@@ -52,6 +58,20 @@ pub(crate) enum LockSubcommand {
     /// Look after the nodes of a Redlock deployment.
     #[command(subcommand)]
     Redlock(RedlockSubcommand),
+    /// Print the completions of a shell.
+    ///
+    /// A package puts them where the shell looks: `lock completions bash` into /usr/share/bash-completion/completions/lock, that
+    /// of zsh into /usr/share/zsh/vendor-completions/_lock, that of fish into /usr/share/fish/vendor_completions.d/lock.fish.
+    Completions {
+        /// Whose.
+        shell: Shell,
+    },
+    /// Print the manual page, or write the pages of all subcommands into a directory.
+    Man {
+        /// A directory that is there, such as /usr/share/man/man1. Without it lock.1 goes to standard output.
+        #[arg(value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
+    },
     /// What `lock run` starts beside its command, to end it should `lock run` be killed.
     #[command(hide = true)]
     Guardian {
@@ -60,11 +80,46 @@ pub(crate) enum LockSubcommand {
     },
 }
 
+/// What to lock.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct NameArgument {
+    /// What to lock: 1 to 512 bytes, any text.
+    #[arg(value_name = "NAME")]
+    positional: Option<String>,
+
+    /// What to lock, where NAME begins with a dash, as --name=-x.
+    #[arg(long = "name", value_name = "NAME", allow_hyphen_values = true)]
+    option: Option<String>,
+}
+
+impl AsRef<str> for NameArgument {
+    fn as_ref(&self) -> &str {
+        self.positional.as_deref().or(self.option.as_deref()).unwrap_or_default()
+    }
+}
+
+/// As the name in quotes.
+impl fmt::Debug for NameArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_ref(), f)
+    }
+}
+
+/// Reads the text of --payload.
+fn payload(text: &str) -> Result<String, String> {
+    match text.len() {
+        0..=Request::MAX_PAYLOAD => Ok(text.to_owned()),
+        length => Err(format!("it has {length} bytes; allowed are at most {}", Request::MAX_PAYLOAD)),
+    }
+}
+
 /// Run a command while holding a lock.
 ///
 /// The command runs in a process group of its own, with LOCK_NAME, LOCK_TOKEN (the fencing token), LOCK_TOKEN_INT (the same
 /// as one integer, for an integer column or the arithmetic of a shell; not set for an era above 921) and LOCK_URL in its
-/// environment, the last without user and password; where these stand in a file, LOCK_CONFIG names it instead. Signals are
+/// environment, the last without user and password; where these stand in a file, LOCK_CONFIG names it instead. LOCK_HELD has
+/// what is held, so that a `lock run` of the same name within the command is refused instead of waiting for itself. Signals are
 /// passed on to the group. When the lock is lost, a moment before its validity ends if the service cannot be reached, and when
 /// `lock run` itself is killed or stopped for longer than that, the whole group gets SIGTERM, and what is left of it gets
 /// SIGKILL after --kill-after, or when the validity ends, if that is sooner. A process that leaves the group is out of reach.
@@ -73,10 +128,13 @@ pub(crate) enum LockSubcommand {
 ///
 /// On a terminal the command's group is its foreground. `lock run` cannot be suspended (a stopped holder loses its lock):
 /// a command that stops on Ctrl-Z is continued.
+///
+/// After a second of waiting one line on standard error says what is waited for, and who holds it.
 #[derive(Debug, Args)]
+#[command(override_usage = "lock run [OPTIONS] <NAME> -- <COMMAND>...")]
 pub(crate) struct RunArguments {
-    /// What to lock: 1 to 512 bytes, any text.
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: NameArgument,
 
     /// Wait for the lock for at most this long; without it, for as long as it takes.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
@@ -104,6 +162,24 @@ pub(crate) struct RunArguments {
     /// it gets SIGTERM, and at the limit what is left of it gets SIGKILL. The lock is given back when all of it is gone.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
+
+    /// Hold the lock for at least this long, counted from the grant: for jobs that are started on several hosts at the same time
+    /// by clocks that differ, so that one of them runs the job and the others, with --no-wait, find the lock held. When the command
+    /// has ended before, whatever its status, `lock run` goes on holding the lock until then; one that could not be run gives
+    /// the lock back at once. So does a signal that asks to end. Should the lock be lost meanwhile, that is said, and the status is that of the command. It is `lock run`
+    /// that holds it: should this machine or `lock run` die, the lock is free when its ttl has passed, with local:// at once.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub(crate) at_least: Option<Duration>,
+
+    /// Who holds it, for those who look at the lock: at most 1024 bytes. Without it, the program of the command (not its
+    /// arguments, which may hold secrets), the process, host and user, and the unit of systemd if there is one.
+    #[arg(long, value_name = "TEXT", value_parser = payload)]
+    pub(crate) payload: Option<String>,
+
+    /// Ask for the lock although a `lock run` or `lock elect` that this one was started by holds the same name. That waits for
+    /// itself for ever, unless the one above shares it and nobody who wants it alone comes between.
+    #[arg(long)]
+    pub(crate) nested: bool,
 
     /// When the lock is lost, how long after SIGTERM what is left of the command gets SIGKILL: at most. It is never later than
     /// the end of the lock's validity.
@@ -152,13 +228,18 @@ pub(crate) struct WatchArguments {
 /// The election is the lock of that name. The command runs as under `lock run`, with LOCK_NAME, LOCK_TOKEN and
 /// LOCK_TOKEN_INT (the fencing token of the term) and LOCK_URL; it is ended when leadership is lost. Leadership ends with the command.
 #[derive(Debug, Args)]
+#[command(override_usage = "lock elect [OPTIONS] <NAME> -- <COMMAND>...\n       lock elect [OPTIONS] <NAME> --observe")]
 pub(crate) struct ElectArguments {
-    /// Which election: 1 to 512 bytes, any text.
-    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) name: NameArgument,
 
-    /// Who this candidate is, for those who observe; without it, the program, its process and its host.
-    #[arg(long, value_name = "TEXT", conflicts_with = "observe")]
+    /// Who this candidate is, for those who observe: at most 1024 bytes; without it as for `lock run`.
+    #[arg(long, value_name = "TEXT", value_parser = payload, conflicts_with = "observe")]
     pub(crate) payload: Option<String>,
+
+    /// Campaign although a `lock run` or `lock elect` that this one was started by holds the same name; as for `lock run`.
+    #[arg(long, conflicts_with = "observe")]
+    pub(crate) nested: bool,
 
     /// Campaign again when the command has ended or leadership was lost, until interrupted or what is left of the command cannot
     /// be ended. While the service is unavailable that is said on standard error, and tried again.

@@ -6,16 +6,18 @@ use lock::{Clock, Config, Leader, Locks};
 use serde::Serialize;
 
 use crate::{
+    ancestors,
     arguments::ElectArguments,
     escaped,
     failure::{Failure, LOST, NOT_ENDED, UNAVAILABLE, say},
     follow::{follow, now},
     held_lock::HeldLock,
-    run::{ConnectOutcome, RunOutcome, close, connect, refused, settle, signalled, while_held},
+    run::{ConnectOutcome, RunOutcome, close, connect, refused, settle, while_held},
     service::ServiceConfig,
     shown::{PayloadJson, TokenJson, words},
-    signals::SignalStream,
+    signals::{SignalStream, signalled},
     supervision::{CommandOptions, CommandOutcome},
+    waiting::{self, Wanted},
 };
 
 /// The pause after a term that was shorter than that, and before a service that was unavailable is tried again: a command
@@ -24,11 +26,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Campaigns, and runs the command while leading. Returns the exit status.
 pub(crate) async fn elect(service: &ServiceConfig, options: &ElectArguments) -> Result<u8, Failure> {
+    if !options.nested {
+        ancestors::check(&service.config, options.name.as_ref(), false)?;
+    }
     let (locks, mut signals) = match connect(service.config.clone()).await? {
         ConnectOutcome::Yes(locks, signals) => (locks, signals),
         ConnectOutcome::Interrupted(status) => return Ok(status),
     };
-    let job = CommandOptions { command: &options.command, service, kill_after: options.kill_after, max_hold: None };
+    let ElectArguments { command, kill_after, .. } = options;
+    let job = CommandOptions { command, service, kill_after: *kill_after, max_hold: None, at_least: None };
     let status = loop {
         match term(&locks, &mut signals, options, &job).await {
             TermOutcome::Last(status) => break status,
@@ -42,8 +48,10 @@ pub(crate) async fn elect(service: &ServiceConfig, options: &ElectArguments) -> 
             signal = signals.next_ending() => break Ok(signalled(signal)),
         }
     };
+    // Said before the connection is closed, which may take its time and have something to say itself.
+    let status = status.unwrap_or_else(Failure::said);
     tokio::select! {
-        () = close(&locks) => status,
+        () = close(&locks) => Ok(status),
         // Asked to end while it is ending: the rest is left to the ttl.
         signal = signals.next_ending() => Ok(signalled(signal)),
     }
@@ -65,18 +73,20 @@ async fn term(
     options: &ElectArguments,
     job: &CommandOptions<'_>,
 ) -> TermOutcome {
-    let (ended, held) = match while_held(signals, campaign(locks, options), job).await {
+    let wanted = Wanted { name: options.name.as_ref(), permit: false };
+    let campaigning = waiting::for_lock(locks, wanted, Box::pin(campaign(locks, options)));
+    let (ended, held) = match while_held(signals, campaigning, job).await {
         RunOutcome::Ended(ended, held) => (ended, held),
         RunOutcome::Not(failure) if [UNAVAILABLE, LOST].contains(&failure.status) => {
             return TermOutcome::Over(Err(failure));
         }
         // Neither a wrong setting nor a command that cannot be run gets better.
         RunOutcome::Not(failure) => return TermOutcome::Last(Err(failure)),
-        RunOutcome::Interrupted(status) => return TermOutcome::Last(Ok(status)),
+        RunOutcome::Over(status) => return TermOutcome::Last(Ok(status)),
     };
     let interrupted = matches!(ended, CommandOutcome::ByItself { interrupted: true, .. });
     tokio::select! {
-        status = settle(ended, held) => match status {
+        status = settle(locks, ended, held) => match status {
             // The next term must not run beside what is left of this one.
             Err(failure) if failure.status == NOT_ENDED => TermOutcome::Last(Err(failure)),
             status if interrupted => TermOutcome::Last(status),
@@ -91,18 +101,16 @@ async fn campaign(locks: &Locks, options: &ElectArguments) -> Result<HeldLock, F
     if let Some(ttl) = options.ttl {
         election = election.ttl(ttl);
     }
-    let term = match &options.payload {
-        Some(payload) => election.campaign(payload.as_bytes()).await,
-        None => election.campaign(locks.payload()).await,
-    };
-    term.map(HeldLock::Term).map_err(refused)
+    election.campaign(locks.payload()).await.map(HeldLock::Term).map_err(refused)
 }
 
 /// Prints each leader as it comes, until interrupted or nobody reads any more. Returns the exit status.
 pub(crate) async fn observe(config: Config, options: &ElectArguments) -> Result<u8, Failure> {
     let leaders = |locks: &Locks| locks.election(&options.name).observe();
-    follow(config, leaders, |_, leader| Some(if options.json { json(&options.name, &leader) } else { text(&leader) }))
-        .await
+    follow(config, leaders, |_, leader| {
+        Some(if options.json { json(options.name.as_ref(), &leader) } else { text(&leader) })
+    })
+    .await
 }
 
 fn text(leader: &Leader) -> String {

@@ -68,22 +68,6 @@ impl Formatter for EscapingFormatter {
     }
 }
 
-/// Writes the log to standard error, each event on one line and without control characters.
-#[derive(Debug)]
-pub(crate) struct LogWriter;
-
-impl Write for LogWriter {
-    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        writeln!(io::stderr(), "{}", plain(text.trim_end_matches('\n')))?;
-        Ok(event.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

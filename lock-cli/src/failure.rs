@@ -4,6 +4,7 @@ use std::{
     error::Error as _,
     fmt,
     io::{self, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use lock::Error;
@@ -31,8 +32,23 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// With the number of a signal added: it ended the command, or `lock` itself.
 pub(crate) const SIGNALLED: u8 = 128;
 
-/// Writes one line to standard error, fit for a terminal: parts of it may come from a server. Whether somebody reads it must not matter to a program that supervises another, so
-/// not by `eprintln`, which panics when nobody does.
+/// Whether only errors are said.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Has [`notice`] say nothing from now on.
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Says something that is no error, unless that is not wanted.
+pub(crate) fn notice(line: impl fmt::Display) {
+    if !QUIET.load(Ordering::Relaxed) {
+        say(line);
+    }
+}
+
+/// Writes one line to standard error, fit for a terminal: parts of it may come from a server. Whether somebody reads it must not
+/// matter to a program that supervises another, so not by `eprintln`, which panics when nobody does.
 pub(crate) fn say(line: impl fmt::Display) {
     // Safeguard: messages are fit for a terminal (command line)
     let _ = writeln!(io::stderr(), "lock: {}", plain(&line.to_string()));
@@ -48,6 +64,12 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(status: u8, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
+    }
+
+    /// Says it. Returns the exit status.
+    pub(crate) fn said(self) -> u8 {
+        say(&self);
+        self.status
     }
 }
 

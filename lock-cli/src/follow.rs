@@ -13,8 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{
     failure::{Failure, say},
-    run::signalled,
-    signals::SignalStream,
+    signals::{SignalStream, signalled},
 };
 
 /// How long ending the connection may take.

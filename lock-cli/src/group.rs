@@ -9,6 +9,8 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::process;
+
 /// How often a group that is ending is looked at: nothing announces that a group is empty.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
@@ -121,10 +123,8 @@ impl GroupMembers {
 
 /// Whether that process is alive; `None` when it is not in `group`.
 fn is_alive_in(pid: i32, group: Pid) -> Option<bool> {
-    // The name, in parentheses, may hold anything; after it come the state, the parent and the group: `proc_pid_stat(5)`.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace();
+    let stat = process::stat(pid)?;
+    let mut fields = stat.split_whitespace();
     let state = fields.next();
     let member = fields.nth(1).and_then(|group| group.parse().ok()) == Some(group.as_raw());
     // The state is that of the first thread, which may have ended before the others.

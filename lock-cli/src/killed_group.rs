@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use tokio::process::Child;
 
 use crate::{
-    failure::{Failure, LOST, NOT_ENDED, say},
+    failure::{LOST, NOT_ENDED, say},
     group,
     held_lock::HeldLock,
 };
@@ -30,19 +30,17 @@ pub(crate) struct KilledGroup {
 }
 
 impl KilledGroup {
-    /// Gives the lock back once nobody of the group is left, and says what the whole came to. Whoever cannot be ended is waited
-    /// for while the lock is held.
+    /// Gives the lock back once nobody of the group is left. Returns the exit status, and what became of the command, in words.
+    /// Whoever cannot be ended is waited for while the lock is held.
     ///
     /// When the future is dropped before that, the lock is not given back: it is left to its ttl.
-    pub(crate) async fn settle(mut self, why: &str, held: HeldLock) -> Failure {
+    pub(crate) async fn settle(mut self, held: HeldLock) -> (u8, String) {
         let held = ManuallyDrop::new(held);
         let left = self.end(&held).await;
         drop(ManuallyDrop::into_inner(held));
         match left {
-            None => Failure::new(LOST, format!("{why}; the command was ended")),
-            Some(left) => {
-                Failure::new(NOT_ENDED, format!("{why}; {left} of the command could not be ended, and went on"))
-            }
+            None => (LOST, "the command was ended".to_owned()),
+            Some(left) => (NOT_ENDED, format!("{left} of the command could not be ended, and went on")),
         }
     }
 

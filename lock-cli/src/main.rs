@@ -1,16 +1,21 @@
 //! The `lock` program: see `lock --help`.
 
+mod ancestors;
 mod arguments;
+mod at_least;
 mod doctor;
 mod elect;
 mod escaped;
 mod failure;
 mod follow;
+mod generated;
 mod group;
 mod guardian;
 mod held_lock;
 mod killed_group;
+mod log;
 mod plan;
+mod process;
 mod redlock;
 mod run;
 mod service;
@@ -19,43 +24,45 @@ mod signals;
 mod status;
 mod supervision;
 mod terminal;
+mod tips;
+mod waiting;
 mod watch;
-
-use std::process;
 
 use clap::{Parser, error::ErrorKind};
 use lock::Config;
 use tokio::runtime::Builder;
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     arguments::{Arguments, LockSubcommand, RedlockSubcommand},
-    escaped::LogWriter,
-    failure::{CONFIG, Failure, USAGE, say},
+    failure::{CONFIG, Failure, USAGE, be_quiet},
     service::ServiceConfig,
 };
 
 fn main() {
     let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        let error = tips::with_tips(error);
         let _ = error.print();
         let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-        process::exit(if help { 0 } else { USAGE.into() })
+        std::process::exit(if help { 0 } else { USAGE.into() })
     });
-    log(arguments.verbose);
-    let status = match start(&arguments) {
-        Ok(status) => status,
-        Err(failure) => {
-            say(&failure);
-            failure.status
-        }
-    };
-    process::exit(status.into())
+    if arguments.quiet {
+        be_quiet();
+    }
+    // `lock run` speaks for its guardian.
+    if !matches!(arguments.command, LockSubcommand::Guardian { .. }) {
+        log::start(arguments.verbose);
+    }
+    let status = start(&arguments).unwrap_or_else(Failure::said);
+    std::process::exit(status.into())
 }
 
 fn start(arguments: &Arguments) -> Result<u8, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let status = match &arguments.command {
-        LockSubcommand::Run(run) => runtime.block_on(run::run(&ServiceConfig::choose(arguments)?, run)),
+        LockSubcommand::Run(run) => {
+            let service = ServiceConfig::choose(arguments)?.held_by(run.payload.as_deref(), &run.command);
+            runtime.block_on(run::run(&service, run))
+        }
         LockSubcommand::Status(status) => {
             runtime.block_on(status::status(ServiceConfig::choose(arguments)?.config, status))
         }
@@ -63,7 +70,10 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
         LockSubcommand::Elect(elect) if elect.observe => {
             runtime.block_on(elect::observe(ServiceConfig::choose(arguments)?.config, elect))
         }
-        LockSubcommand::Elect(elect) => runtime.block_on(elect::elect(&ServiceConfig::choose(arguments)?, elect)),
+        LockSubcommand::Elect(elect) => {
+            let service = ServiceConfig::choose(arguments)?.held_by(elect.payload.as_deref(), &elect.command);
+            runtime.block_on(elect::elect(&service, elect))
+        }
         LockSubcommand::Doctor(asked) => {
             let service = match &asked.service {
                 Some(url) => Config::from_url(url)?,
@@ -83,20 +93,11 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             }
             Ok(0)
         }),
+        LockSubcommand::Completions { shell } => generated::completions(*shell).map(|()| 0),
+        LockSubcommand::Man { directory } => generated::man(directory.as_deref()).map(|()| 0),
         LockSubcommand::Guardian { kill_after } => runtime.block_on(guardian::guard(*kill_after)),
     };
     // A resolver that hangs in a thread of its own must not keep the program from ending.
     runtime.shutdown_background();
     status
-}
-
-/// Silent unless asked: a script reads what a failure says, not what a client library thinks.
-fn log(verbose: u8) {
-    let filter = match verbose {
-        0 => return,
-        // Every target that begins with `lock`: all crates of the workspace.
-        1 => "off,lock=debug",
-        _ => "trace",
-    };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_ansi(false).with_writer(|| LogWriter).init();
 }

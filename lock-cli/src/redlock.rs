@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-use humantime::format_duration;
 use lock::{Config, DeploymentStatus, InitOptions, NodeState};
 use serde::Serialize;
 
 use crate::{
     escaped::{json, plain},
     failure::{Failure, UNAVAILABLE, say},
+    shown::rounded,
 };
 
 /// The nodes of a deployment as the JSON object of `lock redlock status --json`, whose help is the contract.
@@ -65,8 +65,7 @@ fn write(out: &mut impl Write, deployment: &DeploymentStatus) -> io::Result<()> 
         },
         (missing, None) => format!("no majority: {missing} more must vote, and none does by itself"),
         (missing, Some(left)) => {
-            let seconds = Duration::from_secs(u64::try_from(left.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX));
-            format!("no majority: {missing} more must vote, quarantine for {}", format_duration(seconds))
+            format!("no majority: {missing} more must vote, quarantine for {}", rounded(left))
         }
     };
     writeln!(out, "{voting} of {all} vote, and a majority is {majority}: {rest}")
@@ -117,7 +116,7 @@ pub(crate) async fn init(config: Config, no_holders: bool, reset: bool) -> Resul
         say(format_args!(
             "the deployment grants nothing for {}, because its servers may have forgotten who holds a lock \
              (--no-holders says that they are new)",
-            format_duration(wait)
+            rounded(wait)
         ));
     }
     Ok(())
@@ -130,7 +129,7 @@ pub(crate) async fn replace(config: Config, old: &str, new: &str) -> Result<(), 
     if !replaced.no_vote_for.is_zero() {
         say(format_args!(
             "for {} {new} gives no vote, because leases may stand of which it knows nothing: so long no other member may fail",
-            format_duration(replaced.no_vote_for)
+            rounded(replaced.no_vote_for)
         ));
     }
     if !replaced.old_was_told {

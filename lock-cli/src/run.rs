@@ -2,44 +2,63 @@
 
 use std::time::Duration;
 
-use lock::{Clock, Config, Error, Feature, Locks};
-use nix::sys::signal::Signal;
+use futures::join;
+use lock::{Clock, Config, Error, Feature, LockName, Locks};
 
 use crate::{
+    ancestors,
     arguments::RunArguments,
-    failure::{CONFIG, Failure, LOST, SIGNALLED, say},
+    at_least::{HoldOutcome, hold_on},
+    failure::{CONFIG, Failure, LOST, USAGE, say},
     held_lock::HeldLock,
     service::ServiceConfig,
-    signals::{self, SignalStream},
+    shown::rounded,
+    signals::{self, SignalStream, signalled},
     supervision::{CommandOptions, CommandOutcome, Supervision},
+    waiting,
 };
 
 /// How long giving the lock back and disconnecting may take, before it is left to its ttl.
 const CLOSING: Duration = Duration::from_secs(5);
 
+/// How long the service may take to say why a lock was lost.
+const ASKING_WHY: Duration = Duration::from_secs(1);
+
 /// Connects, acquires, runs the command and gives the lock back. Returns the exit status.
 pub(crate) async fn run(service: &ServiceConfig, options: &RunArguments) -> Result<u8, Failure> {
-    let RunArguments { command, kill_after, max_hold, .. } = options;
+    let RunArguments { name, command, kill_after, max_hold, at_least, .. } = options;
     if max_hold.is_some_and(|limit| limit.is_zero()) {
         return Err(Error::config("--max-hold", "0s", "more than zero").into());
+    }
+    if let (Some(least), Some(most)) = (at_least, max_hold)
+        && least > most
+    {
+        let (least, most) = (rounded(*least), rounded(*most));
+        return Err(Failure::new(USAGE, format!("--at-least {least} is longer than --max-hold {most}")));
+    }
+    if !options.nested {
+        ancestors::check(&service.config, name.as_ref(), options.permits.is_some())?;
     }
     let (locks, mut signals) = match connect(service.config.clone()).await? {
         ConnectOutcome::Yes(locks, signals) => (locks, signals),
         ConnectOutcome::Interrupted(status) => return Ok(status),
     };
-    let job = CommandOptions { command, service, kill_after: *kill_after, max_hold: *max_hold };
-    let outcome = while_held(&mut signals, acquire(&locks, options), &job).await;
+    let job = CommandOptions { command, service, kill_after: *kill_after, max_hold: *max_hold, at_least: *at_least };
+    let acquiring = waiting::for_lock(&locks, options.wanted(), Box::pin(acquire(&locks, options)));
+    let outcome = while_held(&mut signals, acquiring, &job).await;
     let closing = async {
         let status = match outcome {
-            RunOutcome::Ended(ended, held) => settle(ended, held).await,
+            RunOutcome::Ended(ended, held) => settle(&locks, ended, held).await,
             RunOutcome::Not(failure) => Err(failure),
-            RunOutcome::Interrupted(status) => Ok(status),
+            RunOutcome::Over(status) => Ok(status),
         };
+        // Said before the connection is closed, which may take its time and have something to say itself.
+        let status = status.unwrap_or_else(Failure::said);
         close(&locks).await;
         status
     };
     tokio::select! {
-        status = closing => status,
+        status = closing => Ok(status),
         // Asked to end while it is ending: the rest is left to the ttl.
         signal = signals.next_ending() => Ok(signalled(signal)),
     }
@@ -57,22 +76,18 @@ pub(crate) enum ConnectOutcome {
 pub(crate) async fn connect(config: Config) -> Result<ConnectOutcome, Failure> {
     signals::block_terminal_stops()?;
     let mut signals = SignalStream::listen()?;
+    let connecting = waiting::for_service(&config, Box::pin(inherited(config.clone()).connect()));
     tokio::select! {
-        locks = inherited(config)?.connect() => Ok(ConnectOutcome::Yes(locks?, signals)),
+        locks = connecting => Ok(ConnectOutcome::Yes(locks?, signals)),
         signal = signals.next_ending() => Ok(ConnectOutcome::Interrupted(signalled(signal))),
     }
 }
 
 /// Where the kernel keeps a lock for as long as a process lives, it must outlive ours: should we be killed, the lock is
 /// free when the guardian has ended the command, and not before.
-fn inherited(config: Config) -> Result<Config, Error> {
-    let url = config.to_url();
-    if config.scheme() != "local" || url.contains("inherit=") {
-        return Ok(config);
-    }
-    let separator = if url.contains('?') { '&' } else { '?' };
+fn inherited(config: Config) -> Config {
     // Safeguard: a local lock outlives `lock run` until its command is gone
-    Config::from_url(&format!("{url}{separator}inherit=yes"))
+    if config.scheme() == "local" { config.with_default("inherit", "yes") } else { config }
 }
 
 /// The outcome of acquiring a lock and running the command under it.
@@ -81,8 +96,8 @@ pub(crate) enum RunOutcome {
     Ended(CommandOutcome, HeldLock),
     /// The command did not run.
     Not(Failure),
-    /// Asked to end before that; the exit status.
-    Interrupted(u8),
+    /// Nothing is to be given back; the exit status.
+    Over(u8),
 }
 
 /// Acquires, and runs the command while it is held.
@@ -96,10 +111,25 @@ pub(crate) async fn while_held(
             Ok(held) => held,
             Err(failure) => return RunOutcome::Not(failure),
         },
-        signal = signals.next_ending() => return RunOutcome::Interrupted(signalled(signal)),
+        signal = signals.next_ending() => return RunOutcome::Over(signalled(signal)),
     };
+    let until = job.at_least.map(|least| Clock::boot().now().saturating_add(least));
     match Supervision::start(&held, job).await {
-        Ok(supervision) => RunOutcome::Ended(supervision.until_ended(signals).await, held),
+        Ok(supervision) => {
+            let ended = supervision.until_ended(signals).await;
+            let was_interrupted = matches!(ended, CommandOutcome::ByItself { interrupted: true, .. });
+            let Some(until) = until.filter(|_| !was_interrupted) else { return RunOutcome::Ended(ended, held) };
+            match (hold_on(&held, until, signals).await, ended) {
+                (HoldOutcome::Lost(why), CommandOutcome::ByItself { status, .. }) => {
+                    say(why);
+                    RunOutcome::Over(status)
+                }
+                (HoldOutcome::Interrupted(status), CommandOutcome::ByItself { .. }) => {
+                    RunOutcome::Ended(CommandOutcome::ByItself { status, interrupted: true }, held)
+                }
+                (_, ended) => RunOutcome::Ended(ended, held),
+            }
+        }
         Err(failure) => {
             // Given back in the background, while the connection is closed.
             drop(held);
@@ -127,8 +157,7 @@ async fn acquire(locks: &Locks, options: &RunArguments) -> Result<HeldLock, Fail
     let conflict = |why: String| Failure::new(options.conflict_exit_code, why);
     match ask(locks, options).await {
         Ok(Some(held)) => Ok(held),
-        Ok(None) => Err(conflict(format!("lock {:?} is held by another", options.name))),
-        Err(error @ Error::NotAcquired { .. }) => Err(conflict(error.to_string())),
+        Ok(None) | Err(Error::NotAcquired { .. }) => Err(conflict(waiting::not_acquired(locks, options).await)),
         Err(other) => Err(refused(other)),
     }
 }
@@ -154,7 +183,7 @@ async fn ask(locks: &Locks, options: &RunArguments) -> Result<Option<HeldLock>, 
 /// What an acquisition failed with, with a way out where there is one.
 pub(crate) fn refused(error: Error) -> Failure {
     match &error {
-        Error::Unsupported { feature, backend: "zk" } if *feature == Feature::Ttl.name() => {
+        Error::Unsupported { feature, backend: "zk", .. } if *feature == Feature::Ttl.name() => {
             Failure::new(CONFIG, format!("{error}; leave --ttl out and set session_timeout in the URL"))
         }
         _ => error.into(),
@@ -163,9 +192,13 @@ pub(crate) fn refused(error: Error) -> Failure {
 
 /// Gives the lock back once the command is gone, and says what the whole came to. When the future is dropped before that, the
 /// lock is left to its ttl.
-pub(crate) async fn settle(ended: CommandOutcome, held: HeldLock) -> Result<u8, Failure> {
+pub(crate) async fn settle(locks: &Locks, ended: CommandOutcome, held: HeldLock) -> Result<u8, Failure> {
     match ended {
-        CommandOutcome::Lost { why, remains } => Err(remains.settle(&why, held).await),
+        CommandOutcome::Lost { why, remains } => {
+            let name = held.name().clone();
+            let (cause, (status, rest)) = join!(cause(locks, &name), remains.settle(held));
+            Err(Failure::new(status, format!("{why}{cause}; {rest}")))
+        }
         CommandOutcome::ByItself { status, .. } => match Clock::boot().timeout(CLOSING, held.release()).await {
             // It was lost, and the command had ended before it could be told.
             Some(Err(error @ Error::Lost { .. })) => Err(Failure::new(LOST, error.to_string())),
@@ -178,6 +211,15 @@ pub(crate) async fn settle(ended: CommandOutcome, held: HeldLock) -> Result<u8, 
     }
 }
 
+/// What is wrong with the service of a lock that was lost, for the end of a sentence: a refusal of a user whose password has
+/// changed, say. Empty where the service answers.
+async fn cause(locks: &Locks, name: &LockName) -> String {
+    match Clock::boot().timeout(ASKING_WHY, locks.inspect(name.as_str())).await {
+        Some(Err(error)) => format!(" ({})", Failure::from(error)),
+        Some(Ok(_)) | None => String::new(),
+    }
+}
+
 /// Disconnects.
 pub(crate) async fn close(locks: &Locks) {
     if let Err(error) = locks.close(CLOSING).await {
@@ -187,9 +229,4 @@ pub(crate) async fn close(locks: &Locks) {
 
 fn warn(error: Error) {
     say(Failure::from(error));
-}
-
-/// The exit status after a signal.
-pub(crate) fn signalled(signal: Signal) -> u8 {
-    SIGNALLED + signal as u8
 }

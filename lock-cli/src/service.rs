@@ -1,13 +1,13 @@
 //! Which lock service is used, and how a command is told of it.
 
-use std::path;
+use std::{ffi::OsString, path};
 
 use lock::{Config, LOCK_CONFIG, LOCK_PASSWORD, LOCK_URL};
 use tokio::process::Command;
 
 use crate::{
     arguments::Arguments,
-    failure::{CONFIG, Failure, say},
+    failure::{CONFIG, Failure, notice},
 };
 
 /// The backend that needs nothing.
@@ -52,9 +52,22 @@ impl ServiceConfig {
                 NOT_NAMED.to_owned() + ", and --service-required or LOCK_REQUIRE_SERVICE asks for one",
             ));
         }
-        // Always: a host of a cluster that lacks its LOCK_URL must not go unnoticed.
-        say(format_args!("{NOT_NAMED}: using {LOCAL}, the locks of this user on this machine alone"));
+        // A host of a cluster that lacks its LOCK_URL must not go unnoticed, whether anybody looks at a terminal or not.
+        notice(format_args!(
+            "{NOT_NAMED}: using {LOCAL}, the locks of this user on this machine alone (LOCK_URL={LOCAL} or --quiet says that \
+             this is meant)"
+        ));
         Ok(Self { config: Config::from_url(LOCAL)? })
+    }
+
+    /// Has those who look at a lock see who holds it: `payload`, else what runs under the lock.
+    pub(crate) fn held_by(self, payload: Option<&str>, command: &[OsString]) -> Self {
+        let config = match (payload, command.first()) {
+            (Some(payload), _) => self.config.with_payload(payload.as_bytes()),
+            (None, Some(program)) => self.config.with_command(program),
+            (None, None) => self.config,
+        };
+        Self { config }
     }
 
     /// Names it to a command, without user and password: the environment of a process is open to all that it starts, and

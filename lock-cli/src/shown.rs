@@ -110,6 +110,28 @@ pub(crate) fn line(locks: &Locks, contender: &Contender) -> String {
     line
 }
 
+/// Who a contender is, in its own words if it has any, and since when.
+pub(crate) fn who(contender: &Contender) -> String {
+    let who = match contender.payload.as_slice() {
+        [] => format!("id={}", plain(&contender.id)),
+        payload => words(payload),
+    };
+    let since = contender.since.and_then(rfc3339).map(|since| format!(" since {since}"));
+    who + &since.unwrap_or_default()
+}
+
+/// A duration for people, never shorter than it is: in whole seconds, in tenths below ten seconds, in milliseconds below one.
+pub(crate) fn rounded(duration: Duration) -> String {
+    let step = match duration.as_millis() {
+        0..1_000 => 1,
+        1_000..10_000 => 100,
+        _ => 1_000,
+    };
+    let steps = duration.as_micros().div_ceil(step * 1_000);
+    let millis = u64::try_from(steps * step).unwrap_or(u64::MAX);
+    humantime::format_duration(Duration::from_millis(millis)).to_string()
+}
+
 /// Somebody's own words, fit for a terminal.
 pub(crate) fn words(bytes: &[u8]) -> String {
     // Safeguard: what others wrote is fit for a terminal (command line)
@@ -125,4 +147,20 @@ fn rfc3339(time: SystemTime) -> Option<String> {
     const YEAR_9999: Duration = Duration::from_secs(253_370_764_800);
     let since = time.duration_since(UNIX_EPOCH).ok().filter(|since| *since < YEAR_9999)?;
     Some(humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_round() {
+        let micros = |micros| rounded(Duration::from_micros(micros));
+        assert_eq!(micros(0), "0s");
+        assert_eq!(micros(12_001), "13ms");
+        assert_eq!(micros(4_999_998), "5s");
+        assert_eq!(micros(4_400_001), "4s 500ms");
+        assert_eq!(micros(59_998_123), "1m");
+        assert!(!micros(u64::MAX).contains("ms"));
+    }
 }

@@ -5,6 +5,8 @@ use std::{fs, future::poll_fn, io, task::Poll};
 use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::failure::SIGNALLED;
+
 /// Passed on to the command. Those that a program raises by its own fault are not among them, nor are KILL and STOP, which
 /// nobody can catch: for these there is the guardian.
 const PASSED_ON: [Signal; 10] = [
@@ -63,6 +65,11 @@ impl SignalStream {
             }
         }
     }
+}
+
+/// The exit status of a program that a signal ended, as shells say it.
+pub(crate) fn signalled(signal: Signal) -> u8 {
+    SIGNALLED + signal as u8
 }
 
 /// Whether it asks a program to end.

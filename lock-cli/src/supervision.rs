@@ -13,7 +13,8 @@ use nix::{
 use tokio::process::{Child, Command};
 
 use crate::{
-    failure::{Failure, LOST, NOT_FOUND, NOT_RUN, SIGNALLED, say},
+    ancestors,
+    failure::{Failure, LOST, NOT_FOUND, NOT_RUN, SIGNALLED, notice, say},
     group,
     guardian::Guardian,
     held_lock::HeldLock,
@@ -54,6 +55,8 @@ pub(crate) struct CommandOptions<'a> {
     pub(crate) kill_after: Duration,
     /// For how long the lock is held at most.
     pub(crate) max_hold: Option<Duration>,
+    /// For how long the lock is held at least.
+    pub(crate) at_least: Option<Duration>,
 }
 
 /// A running command, the lock it runs under, and the guardian that ends it if `lock run` cannot.
@@ -169,6 +172,7 @@ fn command(held: &HeldLock, job: &CommandOptions<'_>, group: Pid) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).env("LOCK_NAME", held.name().as_str()).process_group(group.as_raw());
     job.service.name_to(&mut command);
+    ancestors::tell(&mut command, &job.service.config, held);
     let token = held.token();
     let integer = token.and_then(|token| token.to_i64().ok());
     for (variable, value) in [
@@ -236,7 +240,7 @@ fn lost(held: &HeldLock, bounds: &SignalTiming) -> String {
 fn follow(signal: Signal, group: Pid, command: Option<u32>, terminal: Option<&Terminal>) {
     match signal {
         Signal::SIGCHLD if stopped_by_terminal(command) => {
-            say("`lock run` cannot be suspended, since its lock would be lost; going on");
+            notice("`lock run` cannot be suspended, since its lock would be lost; going on");
             group::send(group, Signal::SIGCONT);
         }
         Signal::SIGCONT => {

@@ -13,19 +13,34 @@ pub struct Capabilities {
     /// The ttls that a single request may ask for; `None` where it may not.
     pub ttl: Option<RangeInclusive<Duration>>,
     features: u32,
+    /// A setting, and the features that the backend would have without it.
+    withheld: Option<(&'static str, u32)>,
 }
 
 impl Capabilities {
     /// Capabilities of a backend that promises nothing beyond the SPI.
     #[must_use]
     pub const fn new(backend: &'static str) -> Self {
-        Self { backend, ttl: None, features: 0 }
+        Self { backend, ttl: None, features: 0, withheld: None }
     }
 
     /// And `feature`.
     #[must_use]
     pub const fn with(mut self, feature: Feature) -> Self {
         self.features |= feature.bit();
+        self
+    }
+
+    /// And each of `features`.
+    #[must_use]
+    pub fn with_all(self, features: &[Feature]) -> Self {
+        features.iter().copied().fold(self, Self::with)
+    }
+
+    /// Not `features`, because of `setting`, which errors name as `key=value`: without that setting the backend has them.
+    #[must_use]
+    pub fn withheld_by(mut self, setting: &'static str, features: &[Feature]) -> Self {
+        self.withheld = Some((setting, features.iter().fold(0, |all, feature| all | feature.bit())));
         self
     }
 
@@ -45,9 +60,13 @@ impl Capabilities {
     /// Refuses what it does not promise.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with the names of the feature and of the backend.
-    pub const fn require(&self, feature: Feature) -> Result<(), Error> {
-        if self.supports(feature) { Ok(()) } else { Err(Error::unsupported(feature, self.backend)) }
+    /// [`Error::Unsupported`] with the names of the feature, of the backend, and of the setting that withholds the feature.
+    pub fn require(&self, feature: Feature) -> Result<(), Error> {
+        if self.supports(feature) {
+            return Ok(());
+        }
+        let setting = self.withheld.filter(|(_, features)| features & feature.bit() != 0).map(|(setting, _)| setting);
+        Err(Error::Unsupported { feature: feature.name(), backend: self.backend, setting })
     }
 }
 
@@ -78,6 +97,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_setting_that_withholds_a_feature_is_named() {
+        let slate = Capabilities::new("slate").withheld_by("order=none", &[Feature::Fifo]);
+        let said = |feature| slate.require(feature).unwrap_err().to_string();
+        assert!(said(Feature::Fifo).ends_with("by the backend slate with order=none; leave that setting out"));
+        assert!(said(Feature::Queue).ends_with("by the backend slate"));
     }
 
     #[test]

@@ -55,12 +55,14 @@ pub enum Error {
     },
 
     /// This backend cannot do that, and does not pretend to.
-    #[error("{feature} is not supported by the backend {backend}")]
+    #[error("{feature} is not supported by the backend {backend}{}", with(*setting))]
     Unsupported {
         /// What was asked for.
         feature: &'static str,
         /// The backend's name, as in [`Capabilities::backend`](crate::Capabilities::backend).
         backend: &'static str,
+        /// The setting without which the backend does it, as `key=value`; `None` where no setting changes that.
+        setting: Option<&'static str>,
     },
 
     /// The lock name is not 1 to 512 bytes without NUL.
@@ -123,7 +125,7 @@ impl Error {
     /// An [`Error::Unsupported`].
     #[must_use]
     pub const fn unsupported(feature: Feature, backend: &'static str) -> Self {
-        Self::Unsupported { feature: feature.name(), backend }
+        Self::Unsupported { feature: feature.name(), backend, setting: None }
     }
 
     /// The [`Error::Config`] of a contender that names another number of permits than the oldest one there.
@@ -138,6 +140,10 @@ impl Error {
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::NotAcquired { .. } | Self::Unavailable { .. } | Self::Lost { .. })
     }
+}
+
+fn with(setting: Option<&str>) -> String {
+    setting.map(|setting| format!(" with {setting}; leave that setting out")).unwrap_or_default()
 }
 
 /// A downgrade that did not happen, of a guard of type `G`.

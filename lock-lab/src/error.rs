@@ -76,6 +76,10 @@ pub enum LabError {
         reason: String,
     },
 
+    /// Nobody reads standard output any more: the reader, such as `head`, has seen enough.
+    #[error("nobody reads what is printed any more")]
+    Unread,
+
     /// The operating system refused something.
     #[error("{action}: {source}")]
     Io {

@@ -2,7 +2,11 @@
 
 mod command;
 
-use std::process;
+use std::{
+    env,
+    io::{self, IsTerminal as _, Write as _},
+    process,
+};
 
 use clap::{ArgAction, Parser, error::ErrorKind};
 use lock_lab::LabError;
@@ -24,7 +28,7 @@ const SYSTEM: u8 = 71;
 #[derive(Debug, Parser)]
 #[command(name = "lock-lab", version, arg_required_else_help = true, after_help = STATUSES)]
 struct Arguments {
-    /// Say what happens; twice for everything.
+    /// Say what happens; twice for everything. Without it, `RUST_LOG` is the filter of what is said, if it is set.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
 
@@ -42,10 +46,15 @@ fn main() {
         process::exit(if help { 0 } else { USAGE.into() })
     });
     log(arguments.verbose);
-    let status = start(&arguments.command).unwrap_or_else(|error| {
-        eprintln!("lock-lab: {}", error.with_causes());
-        status(&error)
-    });
+    let status = match start(&arguments.command) {
+        Ok(status) => status,
+        // The reader, such as `head`, has seen enough.
+        Err(LabError::Unread) => 0,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "lock-lab: {}", error.with_causes());
+            status(&error)
+        }
+    };
     process::exit(status.into())
 }
 
@@ -72,14 +81,18 @@ fn status(error: &LabError) -> u8 {
     }
 }
 
-/// Silent unless asked. The filter takes every target that begins with `lock`: all crates of the workspace.
+/// Silent unless asked, by `-v` or by `RUST_LOG`. The filter takes every target that begins with `lock`: all crates of the workspace.
 fn log(verbose: u8) {
     let filter = match verbose {
-        0 => return,
-        1 => "off,lock=debug",
-        _ => "trace",
+        0 => match env::var(EnvFilter::DEFAULT_ENV).ok().filter(|filter| !filter.is_empty()) {
+            None => return,
+            Some(filter) => EnvFilter::builder().parse_lossy(filter),
+        },
+        1 => EnvFilter::new("off,lock=debug"),
+        _ => EnvFilter::new("trace"),
     };
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
+    let coloured = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(coloured).with_writer(io::stderr).init();
 }
 
 #[cfg(test)]
@@ -114,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_is_wrong_usage_and_what_the_system_refuses_is_not() {
-        let source = std::io::Error::other("refused");
+        let source = io::Error::other("refused");
         assert_eq!(status(&LabError::Io { action: "writing".into(), source }), SYSTEM);
         assert_eq!(status(&LabError::Refused { reason: "does not apply".into() }), USAGE);
         assert_eq!(status(&LabError::Run { reason: "a promise was broken".into() }), UNAVAILABLE);

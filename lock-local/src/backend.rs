@@ -159,9 +159,8 @@ impl Backend for Local {
     }
 
     fn capabilities(&self) -> Capabilities {
-        [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore]
-            .into_iter()
-            .fold(Capabilities::new("local"), Capabilities::with)
+        let features = [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore];
+        Capabilities::new("local").with_all(&features)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {

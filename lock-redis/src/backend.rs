@@ -12,6 +12,10 @@ use crate::{
     servers::Servers, watch,
 };
 
+/// What the strategy `queue` has and the other one has not.
+const OF_THE_QUEUE: [Feature; 6] =
+    [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore, Feature::LockDelay];
+
 /// A connection to Redis: one server, the primary that sentinels name, or a cluster.
 pub struct Redis {
     client: Arc<Client>,
@@ -68,14 +72,8 @@ impl Backend for Redis {
         let scheme = self.client.config.deployment.scheme();
         let capabilities = Capabilities::new(scheme).with_ttl(TTL.range()).with(Feature::Expiry);
         match self.strategy {
-            ActiveStrategy::Plain(_) => capabilities,
-            ActiveStrategy::Queue(_) => capabilities
-                .with(Feature::Fifo)
-                .with(Feature::Queue)
-                .with(Feature::ReadWrite)
-                .with(Feature::Downgrade)
-                .with(Feature::Semaphore)
-                .with(Feature::LockDelay),
+            ActiveStrategy::Plain(_) => capabilities.withheld_by("strategy=plain", &OF_THE_QUEUE),
+            ActiveStrategy::Queue(_) => capabilities.with_all(&OF_THE_QUEUE),
         }
     }
 

@@ -43,7 +43,7 @@ enum AttemptError {
 /// Acquires, for as long as it is not told to stop and the servers are not out of reach for too long.
 pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &CancellationToken) -> Result<ZkLease, Error> {
     let Some(kind) = ContenderKind::of(request.mode) else {
-        return Err(Error::Unsupported { feature: "this mode", backend: NAME });
+        return Err(Error::Unsupported { feature: "this mode", backend: NAME, setting: None });
     };
     let unique = (!safeguard("own-session")).then(|| zk.context().unique_id());
     for _ in 0..FRESH_STARTS {

@@ -11,6 +11,10 @@ use crate::{
     Config, Strategy, attempt, config::NAME, connection::Connection, inspect, protocol::watch_budget::NO_WATCH, watch,
 };
 
+/// What the strategy `queue` has and the other one has not.
+const OF_THE_QUEUE: [Feature; 5] =
+    [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore];
+
 /// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
 ///
 /// Dropping it ends the session in the background; [`Backend::close`] waits for that and reports.
@@ -63,13 +67,8 @@ impl Backend for ZooKeeper {
         let strategy = self.connection.config().strategy;
         let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
         match strategy {
-            Strategy::Queue => any
-                .with(Feature::Fifo)
-                .with(Feature::Queue)
-                .with(Feature::ReadWrite)
-                .with(Feature::Downgrade)
-                .with(Feature::Semaphore),
-            Strategy::Herd => any,
+            Strategy::Queue => any.with_all(&OF_THE_QUEUE),
+            Strategy::Herd => any.withheld_by("strategy=herd", &OF_THE_QUEUE),
         }
     }
 

@@ -385,6 +385,9 @@ fn check_root(root: &str) -> Result<(), Error> {
     let allowed = "an absolute path outside of /zookeeper, without empty parts, dots alone or control characters";
     let parts = root.strip_prefix('/').map(|parts| parts.split('/').collect::<Vec<_>>()).unwrap_or_default();
     let fits = |part: &&str| !matches!(*part, "" | "." | "..") && part.chars().all(is_allowed);
+    if let Some(without) = root.strip_suffix('/').filter(|without| check_root(without).is_ok()) {
+        return Err(Error::config("path", root, format!("{without}, without the slash at its end")));
+    }
     if parts.is_empty() || parts[0] == "zookeeper" || !parts.iter().all(fits) {
         return Err(Error::config("path", root, allowed));
     }

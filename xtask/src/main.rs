@@ -208,6 +208,8 @@ fn work(job: XtaskCommand) -> Result<()> {
 
 /// Builds the program `lock-lab` with optimisations and runs it.
 fn run_lab<'a>(arguments: impl IntoIterator<Item = &'a str>, rest: &[String]) -> Result<()> {
+    // Cargo names a package when it begins to build that, and the last ones take the longest.
+    eprintln!("building lock-lab with optimisations, which takes some minutes when it is not built yet");
     let mut lab = cargo();
     lab.args(["run", "--release", "--package", "lock-lab", "--bin", "lock-lab", "--"]);
     run(lab.args(arguments).args(rest))

@@ -3,7 +3,11 @@
 use std::fs;
 
 use lock_lab::servers::{Certificates, ClientCertificate, Redis, RedisOptions, ServerCertificate};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+    process::Command,
+};
 
 use crate::common::finish;
 
@@ -41,19 +45,29 @@ impl Wrong {
 }
 
 /// Words that clap does not take.
-const COMMAND_LINES: [Wrong; 28] = [
+const COMMAND_LINES: [Wrong; 38] = [
     wrong("", USAGE, &["Usage: lock"]),
     wrong("runn a -- true", USAGE, &["'runn'", "'run'"]),
     wrong("--colour status a", USAGE, &["'--colour'"]),
-    wrong("run", USAGE, &["<NAME>"]),
-    wrong("run a", USAGE, &["<COMMAND>"]),
+    wrong("run", USAGE, &["NAME"]),
+    wrong("run a", USAGE, &["<COMMAND>", "the command follows a '--'"]),
     wrong("run a --", USAGE, &["<COMMAND>"]),
-    wrong("run a true", USAGE, &["'true'"]),
+    wrong("run a true", USAGE, &["'true'", "a '--' goes before the command: '-- true'"]),
+    wrong("run a b -- true", USAGE, &["'b'", "a '--' goes before the command"]),
+    wrong("run -x -- true", USAGE, &["'-x'", "write '--name=-x'", "lock run [OPTIONS] <NAME> -- <COMMAND>..."]),
+    wrong("run --wiat 1s a -- true", USAGE, &["'--wiat'", "'--wait'"]),
+    wrong("elect -x -- true", USAGE, &["'-x'", "write '--name=-x'"]),
+    wrong("run --name=-x a -- true", USAGE, &["--name", "cannot be used with"]),
+    wrong("status -x", USAGE, &["'-x'", "use '-- -x'"]),
+    wrong("unlock a", USAGE, &["'unlock'", "there is nothing to unlock", "lock run NAME -- COMMAND"]),
+    wrong("acquire a", USAGE, &["'acquire'", "`lock run NAME -- COMMAND` holds a lock while COMMAND runs"]),
+    wrong("--quiet -v status a", USAGE, &["--quiet", "cannot be used with"]),
     wrong("run a --wait 5 -- true", USAGE, &["'5'", "--wait", "time unit needed"]),
     wrong("run a --wait=-1s -- true", USAGE, &["'-1s'", "--wait"]),
     wrong("run a --wait 1s --no-wait -- true", USAGE, &["--wait", "cannot be used with", "--no-wait"]),
     wrong("run a --ttl soon -- true", USAGE, &["'soon'", "--ttl"]),
     wrong("run a --max-hold x -- true", USAGE, &["'x'", "--max-hold"]),
+    wrong("run a --at-least 2m --max-hold 1m -- true", USAGE, &["--at-least 2m", "longer than --max-hold 1m"]),
     wrong("run a --kill-after 1y1 -- true", USAGE, &["'1y1'", "--kill-after"]),
     wrong("run a --permits 0 -- true", USAGE, &["'0'", "--permits"]),
     wrong("run a --permits many -- true", USAGE, &["'many'", "--permits"]),
@@ -73,7 +87,7 @@ const COMMAND_LINES: [Wrong; 28] = [
 ];
 
 /// URLs, for which nobody is asked.
-const URLS: [Wrong; 40] = [
+const URLS: [Wrong; 41] = [
     wrong("--url redis status a", CONFIG, &["url", "no `://`"]),
     wrong("--url http://h status a", CONFIG, &["backend", "\"http\"", "redis, rediss"]),
     wrong("--url redis:// status a", CONFIG, &["host"]),
@@ -101,6 +115,7 @@ const URLS: [Wrong; 40] = [
     wrong("--url redlock://a,b,c?max_ttl=1s&ttl=2s status a", CONFIG, &["ttl = \"2s\"", "to 1s"]),
     wrong("--url redlock://a,b,c?restart_quarantine=no status a", CONFIG, &["restart_quarantine", "on or off"]),
     wrong("--url zk:// status a", CONFIG, &["hosts", "at least one host"]),
+    wrong("--url zk://h/app/ status a", CONFIG, &["path = \"/app/\"", "allowed: /app, without the slash at its end"]),
     wrong("--url zk://h/a//b status a", CONFIG, &["path = \"/a//b\"", "without empty parts"]),
     wrong("--url zk://h?tick_time=5s status a", CONFIG, &["tick_time = \"5s\"", "at most a third of session_timeout"]),
     wrong("--url zk://me@h status a", CONFIG, &["user = \"me\"", "a user with a password"]),
@@ -195,7 +210,7 @@ const VARIABLES: [Wrong; 6] = [
 ];
 
 /// Servers that do not take what is right in itself.
-const SERVERS: [Wrong; 10] = [
+const SERVERS: [Wrong; 13] = [
     wrong("--url redis://127.0.0.1:{closed} status a", UNAVAILABLE, &["redis://127.0.0.1", "Connection refused"]),
     wrong(
         "--url redis://me:geheim@127.0.0.1:{redis} status a",
@@ -216,6 +231,17 @@ const SERVERS: [Wrong; 10] = [
     ),
     wrong("--url rediss://127.0.0.1:{redis}?ca_file={ca} status a", UNAVAILABLE, &["does not speak TLS"]),
     wrong("--url redis://127.0.0.1:{tls} status a", UNAVAILABLE, &["as a port for TLS does"]),
+    wrong(
+        "--url redis://127.0.0.1:{web} status a",
+        UNAVAILABLE,
+        &["hung up while connecting", "one of another service"],
+    ),
+    wrong(
+        "--url redis://127.0.0.1:{redis}?strategy=plain run a --shared -- true",
+        CONFIG,
+        &["a read-write lock is not supported by the backend redis with strategy=plain; leave that setting out"],
+    ),
+    wrong("run a --payload {long}{long} -- true", USAGE, &["--payload", "1026 bytes", "at most 1024"]),
     wrong(
         "--url rediss://127.0.0.1:{expired}?ca_file={ca} status a",
         UNAVAILABLE,
@@ -242,6 +268,21 @@ async fn redis(certificate: ServerCertificate) -> Redis {
     Redis::start_as_told(RedisOptions::default().with_tls(Some(certificate))).await.unwrap()
 }
 
+/// The port of a server that speaks another protocol.
+async fn web() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = connection.read(&mut [0; 4096]).await;
+                let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            });
+        }
+    });
+    port
+}
+
 #[tokio::test]
 async fn whatever_is_wrong_has_its_own_message_and_exit_status() {
     let certificates = Certificates::shared().unwrap();
@@ -266,6 +307,7 @@ async fn whatever_is_wrong_has_its_own_message_and_exit_status() {
         ("expired", expired.client_port().to_string()),
         ("named", named.client_port().to_string()),
         ("closed", closed.to_string()),
+        ("web", web().await.to_string()),
     ]);
     let mut not_as_expected = Vec::new();
     let tables = [&COMMAND_LINES[..], &URLS, &FILES, &VARIABLES, &SERVERS];

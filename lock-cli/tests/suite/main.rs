@@ -1,5 +1,6 @@
 //! What the tests of this crate have in common is built once: they are one program.
 
+mod at_least;
 mod bad_input;
 /// The part of the catalogue of other people's bugs that needs the program; the rest are tests of the package `lock`.
 #[path = "../../../tests/suite/catalogue/command_line.rs"]
@@ -9,7 +10,10 @@ mod cron;
 mod doctor;
 mod elect;
 mod ending;
+mod generated;
 mod modes;
+mod nested;
+mod output;
 mod packaging;
 mod run;
 mod secrets;
@@ -17,3 +21,4 @@ mod services;
 mod stopped;
 mod terminal;
 mod told;
+mod waiting;

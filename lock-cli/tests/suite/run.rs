@@ -81,14 +81,21 @@ async fn wrong_configuration_is_78_and_is_named() {
 }
 
 #[tokio::test]
-async fn without_a_service_it_is_this_machine_which_is_always_said() {
+async fn without_a_service_it_is_this_machine_which_is_said_unless_that_is_asked_for() {
     let state = tempfile::tempdir().unwrap();
     for arguments in [&["run", "a", "--", "sh", "-c", "echo $LOCK_URL"][..], &["status", "a"]] {
         let ran = finish(lock(MEMORY, arguments).env_remove("LOCK_URL").env("XDG_STATE_HOME", state.path())).await;
         assert_eq!(ran.status, Some(0), "{ran:?}");
         assert!(ran.stdout == "local://\n" || ran.stdout.ends_with("is free\n"), "{ran:?}");
-        for said in ["LOCK_URL", "local://"] {
+        for said in ["LOCK_URL", "using local://", "--quiet"] {
             assert!(ran.stderr.contains(said) && ran.stderr.lines().count() == 1, "{ran:?}");
+        }
+        let quiet = [&["--quiet"], arguments].concat();
+        let mut quiet = lock(MEMORY, &quiet);
+        let mut meant = lock("local://", arguments);
+        for silent in [quiet.env_remove("LOCK_URL"), &mut meant] {
+            let ran = finish(silent.env("XDG_STATE_HOME", state.path())).await;
+            assert_eq!((ran.status, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
         }
     }
     assert!(state.path().join("lock/a.lock").is_dir());

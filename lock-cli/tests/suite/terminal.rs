@@ -96,3 +96,23 @@ async fn ctrl_z_does_not_suspend_the_command() {
     session.expect("got hello").await;
     assert_eq!(session.end().await, Some(0));
 }
+
+#[tokio::test]
+async fn the_log_has_colours_on_a_terminal_unless_these_are_unwanted() {
+    let mut session = Session::start("$0 -v run a -- true; NO_COLOR=1 $0 -v run a -- true");
+    let mut granted = Vec::new();
+    while let Some(line) = within(session.screen.recv()).await {
+        granted.extend(line.contains("granted").then(|| line.starts_with('\u{1b}')));
+    }
+    assert_eq!(granted, [true, false]);
+}
+
+#[tokio::test]
+async fn who_sits_there_is_told_that_the_lock_is_held_on_to() {
+    let mut session =
+        Session::start("$0 run a --at-least 1500ms -- true; $0 -q run a --at-least 10ms -- true; echo end");
+    let line = within(session.screen.recv()).await.expect("a line");
+    assert!(line.starts_with("lock: holding lock \"a\" for another 1s "), "{line}");
+    let end = within(session.screen.recv()).await;
+    assert_eq!(end.as_deref(), Some("end"));
+}

@@ -62,6 +62,23 @@ async fn no_password_of_a_file_reaches_the_command_but_the_name_of_the_file_by_w
     }
 }
 
+#[tokio::test]
+async fn a_password_that_was_changed_is_the_reason_that_is_said() {
+    let (_server, url) = server_with_password().await;
+    let mut run = Running::start(&format!("{url}?ttl=3s"), &["run", "a", "--", "sh", "-c", "echo runs; sleep 1000"]);
+    run.expect("runs").await;
+    let operator = redis::Client::open(url).expect("a URL");
+    let mut operator = operator.get_multiplexed_async_connection().await.expect("Redis answers");
+    for command in ["CONFIG SET requirepass anders", "CLIENT KILL TYPE normal"] {
+        let (command, arguments) = command.split_once(' ').unwrap();
+        let arguments: Vec<_> = arguments.split(' ').collect();
+        let _: redis::Value = redis::cmd(command).arg(arguments).query_async(&mut operator).await.expect(command);
+    }
+    assert_eq!(run.end().await.code(), Some(76));
+    let said = run.stderr().await;
+    assert!(said.contains("lock \"a\"") && said.contains("authentication failed"), "{said}");
+}
+
 /// Clears the screen, once more with a control character of C1, and turns around what follows.
 const PLAYFUL: &str = "\u{1b}[2J\u{9b}2J\u{202e}";
 

@@ -17,7 +17,7 @@ use crate::{
     LabError,
     deployment::{Decides, Deployment, Running},
     options,
-    progress::Progress,
+    progress::{Progress, print},
     report::{Machine, Outcome, date},
 };
 
@@ -80,8 +80,7 @@ pub async fn run(options: &Options) -> Result<Report, LabError> {
     progress.finish();
     report.seconds = clock.now().saturating_since(begin).as_secs_f64();
     report.write(&options.out)?;
-    println!("{}\n", report.summary());
-    println!("{}: index.html, report.md, report.json", options.out.display());
+    print(&format!("{}\n\n{}: index.html, report.md, report.json", report.summary(), options.out.display()))?;
     Ok(report)
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn run(url: &str, options: &Options, progress: &Progress) -> Re
         let ContenderReport::Granted { node, token, waited } = event else { continue };
         let turn = Turn { node, place: places.get(&node).copied().unwrap_or(0), token, waited };
         turns.push(turn);
-        progress.line(&line(turns.len(), &turn));
+        progress.line(&line(turns.len(), &turn))?;
         progress.done(1);
         progress.shows(format!("held by {}", title(node)));
     }

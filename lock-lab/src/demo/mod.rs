@@ -12,7 +12,7 @@ use crate::{
     LabError,
     deployment::Deployment,
     options,
-    progress::Progress,
+    progress::{Progress, print},
     report::{Outcome, ReportTable, TableRow, in_millis, millis, yes},
 };
 
@@ -105,13 +105,15 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
         for deployment in Deployment::compared() {
             let name = deployment.title.to_string();
             let summary = on_servers(deployment, options).await;
-            if let Err(error) = &summary {
-                println!("\n{name}: {error}");
+            match &summary {
+                Ok(_) => {}
+                Err(LabError::Unread) => return Err(LabError::Unread),
+                Err(error) => print(&format!("\n{name}: {error}"))?,
             }
             results.push((name, summary.into()));
         }
     }
-    println!("\n{}", table(&results));
+    print(&format!("\n{}", table(&results)))?;
     Ok(results)
 }
 
@@ -126,7 +128,7 @@ async fn on(url: &str, name: &str, options: &Options) -> Result<Summary, LabErro
         "\n{name}: {} contenders for one lock, each holds it for {}",
         options.nodes,
         humantime::format_duration(options.hold)
-    ));
+    ))?;
     progress.shows(format!("{name}: contenders connect"));
     let turns = contest::run(url, options, &progress).await;
     progress.finish();

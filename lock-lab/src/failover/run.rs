@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     LabError, options,
-    progress::Progress,
+    progress::{Progress, print},
     report::{Machine, Outcome, date},
 };
 
@@ -81,7 +81,8 @@ pub async fn run(options: &Options, interrupt: impl Future<Output = ()>) -> Resu
     progress.finish();
     report.seconds = clock.now().saturating_since(begin).as_secs_f64();
     report.write(&options.out)?;
-    println!("\n{}\n{}: index.html, report.md, report.json", report.sum(), options.out.display());
+    // The report is written, whether anybody reads that or not.
+    let _ = print(&format!("\n{}\n{}: index.html, report.md, report.json", report.sum(), options.out.display()));
     Ok(report)
 }
 
@@ -91,11 +92,11 @@ async fn work(plan: &Plan, options: &Options, report: &mut Report, progress: &Pr
             progress.doing(format!("{}: {}", pair.on.title, pair.fault.title()));
             let mut run = tried(*pair, repetition, options).await;
             if !run.verdict.is_good() && !matches!(run.verdict, Verdict::Broken(_)) {
-                progress.line(&shown(&run));
+                let _ = progress.line(&shown(&run));
                 progress.doing(format!("{}: {}, once more", pair.on.title, pair.fault.title()));
                 run = Run { second_try: true, ..tried(*pair, repetition, options).await };
             }
-            progress.line(&shown(&run));
+            let _ = progress.line(&shown(&run));
             progress.done(1);
             report.runs.push(run);
         }

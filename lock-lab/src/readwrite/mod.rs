@@ -15,7 +15,7 @@ use crate::{
     deployment::Deployment,
     latency::Recorder,
     options,
-    progress::Progress,
+    progress::{Progress, print},
     report::{Outcome, ReportTable, TableRow},
 };
 
@@ -138,8 +138,8 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
         progress.done(1);
     }
     progress.finish();
-    println!("{}\n{LEGEND}", table(&results));
-    failure.map_or(Ok(results), Err)
+    let printed = print(&format!("{}\n{LEGEND}", table(&results)));
+    failure.map_or(printed.map(|()| results), Err)
 }
 
 async fn on(deployment: Deployment, options: &Options) -> Result<Summary, LabError> {

@@ -51,6 +51,24 @@ fn children(pid: u32) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_demonstration_that_nobody_reads_any_more_ends_quietly() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut demo = lab(&["demo", "--url", "memory://unread", "--hold", "1h"]);
+    let demo = demo.stdout(writer).stderr(Stdio::piped()).spawn().expect("it starts");
+    let ended = within(demo.wait_with_output()).await.expect("it can be waited for");
+    assert_eq!((ended.status.code(), text(&ended.stderr).as_str()), (Some(0), ""));
+}
+
+#[tokio::test]
+async fn the_log_goes_by_rust_log_and_has_no_colours_in_a_pipe() {
+    let mut demo = lab(&["demo", "--url", "memory://log", "--nodes", "2", "--hold", "1ms"]);
+    let logged = within(demo.env("RUST_LOG", "lock_core=debug").output()).await.expect("the program runs");
+    let said = text(&logged.stderr);
+    assert!(said.contains("granted") && !said.contains('\u{1b}'), "{said}");
+}
+
+#[tokio::test]
 async fn a_comparison_kills_holders_that_are_processes_of_the_same_program() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().to_str().unwrap();

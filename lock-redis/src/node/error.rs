@@ -137,7 +137,10 @@ impl NodeError {
             },
         };
         let reason = match error.is_connection_dropped() && !error.is_connection_refusal() {
-            true => "the server hung up while connecting, as a port for TLS does with whom comes without it",
+            true => {
+                "the server hung up while connecting, as a port for TLS does with whom comes without it, and as one of another \
+                 service does"
+            }
             false => "connecting failed",
         };
         Self::NotApplied(Failure::new(kind, reason.into(), Some(error)))

@@ -22,7 +22,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// The `lock` program with a URL, and without the environment of whoever runs the tests.
 pub(crate) fn lock(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lock"));
-    command.env_remove("LOCK_CONFIG").env("LOCK_URL", url).args(arguments).kill_on_drop(true);
+    for variable in ["LOCK_CONFIG", "LOCK_REQUIRE_SERVICE", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command.env("LOCK_URL", url).args(arguments).kill_on_drop(true);
     command
 }
 

@@ -1,0 +1,80 @@
+//! What is said of a wait: who holds the lock, or that the service does not answer.
+
+use lock_lab::servers::Redis;
+
+use crate::common::{
+    Running, output,
+    services::{Service, on_each_service, on_local_files},
+};
+
+on_each_service! { a_wait_and_a_refusal_say_who_holds_the_lock, a_wait_for_the_service_is_said }
+on_local_files! { a_wait_and_a_refusal_say_who_holds_the_lock }
+
+/// Ends when its input does.
+const UNTIL_EOF: &str = "echo held; cat >/dev/null";
+
+async fn a_wait_and_a_refusal_say_who_holds_the_lock(service: Service) {
+    let url = service.url();
+    let hold = ["run", "a", "--payload", "the nightly build", "--", "sh", "-c", UNTIL_EOF];
+    let mut holder = Running::start(&url, &hold);
+    holder.expect("held").await;
+    let mut waiter = Running::start(&url, &["run", "a", "--", "echo", "next"]);
+    let mut candidate = Running::start(&url, &["elect", "a", "--", "echo", "leads"]);
+    for waiting in [&mut waiter, &mut candidate] {
+        let said = waiting.stderr_line().await;
+        assert!(said.starts_with("lock: waiting for lock \"a\", held by the nightly build"), "{said}");
+    }
+    for (limit, expected) in [
+        (&["--no-wait"][..], "lock: lock \"a\" is held by the nightly build"),
+        (&["--wait", "300ms"], "lock: lock \"a\" was not acquired within 300ms: it is held by the nightly build"),
+        // Long enough for the line on waiting, which is not wanted here.
+        (&["--wait", "3s", "--quiet"], "lock: lock \"a\" was not acquired within 3s: it is held by the nightly build"),
+    ] {
+        let refused = output(&url, &[&["run", "a"], limit, &["--", "true"]].concat()).await;
+        assert_eq!(refused.status, Some(75), "{refused:?}");
+        assert!(refused.stderr.starts_with(expected) && refused.stderr.lines().count() == 1, "{refused:?}");
+    }
+    holder.close_stdin();
+    assert_eq!(holder.end().await.code(), Some(0));
+    waiter.expect("next").await;
+    candidate.expect("leads").await;
+    for waited in [&mut waiter, &mut candidate] {
+        assert_eq!((waited.end().await.code(), waited.stderr().await.as_str()), (Some(0), ""));
+    }
+}
+
+async fn a_wait_for_the_service_is_said(service: Service) {
+    service.freeze();
+    let mut waiter = Running::start(&service.patient_url(), &["run", "a", "--", "true"]);
+    let said = waiter.stderr_line().await;
+    let scheme = service.url();
+    let (scheme, _) = scheme.split_once("://").unwrap();
+    // Or that it was given up, where connecting has a shorter limit.
+    assert!(said.starts_with("lock: ") && said.contains(&format!(" {scheme}://")), "{said}");
+}
+
+#[tokio::test]
+async fn permits_are_held_by_holders_of_permits() {
+    let service = Service::local().await;
+    let permit = |payload| ["run", "a", "--permits", "1", "--payload", payload, "--", "sh", "-c", UNTIL_EOF];
+    let mut lock = Running::start(&service.url(), &["run", "a", "--payload", "lock", "--", "sh", "-c", UNTIL_EOF]);
+    lock.expect("held").await;
+    let mut holder = Running::start(&service.url(), &permit("permit"));
+    holder.expect("held").await;
+    let refused = output(&service.url(), &["run", "a", "--permits", "1", "--no-wait", "--", "true"]).await;
+    assert!(refused.stderr.starts_with("lock: lock \"a\" is held by permit"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_quarantine_is_said() {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Redis::start().await.unwrap());
+    }
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let url = format!("redlock://{}", hosts.join(","));
+    // Nobody has said that nobody holds a lock.
+    assert_eq!(output(&url, &["redlock", "init"]).await.status, Some(0));
+    let refused = output(&url, &["run", "a", "--wait", "5s", "--", "true"]).await;
+    assert!(refused.stderr.contains("quarantine"), "{refused:?}");
+}
