@@ -136,7 +136,8 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(crate) name: NameArgument,
 
-    /// Wait for the lock for at most this long; without it, for as long as it takes.
+    /// Wait for the lock for at most this long, for a service that cannot be reached, too; without it, for the lock for as long as it
+    /// takes, and for the service for the `outage_timeout` of the configuration, 30s if that does not say otherwise.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
     pub(crate) wait: Option<Duration>,
 

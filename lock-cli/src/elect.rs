@@ -29,7 +29,7 @@ pub(crate) async fn elect(service: &ServiceConfig, options: &ElectArguments) -> 
     if !options.nested {
         ancestors::check(&service.config, options.name.as_ref(), false)?;
     }
-    let (locks, mut signals) = match connect(service.config.clone()).await? {
+    let (locks, mut signals) = match connect(service.config.clone(), None).await? {
         ConnectOutcome::Yes(locks, signals) => (locks, signals),
         ConnectOutcome::Interrupted(status) => return Ok(status),
     };

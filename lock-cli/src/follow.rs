@@ -33,7 +33,7 @@ where
 {
     let mut signals = SignalStream::listen()?;
     let locks = tokio::select! {
-        locks = config.connect() => locks?,
+        locks = config.with_outage_timeout(Duration::ZERO).connect() => locks?,
         signal = signals.next_ending() => return Ok(signalled(signal)),
     };
     let mut news = news(&locks)?;

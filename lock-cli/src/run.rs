@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::join;
-use lock::{Clock, Config, Error, Feature, LockName, Locks};
+use lock::{BootInstant, Clock, Config, Error, Feature, LockName, Locks};
 
 use crate::{
     ancestors,
@@ -39,12 +39,14 @@ pub(crate) async fn run(service: &ServiceConfig, options: &RunArguments) -> Resu
     if !options.nested {
         ancestors::check(&service.config, name.as_ref(), options.permits.is_some())?;
     }
-    let (locks, mut signals) = match connect(service.config.clone()).await? {
+    let begin = Clock::boot().now();
+    let limit = if options.no_wait { Some(Duration::ZERO) } else { options.wait };
+    let (locks, mut signals) = match connect(service.config.clone(), limit).await? {
         ConnectOutcome::Yes(locks, signals) => (locks, signals),
         ConnectOutcome::Interrupted(status) => return Ok(status),
     };
     let job = CommandOptions { command, service, kill_after: *kill_after, max_hold: *max_hold, at_least: *at_least };
-    let acquiring = waiting::for_lock(&locks, options.wanted(), Box::pin(acquire(&locks, options)));
+    let acquiring = waiting::for_lock(&locks, options.wanted(), Box::pin(acquire(&locks, options, begin)));
     let outcome = while_held(&mut signals, acquiring, &job).await;
     let closing = async {
         let status = match outcome {
@@ -72,11 +74,24 @@ pub(crate) enum ConnectOutcome {
     Interrupted(u8),
 }
 
-/// Connects, for a program that supervises a command.
-pub(crate) async fn connect(config: Config) -> Result<ConnectOutcome, Failure> {
+/// Connects, for a program that supervises a command: within `limit` if there is one, so that what is not there yet is waited
+/// for; else for as long as the configuration has an outage bridged. With a limit of zero nothing is waited for.
+pub(crate) async fn connect(config: Config, limit: Option<Duration>) -> Result<ConnectOutcome, Failure> {
     signals::block_terminal_stops()?;
     let mut signals = SignalStream::listen()?;
-    let connecting = waiting::for_service(&config, Box::pin(inherited(config.clone()).connect()));
+    let bridging = match limit {
+        Some(limit) => config.clone().with_outage_timeout(limit),
+        None => config.clone(),
+    };
+    let connecting = waiting::for_service(&config, Box::pin(inherited(bridging).connect()));
+    let connecting = async {
+        match limit.filter(|limit| !limit.is_zero()) {
+            None => connecting.await,
+            Some(limit) => Clock::boot().timeout(limit, connecting).await.unwrap_or_else(|| {
+                Err(Error::no_answer(config.to_string(), format!("no connection within {}", rounded(limit))))
+            }),
+        }
+    };
     tokio::select! {
         locks = connecting => Ok(ConnectOutcome::Yes(locks?, signals)),
         signal = signals.next_ending() => Ok(ConnectOutcome::Interrupted(signalled(signal))),
@@ -140,22 +155,23 @@ pub(crate) async fn while_held(
 
 /// Sets the options that all ways of asking for a lock have.
 macro_rules! with_options {
-    ($asking:expr, $options:expr) => {{
+    ($asking:expr, $options:expr, $begin:expr) => {{
         let (mut asking, options): (_, &RunArguments) = ($asking, $options);
         if let Some(ttl) = options.ttl {
             asking = asking.ttl(ttl);
         }
         if let Some(limit) = options.wait {
-            asking = asking.timeout(limit);
+            // What connecting took is a part of it.
+            asking = asking.timeout(limit.saturating_sub(Clock::boot().now().saturating_since($begin)));
         }
         // Not the maximum time: that would give the lock back by the clock, while the command may still live.
         asking
     }};
 }
 
-async fn acquire(locks: &Locks, options: &RunArguments) -> Result<HeldLock, Failure> {
+async fn acquire(locks: &Locks, options: &RunArguments, begin: BootInstant) -> Result<HeldLock, Failure> {
     let conflict = |why: String| Failure::new(options.conflict_exit_code, why);
-    match ask(locks, options).await {
+    match ask(locks, options, begin).await {
         Ok(Some(held)) => Ok(held),
         Ok(None) | Err(Error::NotAcquired { .. }) => Err(conflict(waiting::not_acquired(locks, options).await)),
         Err(other) => Err(refused(other)),
@@ -163,18 +179,18 @@ async fn acquire(locks: &Locks, options: &RunArguments) -> Result<HeldLock, Fail
 }
 
 /// Asks for it the way that the command line says.
-async fn ask(locks: &Locks, options: &RunArguments) -> Result<Option<HeldLock>, Error> {
+async fn ask(locks: &Locks, options: &RunArguments, begin: BootInstant) -> Result<Option<HeldLock>, Error> {
     let (name, now) = (&options.name, options.no_wait);
     if let Some(permits) = options.permits {
-        let semaphore = with_options!(locks.semaphore(name, permits.get()), options);
+        let semaphore = with_options!(locks.semaphore(name, permits.get()), options, begin);
         let permit = if now { semaphore.try_acquire().await? } else { Some(semaphore.acquire().await?) };
         return Ok(permit.map(HeldLock::Permit));
     }
     let guard = if options.shared {
-        let lock = with_options!(locks.rwlock(name), options);
+        let lock = with_options!(locks.rwlock(name), options, begin);
         if now { lock.try_read().await? } else { Some(lock.read().await?) }
     } else {
-        let mutex = with_options!(locks.mutex(name), options);
+        let mutex = with_options!(locks.mutex(name), options, begin);
         if now { mutex.try_lock().await? } else { Some(mutex.lock().await?) }
     };
     Ok(guard.map(HeldLock::Lock))

@@ -19,7 +19,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// Prints who holds the lock and who waits for it.
 pub(crate) async fn status(config: Config, options: &StatusArguments) -> Result<u8, Failure> {
-    let locks = config.connect().await?;
+    // Who looks wants to know now.
+    let locks = config.with_outage_timeout(Duration::ZERO).connect().await?;
     let snapshot = locks.inspect(&options.name).await;
     let _ = locks.close(CLOSING).await;
     match write(&mut io::stdout().lock(), &locks, options, &snapshot?) {

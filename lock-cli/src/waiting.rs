@@ -31,7 +31,7 @@ pub(crate) async fn for_service<T>(config: &Config, connecting: impl Future<Outp
     let telling = async {
         let clock = Clock::boot();
         clock.sleep(AFTER).await;
-        match clock.timeout(LOOK, config.clone().connect()).await {
+        match clock.timeout(LOOK, config.clone().with_outage_timeout(Duration::ZERO).connect()).await {
             None => notice(format_args!("waiting for an answer of {config}")),
             Some(Err(error)) => notice(format_args!("waiting for {config}: {}", Failure::from(error))),
             Some(Ok(locks)) => drop(locks.close(LOOK).await),

@@ -13,6 +13,7 @@ mod ending;
 mod generated;
 mod modes;
 mod nested;
+mod outage;
 mod output;
 mod packaging;
 mod run;

@@ -128,7 +128,7 @@ async fn a_service_that_falls_silent_ends_the_commands_whole_group(service: Serv
 async fn a_service_that_is_down_is_unavailable(mut service: Service) {
     let url = service.url();
     service.kill();
-    for arguments in [&["run", "a", "--", "echo", "ran"][..], &["status", "a"]] {
+    for arguments in [&["run", "a", "--no-wait", "--", "echo", "ran"][..], &["status", "a"]] {
         let down = output(&url, arguments).await;
         assert_eq!((down.status, down.stdout.as_str()), (Some(69), ""), "{down:?}");
         // Before it, perhaps, that the service is waited for.

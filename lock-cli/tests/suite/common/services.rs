@@ -77,6 +77,22 @@ impl Service {
         (0..self.servers()).for_each(|server| self.0.kill(server));
     }
 
+    /// Takes all servers down: those of a quorum are frozen, since they forget their deployment when they are killed.
+    pub(crate) fn take_down(&mut self) {
+        if self.0.deployment().is_quorum() { self.freeze() } else { self.kill() }
+    }
+
+    /// Brings back what [`Service::take_down`] has taken down.
+    pub(crate) async fn bring_up(&mut self) {
+        for server in 0..self.servers() {
+            if self.0.deployment().is_quorum() {
+                self.0.cont(server).expect("it goes on");
+            } else {
+                self.0.restart(server).await.expect("it starts again");
+            }
+        }
+    }
+
     fn servers(&self) -> usize {
         match self.0.deployment().servers {
             0 => panic!("there are no servers"),
