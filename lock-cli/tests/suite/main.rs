@@ -8,6 +8,7 @@ mod common;
 mod doctor;
 mod elect;
 mod ending;
+mod listing;
 mod modes;
 mod run;
 mod secrets;
