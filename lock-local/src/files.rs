@@ -151,7 +151,6 @@ impl LockDirectory {
     /// Takes it from the holder with this number, by removing its file: no other contender's is ever called the same. Returns
     /// the holder as it was.
     pub(crate) fn revoke(&self, number: u64) -> io::Result<Option<Shown>> {
-        // Safeguard: a forced release compares the number (local)
         let holder = self.show(Snapshot::default())?.holders.into_iter().find(|holder| holder.token == Some(number));
         Ok(if holder.is_some() && self.remove(number)? { holder } else { None })
     }

@@ -108,6 +108,10 @@ mod tests {
         let (next, names) = Listing::new("lock", "").found(&Value::Array(vec![bulk("17"), keys])).unwrap();
         assert_eq!((next.as_str(), names), ("17", vec![LockName::new("a").unwrap()]));
         assert!(Listing::new("lock", "").found(&Value::Nil).is_err());
+    }
+
+    #[test]
+    fn a_prefix_is_no_pattern() {
         assert_eq!(literally("a*b?[c]\\d"), "a\\*b\\?\\[c\\]\\\\d");
     }
 }
