@@ -8,6 +8,8 @@ use clap::{ArgAction, Args, Parser, Subcommand, builder::BoolishValueParser};
 use clap_complete::Shell;
 use lock_core::Request;
 
+use crate::{list::ListArguments, release::ReleaseArguments};
+
 /// Hold a distributed lock while a command runs, and look at locks.
 ///
 /// The backend is chosen by --url, else by the file of --config, else by LOCK_URL, else by the file of LOCK_CONFIG, else by
@@ -53,6 +55,8 @@ pub(crate) enum LockSubcommand {
     Run(RunArguments),
     Status(StatusArguments),
     Watch(WatchArguments),
+    List(ListArguments),
+    Release(ReleaseArguments),
     Elect(ElectArguments),
     Doctor(DoctorArguments),
     /// Look after the nodes of a Redlock deployment.

@@ -13,10 +13,12 @@ mod group;
 mod guardian;
 mod held_lock;
 mod killed_group;
+mod list;
 mod log;
 mod plan;
 mod process;
 mod redlock;
+mod release;
 mod run;
 mod service;
 mod shown;
@@ -67,6 +69,11 @@ fn start(arguments: &Arguments) -> Result<u8, Failure> {
             runtime.block_on(status::status(ServiceConfig::choose(arguments)?.config, status))
         }
         LockSubcommand::Watch(watch) => runtime.block_on(watch::watch(ServiceConfig::choose(arguments)?.config, watch)),
+        LockSubcommand::List(asked) => runtime.block_on(list::list(ServiceConfig::choose(arguments)?.config, asked)),
+        LockSubcommand::Release(asked) => {
+            release::check(asked)?;
+            runtime.block_on(release::release(ServiceConfig::choose(arguments)?.config, asked))
+        }
         LockSubcommand::Elect(elect) if elect.observe => {
             runtime.block_on(elect::observe(ServiceConfig::choose(arguments)?.config, elect))
         }

@@ -17,9 +17,9 @@ pub(crate) struct StatusJson<'a> {
     queue: Vec<ContenderJson<'a>>,
 }
 
-/// One holder or waiting contender within a [`StatusJson`].
+/// One holder or waiting contender, as in a [`StatusJson`].
 #[derive(Debug, Serialize)]
-struct ContenderJson<'a> {
+pub(crate) struct ContenderJson<'a> {
     id: &'a str,
     #[serde(flatten)]
     payload: PayloadJson<'a>,
@@ -69,7 +69,7 @@ impl<'a> StatusJson<'a> {
 }
 
 impl<'a> ContenderJson<'a> {
-    fn new(locks: &Locks, contender: &'a Contender) -> Self {
+    pub(crate) fn new(locks: &Locks, contender: &'a Contender) -> Self {
         Self {
             id: &contender.id,
             payload: PayloadJson::new(&contender.payload),

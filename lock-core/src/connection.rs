@@ -11,8 +11,8 @@ use tokio_util::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    Backend, Backoff, Capabilities, Clock, Context, Error, Feature, FencingToken, Lease, LockName, LocksOptions, Loss,
-    ReleaseOutcome, Request, Snapshot, Validity, Wait,
+    Backend, Backoff, Capabilities, Clock, Contender, Context, Error, Feature, FencingToken, Lease, LockName,
+    LocksOptions, Loss, ReleaseOutcome, Request, Snapshot, Validity, Wait,
     held::{EndedLease, HeldLease, HeldLeases},
     observe::{Acquisition, Hold},
     run_to_completion::RunToCompletion,
@@ -106,6 +106,22 @@ impl Connection {
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         self.check_open()?;
         self.0.backend.inspect(name).await
+    }
+
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        self.check_open()?;
+        self.require(Feature::Listing)?;
+        self.0.backend.list(prefix).await
+    }
+
+    pub(crate) async fn revoke(&self, name: &LockName, token: FencingToken) -> Result<Option<Contender>, Error> {
+        self.check_open()?;
+        self.require(Feature::ForcedRelease)?;
+        if token.era != self.0.options.era {
+            let allowed = format!("a token of the era {}, which this connection has", self.0.options.era);
+            return Err(Error::config("fencing token", token.to_string(), allowed));
+        }
+        self.0.backend.revoke(name, token.number).await
     }
 
     pub(crate) fn watch(&self, name: LockName) -> Result<BoxStream<'static, Result<Snapshot, Error>>, Error> {

@@ -24,6 +24,10 @@ pub enum Feature {
     LockDelay,
     /// Fencing tokens rise by what the servers keep alone, and not by their clocks, even after a server lost its memory.
     ClocklessToken,
+    /// The names of the locks that are held can be listed.
+    Listing,
+    /// Somebody else's grant can be ended, that one and no other.
+    ForcedRelease,
 }
 
 impl Feature {
@@ -38,6 +42,8 @@ impl Feature {
         Self::Semaphore,
         Self::LockDelay,
         Self::ClocklessToken,
+        Self::Listing,
+        Self::ForcedRelease,
     ];
 
     /// What it is called in errors and tables.
@@ -53,6 +59,8 @@ impl Feature {
             Self::Semaphore => "a semaphore",
             Self::LockDelay => "a lock delay",
             Self::ClocklessToken => "fencing tokens that need no clock",
+            Self::Listing => "a list of locks",
+            Self::ForcedRelease => "the forced release of another's lock",
         }
     }
 

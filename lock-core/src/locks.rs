@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures_core::stream::BoxStream;
 
 use crate::{
-    Backend, Capabilities, Election, Error, Feature, FencingToken, LockName, LocksOptions, MultiLock, Mutex, RwLock,
-    Semaphore, Snapshot, connection::Connection,
+    Backend, Capabilities, Contender, Election, Error, Feature, FencingToken, LockName, LocksOptions, MultiLock, Mutex,
+    RwLock, Semaphore, Snapshot, connection::Connection,
 };
 
 /// A connection to a lock service, whichever it is. Clones share it.
@@ -80,6 +80,38 @@ impl Locks {
     /// Only reads; nothing is lost when the future is dropped.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Snapshot, Error> {
         self.connection.inspect(&LockName::new(name)?).await
+    }
+
+    /// The names that begin with `prefix` and have a holder, of a lock or of a semaphore, sorted. All of them for an empty prefix.
+    ///
+    /// The services read this off one name after the other: what was granted or given back meanwhile may be missing or among
+    /// them. How much a service reads for it grows with all that it keeps, so it is for people and their tools.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without [`Feature::Listing`], [`Error::Unavailable`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Only reads; nothing is lost when the future is dropped.
+    pub async fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<LockName>, Error> {
+        self.connection.list(prefix.as_ref()).await
+    }
+
+    /// Takes the lock, or one permit of the semaphore, of that name away from the holder with this token, and from nobody else.
+    /// Returns the holder as it was; `None` when that grant is not there, or not any more.
+    ///
+    /// **This breaks the promise that at most one holds the lock**: the next one is granted at once, and the former holder
+    /// learns of its loss later, as [`Loss::Revoked`](crate::Loss::Revoked), at its next renewal at the latest, or never if it is
+    /// stopped. Only a store that compares fencing tokens keeps its writes out. A lock delay that it had asked for stays.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a token of another era than this connection's, [`Error::InvalidName`], [`Error::Unsupported`]
+    /// without [`Feature::ForcedRelease`], [`Error::Closed`]. [`Error::Unavailable`] when it is not known whether the
+    /// grant was ended: repeat it, which never ends another one.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped, the grant may have been ended or not.
+    pub async fn revoke(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Option<Contender>, Error> {
+        self.connection.revoke(&LockName::new(name)?, token).await
     }
 
     /// Follows that name: who holds it and who waits for it now, then again after each change. Changes that follow each

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_core::{Stream, stream::BoxStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Capabilities, Clock, Context, Error, Feature, LockName, Mode, Outage, Snapshot, Validity};
+use crate::{Capabilities, Clock, Contender, Context, Error, Feature, LockName, Mode, Outage, Snapshot, Validity};
 
 /// What is asked of a backend.
 #[derive(Debug, Clone)]
@@ -98,6 +98,30 @@ pub trait Backend: Debug + Send + Sync + 'static {
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {
         let clock = self.context().clock();
         Box::pin(by_looking(self, name, clock))
+    }
+
+    /// The names that begin with `prefix` and have a holder, of a lock or of a semaphore, in the order of their bytes, each
+    /// once. A name that was granted or given back during the call may be missing or among them. Only reads.
+    ///
+    /// Called only where the backend has [`Feature::Listing`], without which the default is as good as any.
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        let _ = prefix;
+        Err(Error::unsupported(Feature::Listing, self.capabilities().backend))
+    }
+
+    /// Ends the grant of `name` with this token number, and no other, whatever becomes of it meanwhile: the number is compared
+    /// in the step that ends it. Returns its holder as it was; `None` when that grant is not there (any more). Those who
+    /// wait go on as after a release, but that a lock delay stays. The holder's validity ends with
+    /// [`Loss::Revoked`](crate::Loss::Revoked) no later than at its next renewal.
+    ///
+    /// Where its holder gives it back at the same time, one of both is told that it has ended the grant; where
+    /// several servers vote, it may be neither.
+    ///
+    /// An outcome that is not known is [`Error::Unavailable`]; the caller may repeat it. Called only where the backend has
+    /// [`Feature::ForcedRelease`], without which the default is as good as any.
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
+        let _ = (name, token);
+        Err(Error::unsupported(Feature::ForcedRelease, self.capabilities().backend))
     }
 
     /// Disconnects, within `limit`. Acquisitions have been stopped before, every lease was released, and the cleanup has

@@ -1,9 +1,19 @@
 //! The SPI: a connection, and how an acquisition goes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
-use lock_core::{Backend, Backoff, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot, Wait};
+use lock_core::{
+    Backend, Backoff, Capabilities, Contender as Shown, Context, Error, Feature, Lease, LockName, Request, Snapshot,
+    Wait,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -179,6 +189,8 @@ impl Backend for Etcd {
             .with(Feature::Queue)
             .with(Feature::Expiry)
             .with(Feature::ClocklessToken)
+            .with(Feature::Listing)
+            .with(Feature::ForcedRelease)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
@@ -188,6 +200,31 @@ impl Backend for Etcd {
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         let directory = protocol::directory(&self.config.path, name);
         Ok(protocol::snapshot(&self.servers.contenders(&directory).await?))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        let path = &self.config.path;
+        let keys = self.servers.keys(&protocol::names_from(path, prefix)).await?;
+        let names: BTreeSet<_> = keys.iter().filter_map(|key| protocol::name_of(path, key)).collect();
+        Ok(names.into_iter().filter(|name| name.as_str().starts_with(prefix)).collect())
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Shown>, Error> {
+        let directory = protocol::directory(&self.config.path, name);
+        let holders = protocol::snapshot(&self.servers.contenders(&directory).await?).holders;
+        let (Some(holder), Ok(revision)) =
+            (holders.into_iter().find(|holder| holder.token == Some(token)), i64::try_from(token))
+        else {
+            return Ok(None);
+        };
+        let (what, sent) = ("a forced release", AtomicU32::new(0));
+        let revoke = protocol::revoke(&directory, &holder.id, revision);
+        let is_ended = self.servers.transact_counting(what, revoke, &sent).await?.is_some_and(|done| done.succeeded());
+        if !is_ended && sent.load(Ordering::Relaxed) > 1 {
+            // An earlier sending may have ended it.
+            return Err(Error::no_answer(self.config.url(), format!("{what} was sent twice, and an answer was lost")));
+        }
+        Ok(is_ended.then_some(holder))
     }
 
     async fn close(&self, limit: Duration) {

@@ -141,6 +141,27 @@ impl Attempt {
     }
 }
 
+/// What the keys begin with of all contenders of all locks whose names begin with `prefix`.
+pub(crate) fn names_from(path: &str, prefix: &str) -> String {
+    // A name is escaped byte by byte, so its beginning is, too.
+    let component = LockName::new(prefix).map(|prefix| prefix.to_component()).unwrap_or_default();
+    format!("{path}/{component}")
+}
+
+/// The name that a contender's key stands under.
+pub(crate) fn name_of(path: &str, key: &[u8]) -> Option<LockName> {
+    let (component, _) = str::from_utf8(key).ok()?.strip_prefix(path)?.strip_prefix('/')?.split_once('/')?;
+    LockName::from_component(component)
+}
+
+/// Deletes the key of one contender of `directory` if it was made at that revision.
+pub(crate) fn revoke(directory: &str, id: &str, revision: i64) -> Txn {
+    let key = format!("{directory}{id}");
+    // Safeguard: a forced release compares the number (etcd)
+    let is_it = Compare::create_revision(key.as_str(), CompareOp::Equal, revision);
+    Txn::new().when([is_it]).and_then([TxnOp::delete(key, None)])
+}
+
 fn behind(revision: i64, before: &KeyValue, answer: &TxnResponse) -> AttemptState {
     let seen_at = answer.header().map_or(0, ResponseHeader::revision);
     AttemptState::Behind { revision, before: String::from_utf8_lossy(before.key()).into_owned(), seen_at }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Client, ConnectOptions, EventType, KeyValue, Txn, TxnResponse, WatchOptions};
+use etcd_client::{Client, ConnectOptions, EventType, GetOptions, KeyValue, Txn, TxnResponse, WatchOptions};
 use lock_core::{Backoff, Clock, Error};
 use tonic::Code;
 
@@ -15,6 +15,8 @@ use crate::{Config, protocol};
 
 /// etcd hangs up on who asks more often than this whether it is there.
 const SHORTEST_PING: Duration = Duration::from_secs(5);
+/// How many keys one answer has: a megabyte, with the longest names.
+const KEYS_PER_PAGE: i64 = 500;
 /// Between two tries at one request.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -111,6 +113,28 @@ impl EtcdServers {
     pub(crate) async fn contenders(&self, directory: &str) -> Result<Vec<KeyValue>, Error> {
         let look = |mut client: Client| async move { client.get(directory, Some(protocol::in_order())).await };
         Ok(self.request("a look at the lock", look).await?.take_kvs())
+    }
+
+    /// The keys that begin with `prefix`, page by page, each page as it is then.
+    pub(crate) async fn keys(&self, prefix: &str) -> Result<Vec<Vec<u8>>, Error> {
+        let mut end = prefix.as_bytes().to_vec();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        let (mut keys, mut next) = (Vec::new(), prefix.as_bytes().to_vec());
+        loop {
+            let options = GetOptions::new().with_range(end.clone()).with_keys_only().with_limit(KEYS_PER_PAGE);
+            let page = |mut client: Client| {
+                let (next, options) = (next.clone(), options.clone());
+                async move { client.get(next, Some(options)).await }
+            };
+            let mut page = self.request("a list of locks", page).await?;
+            keys.extend(page.take_kvs().into_iter().map(|key| key.key().to_vec()));
+            match keys.last() {
+                Some(last) if page.more() => next = [last.as_slice(), &[0]].concat(),
+                _ => return Ok(keys),
+            }
+        }
     }
 
     /// Returns when a key was deleted after that revision, or when nobody can tell any more.

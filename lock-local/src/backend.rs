@@ -5,8 +5,8 @@ use std::{io, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Backoff, Capabilities, Context, Error, Feature, Lease, LockName, Loss, ReleaseOutcome, Request, Snapshot,
-    Validity,
+    Backend, Backoff, Capabilities, Contender as Shown, Context, Error, Feature, Lease, LockName, Loss, ReleaseOutcome,
+    Request, Snapshot, Validity,
 };
 use tokio::{sync::Notify, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Config,
     files::{Contender, LockDirectory, QueuePosition, found},
-    trust,
+    listing, trust,
     watch::watch,
 };
 
@@ -159,7 +159,15 @@ impl Backend for Local {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let features = [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore];
+        let features = [
+            Feature::Fifo,
+            Feature::Queue,
+            Feature::ReadWrite,
+            Feature::Downgrade,
+            Feature::Semaphore,
+            Feature::Listing,
+            Feature::ForcedRelease,
+        ];
         Capabilities::new("local").with_all(&features)
     }
 
@@ -176,6 +184,24 @@ impl Backend for Local {
         let directories = self.directories(name);
         let look = move || directories.iter().try_fold(Snapshot::default(), |all, directory| directory.show(all));
         self.with("looking at the queue", look).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        let (config, prefix) = (self.config.clone(), prefix.to_owned());
+        let names = self.with("listing the locks", move || listing::held(&config, &prefix)).await?;
+        Ok(names.into_iter().collect())
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Shown>, Error> {
+        let directories = self.directories(name);
+        let revoke = move || {
+            directories
+                .iter()
+                .map(|directory| directory.revoke(token))
+                .find(|it| !matches!(it, Ok(None)))
+                .unwrap_or(Ok(None))
+        };
+        self.with("a forced release", revoke).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

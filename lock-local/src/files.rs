@@ -142,6 +142,19 @@ impl LockDirectory {
         Ok(all)
     }
 
+    /// Removes the file of a contender. False when it was gone already.
+    fn remove(&self, number: u64) -> io::Result<bool> {
+        let removed = unlinkat(self.open()?, called(number), AtFlags::empty()).map_err(io::Error::from);
+        Ok(found(removed)?.is_some())
+    }
+
+    /// Takes it from the holder with this number, by removing its file: no other contender's is ever called the same. Returns
+    /// the holder as it was.
+    pub(crate) fn revoke(&self, number: u64) -> io::Result<Option<Shown>> {
+        let holder = self.show(Snapshot::default())?.holders.into_iter().find(|holder| holder.token == Some(number));
+        Ok(if holder.is_some() && self.remove(number)? { holder } else { None })
+    }
+
     /// The live ones of `numbers`. What the dead ones left is removed: no number is ever given twice.
     fn live<'a>(
         &self,
@@ -217,13 +230,12 @@ impl Contender {
 
     /// Gives up its place; false when that was gone already.
     pub(crate) fn leave(&self) -> bool {
-        let there = self.is_there();
-        if matches!(there, Ok(true)) {
-            let _ = self.directory.open().map(|at| unlinkat(&at, called(self.number), AtFlags::empty()));
-        }
+        let there = self.is_there().unwrap_or(true);
+        // Whoever removes the file has ended the grant: this one, or a forced release.
+        let was_there = there && self.directory.remove(self.number).unwrap_or(true);
         // Should any of that have failed: without its lock it is a dead one's.
         let _ = self.file.unlock();
-        there.unwrap_or(true)
+        was_there
     }
 }
 

@@ -26,7 +26,8 @@
 //!   [`Error::Config`](lock_core::Error::Config). In a directory that everybody may write to, each name is its first user's.
 //!   The directories above it are yours to choose: who may rename one of them can lead programs to different places.
 //! - Whoever may write to the directory of a lock (this user, and root) can break that lock. A contender's file that is deleted
-//!   is reported as [`Loss::Revoked`](lock_core::Loss::Revoked) within a second, after the fact.
+//!   is reported as [`Loss::Revoked`](lock_core::Loss::Revoked) within a second, after the fact. A forced release
+//!   ([`Locks::revoke`](lock_core::Locks::revoke)) is just that, and works against a process that is stopped, too.
 //!
 //! # What it costs
 //! An uncontended acquisition makes one file and waits once for the disk, because of the token; a release deletes the file. A
@@ -54,6 +55,7 @@ mod config;
 pub mod counter;
 mod driver;
 mod files;
+mod listing;
 mod trust;
 mod watch;
 

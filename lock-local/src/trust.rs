@@ -66,8 +66,36 @@ pub(crate) fn parts(name: &LockName, semaphore: bool) -> Vec<String> {
     // A component has no dot, so neither a part of a longer name nor the other kind is ever called the same.
     let component = name.to_component();
     let (parts, last) = component.split_at((component.len() - 1) / LONGEST * LONGEST);
-    let parts = parts.as_bytes().chunks(LONGEST).map(|part| format!("{}.more", String::from_utf8_lossy(part)));
-    parts.chain([format!("{last}.{}", if semaphore { "permits" } else { "lock" })]).collect()
+    let parts = parts.as_bytes().chunks(LONGEST).map(|part| LockPart::More.called(&String::from_utf8_lossy(part)));
+    parts.chain([LockPart::Last { semaphore }.called(last)]).collect()
+}
+
+/// Which part of a name a directory is called by: one that others follow, or the last one, of a lock or of a semaphore.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LockPart {
+    More,
+    Last { semaphore: bool },
+}
+
+impl LockPart {
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::More => ".more",
+            Self::Last { semaphore: false } => ".lock",
+            Self::Last { semaphore: true } => ".permits",
+        }
+    }
+
+    fn called(self, part: &str) -> String {
+        [part, self.ending()].concat()
+    }
+
+    /// The part of a name and which one it is, of a directory that is called so.
+    pub(crate) fn read(called: &str) -> Option<(&str, Self)> {
+        [Self::More, Self::Last { semaphore: false }, Self::Last { semaphore: true }]
+            .into_iter()
+            .find_map(|part| Some((called.strip_suffix(part.ending())?, part)))
+    }
 }
 
 /// Opens the directory of that name, which is `path`, if nobody but root and this user can have put there what is in it.

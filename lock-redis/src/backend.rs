@@ -4,12 +4,12 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Contender, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Strategy, client::Client, config::settings::TTL, lease::Leases, plain::PlainStrategy, queue::QueueStrategy,
-    servers::Servers, watch,
+    Config, Strategy, client::Client, config::settings::TTL, lease::Leases, listing, plain::PlainStrategy,
+    queue::QueueStrategy, revoke, servers::Servers, watch,
 };
 
 /// What the strategy `queue` has and the other one has not.
@@ -70,10 +70,17 @@ impl Backend for Redis {
 
     fn capabilities(&self) -> Capabilities {
         let scheme = self.client.config.deployment.scheme();
-        let capabilities = Capabilities::new(scheme).with_ttl(TTL.range()).with(Feature::Expiry);
+        let capabilities =
+            Capabilities::new(scheme).with_ttl(TTL.range()).with(Feature::Expiry).with(Feature::ForcedRelease);
         match self.strategy {
-            ActiveStrategy::Plain(_) => capabilities.withheld_by("strategy=plain", &OF_THE_QUEUE),
-            ActiveStrategy::Queue(_) => capabilities.with_all(&OF_THE_QUEUE),
+            // Without a prefix nobody can tell which keys are locks.
+            ActiveStrategy::Plain(_) if self.client.config.prefix.is_empty() => {
+                capabilities.withheld_by("strategy=plain", &OF_THE_QUEUE)
+            }
+            ActiveStrategy::Plain(_) => {
+                capabilities.withheld_by("strategy=plain", &OF_THE_QUEUE).with(Feature::Listing)
+            }
+            ActiveStrategy::Queue(_) => capabilities.with_all(&OF_THE_QUEUE).with(Feature::Listing),
         }
     }
 
@@ -89,6 +96,14 @@ impl Backend for Redis {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         watch::look(&self.client, name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        listing::list(&self.client, prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
+        revoke::revoke(&self.client, name, token).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

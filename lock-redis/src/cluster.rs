@@ -83,9 +83,8 @@ impl Cluster {
             is_asking: AtomicBool::new(false),
         };
         let cluster = Self { shared: Arc::new(shared) };
-        cluster.shared.refresh().await?;
         // So that the first acquisition is one round trip, too. A shard that is out hinders those of the others not.
-        let nodes = cluster.shared.open(|state| state.nodes.values().cloned().collect::<Vec<_>>());
+        let nodes = cluster.all().await?;
         for connected in futures::future::join_all(nodes.iter().map(Node::connection)).await {
             // A server that deletes locks does, once it is asked for one of them.
             if let Err(error) = connected
@@ -100,6 +99,12 @@ impl Cluster {
     /// What holds for each server.
     pub(crate) fn config(&self) -> &NodeConfig {
         &self.shared.config
+    }
+
+    /// The nodes of all shards, as the servers say now.
+    pub(crate) async fn all(&self) -> Result<Vec<Node>, NodeError> {
+        self.shared.refresh().await?;
+        Ok(self.shared.open(|state| state.nodes.values().cloned().collect()))
     }
 
     /// The node of the shard that has the slot of this key.

@@ -5,6 +5,7 @@ pub mod answers;
 pub mod attempt;
 pub mod claim;
 pub mod keys;
+pub mod list;
 pub mod look;
 pub mod packed;
 mod plain;

@@ -84,6 +84,14 @@ impl Servers {
         }
     }
 
+    /// The nodes that have all keys between them, as the servers say now.
+    pub(crate) async fn all(&self) -> Result<Vec<Node>, NodeError> {
+        match self {
+            Self::One { node, .. } => Ok(vec![node.clone()]),
+            Self::Many(cluster) => cluster.all().await,
+        }
+    }
+
     /// Where to send a call on to after `error` at `from`, if the servers say that it belongs somewhere else. It certainly
     /// did not run, so it may be sent again.
     pub(crate) async fn redirected(&self, call: &mut ScriptCall, error: &NodeError, from: &Node) -> Option<Node> {

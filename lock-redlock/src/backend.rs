@@ -4,11 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Contender, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, acquisition::Acquisition, client::Redlock, driver::BACKEND, inspect, protocol::kind::LockKind, watch,
+    Config, acquisition::Acquisition, client::Redlock, driver::BACKEND, inspect, listing, protocol::kind::LockKind,
+    revoke, watch,
 };
 
 #[async_trait]
@@ -23,6 +24,8 @@ impl Backend for Redlock {
             .with(Feature::Expiry)
             .with(Feature::ReadWrite)
             .with(Feature::Downgrade)
+            .with(Feature::Listing)
+            .with(Feature::ForcedRelease)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
@@ -34,6 +37,14 @@ impl Backend for Redlock {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         inspect::inspect(&self.quorum, name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        listing::list(&self.quorum, prefix).await
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
+        revoke::revoke(&self.quorum, name, token).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

@@ -56,9 +56,11 @@ mod diagnose;
 mod driver;
 mod inspect;
 mod lease;
+mod listing;
 mod members;
 mod nodes;
 pub mod protocol;
+mod revoke;
 mod waiters;
 mod watch;
 

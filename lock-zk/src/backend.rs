@@ -4,16 +4,24 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use lock_core::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Request, Snapshot};
+use lock_core::{Backend, Capabilities, Contender, Context, Error, Feature, Lease, LockName, Request, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Strategy, attempt, config::NAME, connection::Connection, inspect, protocol::watch_budget::NO_WATCH, watch,
+    Config, Strategy, attempt, config::NAME, connection::Connection, inspect, listing,
+    protocol::watch_budget::NO_WATCH, revoke, watch,
 };
 
 /// What the strategy `queue` has and the other one has not.
-const OF_THE_QUEUE: [Feature; 5] =
-    [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade, Feature::Semaphore];
+const OF_THE_QUEUE: [Feature; 6] = [
+    Feature::Fifo,
+    Feature::Queue,
+    Feature::ReadWrite,
+    Feature::Downgrade,
+    Feature::Semaphore,
+    // A deletion of the one node says no more than the name, which is the next holder's, too.
+    Feature::ForcedRelease,
+];
 
 /// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
 ///
@@ -65,7 +73,7 @@ impl Backend for ZooKeeper {
 
     fn capabilities(&self) -> Capabilities {
         let strategy = self.connection.config().strategy;
-        let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
+        let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken).with(Feature::Listing);
         match strategy {
             Strategy::Queue => any.with_all(&OF_THE_QUEUE),
             Strategy::Herd => any.withheld_by("strategy=herd", &OF_THE_QUEUE),
@@ -83,6 +91,16 @@ impl Backend for ZooKeeper {
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         let name = name.clone();
         self.connection.run(|zk| async move { inspect::inspect(&zk, &name).await }).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        let prefix = prefix.to_owned();
+        self.connection.run(|zk| async move { listing::list(&zk, &prefix).await }).await
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
+        let name = name.clone();
+        self.connection.run(|zk| async move { revoke::revoke(&zk, &name, token).await }).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

@@ -10,6 +10,7 @@ use crate::{
     session::{Session, WatchReservation},
     session_pool::{self, SessionPool},
     thread::SessionThread,
+    wire::RequestError,
 };
 
 /// How long a session may take to end in the background before its thread is ended.
@@ -70,6 +71,24 @@ impl Connection {
             biased;
             () = self.closed.cancelled() => Err(Error::Closed),
             reservation = self.sessions.reserve(&self.config, self.thread.context(), bytes) => reservation,
+        }
+    }
+
+    /// The answer to what is asked in `session` once it is connected, unless an outage lasts for longer than the connect limit.
+    pub(crate) async fn while_connected<T>(
+        &self,
+        session: &Session,
+        what: &str,
+        asking: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<T, Error> {
+        let asking = async {
+            session.connected().await;
+            asking.await
+        };
+        tokio::select! {
+            biased;
+            answer = asking => answer.map_err(|error| Error::unavailable(self.config.url(), what, error)),
+            _ = session.failed(self.config.connect_timeout) => Err(Error::no_answer(self.config.url(), what)),
         }
     }
 

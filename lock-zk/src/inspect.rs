@@ -24,7 +24,6 @@ pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot
     let session = &reservation.session;
     let directory = zk.directory(name);
     let look = async {
-        session.connected().await;
         // Whichever strategy is in use for this name shows, also to those who would use the other one.
         match session.list_synced(&directory).await {
             Err(RequestError::NoNode) => Ok(Snapshot::default()),
@@ -32,11 +31,7 @@ pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot
             children => at_queue(session, &directory, &children?, &mut KnownContenders::new()).await,
         }
     };
-    tokio::select! {
-        biased;
-        snapshot = look => snapshot.map_err(|error| Error::unavailable(zk.config().url(), "inspect", error)),
-        _ = session.failed(zk.config().connect_timeout) => Err(Error::no_answer(zk.config().url(), "inspect")),
-    }
+    zk.while_connected(session, "inspect", look).await
 }
 
 /// Reads the nodes of all contenders among `children` that are not known yet.

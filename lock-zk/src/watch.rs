@@ -91,19 +91,12 @@ async fn look(zk: &Connection, name: &LockName, mut known: KnownContenders) -> R
     let reservation = zk.reserve(one_watch(&directory)).await?;
     let session = &reservation.session;
     let looking = async {
-        session.connected().await;
         match zk.config().strategy {
             Strategy::Queue => watch_queue(session, &directory, &mut known).await,
             Strategy::Herd => watch_sole(session, &directory).await,
         }
     };
-    let (snapshot, watch) = tokio::select! {
-        biased;
-        looked = looking => looked.map_err(|error| Error::unavailable(zk.config().url(), "a look at a lock", error))?,
-        _ = session.failed(zk.config().connect_timeout) => {
-            return Err(Error::no_answer(zk.config().url(), "a look at a lock"));
-        }
-    };
+    let (snapshot, watch) = zk.while_connected(session, "a look at a lock", looking).await?;
     Ok((snapshot, known, reservation, watch))
 }
 

@@ -43,6 +43,8 @@ fn meaning(feature: Feature) -> &'static str {
         Feature::ClocklessToken => {
             "fencing tokens rise even if the servers lost their memory and their clocks are wrong"
         }
+        Feature::Listing => "`locks.list(prefix)`: the names that are held",
+        Feature::ForcedRelease => "`locks.revoke(name, token)`: ends that one grant, whoever holds it",
         other => panic!("{other} has no line here"),
     }
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod elect;
 mod ending;
 mod generated;
+mod listing;
 mod modes;
 mod nested;
 mod outage;

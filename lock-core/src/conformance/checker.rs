@@ -117,9 +117,7 @@ impl Checker {
     /// Notes that the lock is about to be taken away from its holders by somebody else.
     pub(super) fn disturb(&self, name: &LockName) {
         self.book(|book| {
-            for hold in book.holds().filter(|hold| hold.family.name == *name) {
-                hold.disturbed.store(true, Ordering::Release);
-            }
+            book.holds().filter(|hold| hold.family.name == *name).for_each(|hold| hold.disturb());
         });
     }
 
@@ -225,6 +223,11 @@ impl GrantHistory {
 }
 
 impl WatchedGrant {
+    /// Notes that it is about to be taken away from its holder by somebody else.
+    pub(super) fn disturb(&self) {
+        self.disturbed.store(true, Ordering::Release);
+    }
+
     /// Notes that the writer is about to go on as a reader.
     pub(super) fn admit_readers(&self) {
         self.downgraded.store(true, Ordering::Release);

@@ -9,11 +9,16 @@ use std::{
 };
 
 use super::{
-    Failure, Link, checked_lock::CheckedLock, checker::Checker, failure::CaseResult, guards::CheckedGuard,
+    Failure, Link,
+    checked_lock::CheckedLock,
+    checker::Checker,
+    failure::CaseResult,
+    guards::{AnyGuard, CheckedGuard},
     limits::within,
 };
 use crate::{
-    Capabilities, Election, Error, Feature, LockName, Locks, Mutex, Permit, RwLock, Semaphore, Snapshot, WriteGuard,
+    Capabilities, Contender, Election, Error, Feature, LockName, Locks, Mutex, Permit, RwLock, Semaphore, Snapshot,
+    WriteGuard,
 };
 
 /// A connection of a conformance run, every grant of which goes through the [`Checker`]. Clones share it.
@@ -110,6 +115,13 @@ impl CheckedClient {
 
     pub(super) async fn inspect(&self, name: &LockName) -> CaseResult<Snapshot> {
         Ok(within("a look at the lock", self.locks.inspect(name.as_str())).await??)
+    }
+
+    /// Ends that grant, whoever holds it.
+    pub(super) async fn revoke<G: AnyGuard>(&self, guard: &CheckedGuard<G>) -> CaseResult<Option<Contender>> {
+        guard.disturb();
+        let revoke = self.locks.revoke(guard.name().as_str(), guard.token());
+        Ok(within("a forced release", revoke).await??)
     }
 
     /// Closes the connection; its end is not judged again at the end of the case.

@@ -82,6 +82,11 @@ impl<G: AnyGuard> CheckedGuard<G> {
         }
     }
 
+    /// Notes that somebody else is about to take the lock away from this holder.
+    pub(super) fn disturb(&self) {
+        self.hold.disturb();
+    }
+
     /// What it is underneath, for what only its kind can do. It is watched on.
     pub(super) fn get(&self) -> &G {
         self.guard.as_ref().expect("only a release or a downgrade takes the guard, and each takes this value, too")

@@ -16,7 +16,9 @@ use super::{
     queue::EnterOutcome,
     watch as follow,
 };
-use crate::{Backend, Capabilities, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot, Wait};
+use crate::{
+    Backend, Capabilities, Contender, Context, Error, Feature, Lease, LockName, Renewer, Request, Snapshot, Wait,
+};
 
 /// A connection to a [`MemoryServer`](super::MemoryServer).
 pub struct Memory {
@@ -98,6 +100,8 @@ impl Backend for Memory {
             .with(Feature::Semaphore)
             .with(Feature::LockDelay)
             .with(Feature::ClocklessToken)
+            .with(Feature::Listing)
+            .with(Feature::ForcedRelease)
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
@@ -135,6 +139,16 @@ impl Backend for Memory {
         self.link.travel().await;
         self.link.check_reachable()?;
         Ok(self.link.server.snapshot(name))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        self.link.check_reachable()?;
+        Ok(self.link.server.table(|table, now| table.held(now, prefix)))
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
+        self.link.check_reachable()?;
+        Ok(self.link.server.table(|table, now| table.revoke(now, name, token)))
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

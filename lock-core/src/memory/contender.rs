@@ -61,7 +61,7 @@ pub(super) struct Waiter {
 pub(super) struct Holder {
     pub(super) attempt: Attempt,
     pub(super) ends_at: BootInstant,
-    token: u64,
+    pub(super) token: u64,
     since: ServerTime,
 }
 

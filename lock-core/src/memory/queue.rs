@@ -7,7 +7,7 @@ use std::{collections::VecDeque, convert::Infallible, num::NonZeroU32};
 use tokio::sync::watch;
 
 use super::contender::{Attempt, Grant, Holder, ServerTime, Waiter, WaiterState};
-use crate::{BootInstant, Mode, Snapshot};
+use crate::{BootInstant, Contender, Mode, Snapshot};
 
 /// The queue of one lock or one semaphore of the memory server: its waiters, its holders, and the places that a lock
 /// delay keeps closed.
@@ -109,6 +109,16 @@ impl WaitQueue {
             holder.ends_at = now.at;
         }
         self.settle_leases(now);
+    }
+
+    /// Takes the lock from the holder with this token, whose lock delay begins. Returns the holder as it was.
+    pub(super) fn revoke(&mut self, now: ServerTime, token: u64) -> Option<Contender> {
+        // Safeguard: a forced release compares the number (memory)
+        let holder = self.holders.iter_mut().find(|holder| holder.token == token)?;
+        let shown = holder.contender(now);
+        holder.ends_at = now.at;
+        self.settle_leases(now);
+        Some(shown)
     }
 
     /// Brings the line up to the present: ends what has run out, and grants what there is room for.

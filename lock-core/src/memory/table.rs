@@ -8,7 +8,7 @@ use super::{
     contender::{Attempt, ServerTime},
     queue::{EnterOutcome, WaitQueue},
 };
-use crate::{BootInstant, LockName, Mode, Snapshot};
+use crate::{BootInstant, Contender, LockName, Mode, Snapshot};
 
 /// How many names are brought up to the present beside the one that is asked for.
 const SWEEP: usize = 2;
@@ -62,6 +62,19 @@ impl LockTable {
     /// Takes the lock and the permits from whoever holds them, as an operator would.
     pub(super) fn delete(&mut self, now: ServerTime, name: &LockName) {
         self.at(now, name, |lines, _| lines.both().map(|line| line.delete(now)));
+    }
+
+    /// Takes the lock or the permit from the holder with this token. Returns that holder as it was.
+    pub(super) fn revoke(&mut self, now: ServerTime, name: &LockName, token: u64) -> Option<Contender> {
+        self.at(now, name, |lines, _| lines.both().into_iter().find_map(|line| line.revoke(now, token)))
+    }
+
+    /// The names that begin with `prefix` and have a holder, sorted.
+    pub(super) fn held(&mut self, now: ServerTime, prefix: &str) -> Vec<LockName> {
+        let mut names: Vec<_> = self.names.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
+        names.retain(|name| !self.snapshot(now, name).holders.is_empty());
+        names.sort_unstable();
+        names
     }
 
     /// Ends what has run out under that name, and grants what there is room for.

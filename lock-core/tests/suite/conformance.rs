@@ -132,6 +132,20 @@ async fn a_backend_whose_readers_overtake_a_waiting_writer_is_found_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_backend_whose_forced_release_ends_whatever_is_held_is_found_out() {
+    let failure = found_out(Sabotage::RevokesWhoeverHolds, "a_forced_release_by_another_token_ends_nothing").await;
+    assert!(failure.contains("a forced release ended"), "{failure}");
+    let race = "a_forced_release_in_a_race_with_the_holders_own_ends_exactly_one_grant";
+    found_out(Sabotage::RevokesWhoeverHolds, race).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_lists_by_a_pattern_is_found_out() {
+    let failure = found_out(Sabotage::ListsByPattern, "a_list_begins_with_exactly_its_prefix").await;
+    assert!(failure.contains("shows"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_ignores_a_lock_delay_is_found_out() {
     let why =
         found_out(Sabotage::IgnoresLockDelays, "a_lock_delay_keeps_the_lock_closed_after_its_holder_was_lost").await;

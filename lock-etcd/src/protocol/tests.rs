@@ -97,3 +97,28 @@ async fn a_late_request_of_an_attempt_that_was_undone_takes_nothing() {
     assert_eq!(server.enter(&left, true).await, AttemptState::Gone);
     assert!(!server.does(left.leave()).await.succeeded());
 }
+
+#[tokio::test]
+async fn a_forced_release_deletes_the_key_that_was_made_at_its_revision_and_no_other() {
+    let mut server = TestServer::start().await;
+    let holder = server.attempt(1);
+    let AttemptState::Holds(token) = server.enter(&holder, true).await else { panic!() };
+    let revision = i64::try_from(token).unwrap();
+    let (directory, id) = holder.key().rsplit_once('/').map(|(path, id)| (format!("{path}/"), id.to_owned())).unwrap();
+    for (other, is_ended) in [(revision - 1, false), (revision + 1, false), (revision, true), (revision, false)] {
+        assert_eq!(server.does(revoke(&directory, &id, other)).await.succeeded(), is_ended, "{other}");
+    }
+}
+
+#[test]
+fn a_key_leads_back_to_its_name_and_a_beginning_of_names_to_one_of_keys() {
+    for name in ["a", "a/b", "%", "{*}", "\u{1f512}"] {
+        let name = LockName::new(name).unwrap();
+        let key = Attempt::new("/locks", &name, 1, 2).key().to_owned();
+        assert_eq!(name_of("/locks", key.as_bytes()), Some(name));
+    }
+    assert!(
+        Attempt::new("/locks", &LockName::new("a/b").unwrap(), 1, 2).key().starts_with(&names_from("/locks", "a/"))
+    );
+    assert_eq!((names_from("/locks", ""), name_of("/locks", b"/locks/.undone/1-2")), ("/locks/".to_owned(), None));
+}

@@ -214,9 +214,10 @@ impl ZooKeeperTruth {
 
     /// The least rights that are enough: docs/protocols.md has them in a table.
     async fn grant_least_rights(&self) -> Result<(), Error> {
+        let at_root = Permission::CREATE | Permission::READ;
         let at_root = match self.strategy {
-            Strategy::Herd => Permission::CREATE | Permission::DELETE,
-            Strategy::Queue => Permission::CREATE,
+            Strategy::Herd => at_root | Permission::DELETE,
+            Strategy::Queue => at_root,
         };
         self.ask(|client| async move {
             let acl = [Acl::new(at_root, AuthId::authed())];

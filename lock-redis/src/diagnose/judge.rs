@@ -132,7 +132,8 @@ fn missing_rights(server: &str, look: &ServerLook) -> Vec<Finding> {
         findings.push(Finding::problem("missing-right", server, what, cure));
     }
     if !convenient.is_empty() {
-        let what = format!("The user lacks rights, so those who wait ask again and again: {convenient}.");
+        let what =
+            format!("The user lacks rights that locks do not need, and without which less is possible: {convenient}.");
         findings.push(Finding::warning("missing-right", server, what, cure));
     }
     findings

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     node::{Address, Eviction, NodeConfig, accepted, text},
+    protocol::list::scanned,
     wire::Network,
 };
 
@@ -305,7 +306,7 @@ impl Asker {
                 look.unseen.push(("locks without an expiry", "scan"));
                 return Ok(());
             }
-            let Some((next, keys)) = found.first().and_then(leftovers::found) else { return Ok(()) };
+            let Some((next, keys)) = found.first().and_then(scanned) else { return Ok(()) };
             let ends = keys.iter().map(|key| command(&["PTTL", key])).collect::<Vec<_>>();
             let ends = if ends.is_empty() { Vec::new() } else { self.ask(&ends, begin).await? };
             look.endless.extend(leftovers::endless(&keys, &ends));

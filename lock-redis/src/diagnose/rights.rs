@@ -20,7 +20,7 @@ end
 return answers";
 
 /// What scripts do with keys of the name that nobody uses. `HSETNX` is missing: it has no form that changes nothing.
-const IN_SCRIPTS: [&[&str]; 27] = [
+const IN_SCRIPTS: [&[&str]; 28] = [
     &["TIME"],
     &["EXISTS", "K"],
     &["TYPE", "K"],
@@ -49,19 +49,21 @@ const IN_SCRIPTS: [&[&str]; 27] = [
     &["ZREM", "K", "m"],
     &["ZREMRANGEBYSCORE", "K", "0", "0"],
     &["ZSCORE", "K", "m"],
+    &["SCAN", "0", "COUNT", "1"],
 ];
 
 /// What scripts do for the queue of Redis.
 const QUEUE: &str = "time exists type get mget set setrange del pttl pexpire pexpireat publish hget hset hdel hlen zadd zcard \
-                     zcount zrange zrangebyscore zrank zrem zscore";
+                     zcount zrange zrangebyscore zrank zrem zscore scan";
 /// What scripts do for `strategy=plain`.
-const PLAIN: &str = "time type get mget set del pttl pexpire publish";
+const PLAIN: &str = "time type get mget set del pttl pexpire publish scan";
 /// What scripts do for Redlock, beside `info` and `hsetnx`.
 const REDLOCK: &str = "time exists type get mget set setrange del pttl pexpire pexpireat publish hget hmget hset hdel hlen \
-                       zadd zcard zpopmin zrange zrangebyscore zrem zremrangebyscore zscore";
+                       zadd zcard zpopmin zrange zrangebyscore zrem zremrangebyscore zscore scan";
 
-/// What locks do not need to be safe: without it those who wait ask again and again.
-const CONVENIENT: [&str; 4] = ["publish", "subscribe", "unsubscribe", "channels"];
+/// What locks do not need: without the first four those who wait ask again and again, without the last one nobody can list
+/// locks.
+const CONVENIENT: [&str; 5] = ["publish", "subscribe", "unsubscribe", "channels", "scan"];
 
 /// What a user has to be allowed on a server, for one kind of lock.
 #[derive(Debug, Clone)]

@@ -28,6 +28,7 @@ static ENTER: Script = line_script!("enter_short.lua", "line.lua", "enter.lua");
 static BEAT: Script = line_script!("line.lua", "beat.lua");
 static RELEASE: Script = line_script!("release_short.lua", "line.lua", "release.lua");
 static LEAVE: Script = line_script!("line.lua", "leave.lua");
+static REVOKE: Script = line_script!("line.lua", "revoke.lua");
 static DOWNGRADE: Script = line_script!("line.lua", "downgrade.lua");
 static RENEW: Script = line_script!("renew.lua");
 static RENEW_MEMBER: Script = line_script!("renew_member.lua");
@@ -232,6 +233,15 @@ impl Attempt {
             return plain::take_back(&self.keys, &self.value, tombstone);
         }
         self.called(self.on_line(&LEAVE)).number(self.delay.as_millis()).number(tombstone.as_millis())
+    }
+
+    /// Takes it away from whoever holds it, if it is held by the grant with this number, and keeps the attempt from coming back.
+    #[must_use]
+    pub fn revoke(&self, number: u64) -> ScriptCall {
+        if self.kind == Kind::Plain {
+            return plain::revoke(&self.keys, &self.value, number, TOMBSTONE);
+        }
+        self.called(self.on_line(&REVOKE)).arg(pack(number)).number(TOMBSTONE.as_millis())
     }
 
     /// Makes a reader of one that holds the lock alone. May be sent again.

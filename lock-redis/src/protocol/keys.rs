@@ -149,6 +149,12 @@ impl Keys {
         self.part("reading")
     }
 
+    /// The name whose holders are in a key, of which `rest` is what follows the prefix of the lock keys: that of a lock, of its
+    /// readers, or of those who hold a permit.
+    pub(super) fn name_of_holders(rest: &str) -> Option<&str> {
+        ["}", "}:readers", "}:permits"].iter().find_map(|ending| rest.strip_suffix(ending))
+    }
+
     /// The channel on which each grant and each release is published while somebody looks on.
     #[must_use]
     pub fn changes(&self) -> String {

@@ -31,8 +31,12 @@ pub(super) fn take(
 
 /// Extends the lease to the whole ttl, if it is held by the grant with this number.
 pub(super) fn renew(keys: &Keys, value: &str, number: u64, ttl: Duration) -> ScriptCall {
-    let grant = [&pack(number), value.as_bytes()].concat();
-    on_lock(&RENEW, keys).arg(value).arg(grant).number(ttl.as_millis())
+    on_lock(&RENEW, keys).arg(value).arg(grant(value, number)).number(ttl.as_millis())
+}
+
+/// A grant, as the record has it.
+fn grant(value: &str, number: u64) -> Vec<u8> {
+    [&pack(number), value.as_bytes()].concat()
 }
 
 /// Gives it back, and tells those who wait.
@@ -48,6 +52,11 @@ pub(super) fn drop_it(keys: &Keys, value: &str) -> ScriptCall {
 /// Gives it back if it is held, and leaves a tombstone for so long; none where that is zero.
 pub(super) fn take_back(keys: &Keys, value: &str, tombstone: Duration) -> ScriptCall {
     given_back(on_lock(&GIVE_BACK, keys).key(keys.tombstone(value)), keys, value, tombstone)
+}
+
+/// Gives it back if it is held by the grant with this number, and then leaves a tombstone for so long.
+pub(super) fn revoke(keys: &Keys, value: &str, number: u64, tombstone: Duration) -> ScriptCall {
+    take_back(keys, value, tombstone).arg(grant(value, number))
 }
 
 /// Asks who holds it. The answer has the form of [`look`](super::look::look). Whoever wants to be told of changes says for how

@@ -182,6 +182,18 @@ async fn what_is_anothers_is_neither_renewed_nor_given_back() {
 }
 
 #[tokio::test]
+async fn a_forced_release_is_of_one_grant_and_leaves_a_tombstone() {
+    let bench = Bench::new().await;
+    let attempt = attempt("a", 1);
+    let first = bench.granted(&attempt).await;
+    assert!(bench.had(attempt.drop_it()).await);
+    let second = bench.granted(&attempt).await;
+    assert!(!bench.had(attempt.revoke(first)).await && bench.renewed(&attempt, second).await);
+    assert!(bench.had(attempt.revoke(second)).await && !bench.renewed(&attempt, second).await);
+    assert_eq!(bench.take(&attempt, NONE).await, Entered::Undone);
+}
+
+#[tokio::test]
 async fn a_renewal_is_of_one_grant_and_keeps_the_record() {
     let mut bench = Bench::new().await;
     let attempt = attempt("a", 1);

@@ -73,6 +73,26 @@ async fn an_attempt_that_was_undone_before_it_arrived_is_not_granted() {
 }
 
 #[tokio::test]
+async fn a_forced_release_ends_the_grant_of_its_number_and_no_other_of_the_same_attempt() {
+    let server = server().await;
+    let node = node(server.redis.port());
+    for (name, kind) in [("a", Kind::Writer), ("b", Kind::Reader), ("c", Kind::Permit(NonZeroU32::MIN))] {
+        let attempt = attempt(name, kind, 1, TTL, Duration::ZERO);
+        let Entered::Granted(first) = enter(&node, &attempt, 0).await else { panic!("{name} is free") };
+        // As one that was sent twice, whose first grant was given back meanwhile.
+        assert!(had(&node, attempt.drop_it()).await);
+        let Entered::Granted(number) = enter(&node, &attempt, 0).await else { panic!("{name} is free") };
+        for other in [first, number + 1] {
+            assert!(!had(&node, attempt.revoke(other)).await, "{name} by {other} instead of {number}");
+        }
+        assert!(renewed(&node, &attempt, number).await, "{name} is held on");
+        assert!(had(&node, attempt.revoke(number)).await);
+        assert!(!had(&node, attempt.revoke(number)).await && !renewed(&node, &attempt, number).await);
+        assert_eq!(enter(&node, &attempt, 0).await, Entered::Undone, "what comes late takes nothing");
+    }
+}
+
+#[tokio::test]
 async fn the_first_grant_of_a_name_looks_at_all_its_keys() {
     let mut server = server().await;
     let node = node(server.redis.port());

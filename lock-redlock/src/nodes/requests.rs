@@ -111,7 +111,7 @@ pub(crate) fn probe(quorum: &Quorum, node: usize) -> Probe {
 }
 
 /// A connection to `node`, within its time limit. Nothing was sent when there is none.
-async fn connect(quorum: &Quorum, node: usize) -> Result<Connection, NoReply> {
+pub(crate) async fn connect(quorum: &Quorum, node: usize) -> Result<Connection, NoReply> {
     let limit = quorum.config.node_timeout;
     match quorum.clock().timeout(limit, quorum.node(node).connection()).await {
         Some(Ok(connection)) => Ok(connection),

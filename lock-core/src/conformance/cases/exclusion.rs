@@ -1,6 +1,7 @@
 //! At most one holder, and who is next.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -162,6 +163,11 @@ pub(super) async fn one_client_holds_1000_locks_at_once(run: Arc<CaseRun>) -> Ca
     let other = run.connect().await?;
     for name in names.iter().step_by(100) {
         ensure!(other.try_lock(name).await?.is_none(), "{name:?} was granted twice");
+    }
+    if other.supports(Feature::Listing) {
+        let sorted: BTreeSet<_> = names.iter().collect();
+        let listed = within("a list of many locks", other.locks().list(format!("{prefix}/"))).await??;
+        ensure!(listed.iter().eq(sorted), "{} of {LOCKS} locks are listed, or in another order", listed.len());
     }
     // Half are released one by one, the rest by dropping the guards.
     for guard in guards.drain(..LOCKS / 2) {

@@ -7,7 +7,9 @@ mod composed;
 mod downgrade;
 mod election;
 mod exclusion;
+mod forced_release;
 mod holding;
+mod listing;
 mod lock_kinds;
 mod looking;
 mod loss;
@@ -168,6 +170,20 @@ cases! {
         a_look_shows_those_who_wait_in_the_order_of_their_arrival [Queue],
         @way who_follows_a_lock_sees_its_holders_come_and_go,
         @way who_follows_a_lock_is_told_the_end_when_the_connection_is_closed,
+    }
+    listing::{
+        @way a_list_shows_what_is_held_by_whatever_name_and_nothing_else [Listing],
+        @way a_list_begins_with_exactly_its_prefix [Listing],
+        a_list_shows_each_name_once_however_it_is_held [Listing],
+    }
+    forced_release::{
+        @way a_forced_release_ends_the_grant_of_its_token_and_the_next_in_line_is_granted [ForcedRelease],
+        a_forced_release_by_another_token_ends_nothing [ForcedRelease],
+        a_forced_release_ends_one_reader_and_leaves_the_others [ForcedRelease, ReadWrite],
+        a_forced_release_of_a_downgraded_writer_ends_the_reader_that_it_became [ForcedRelease, ReadWrite, Downgrade],
+        a_forced_release_ends_one_permit_and_leaves_the_others [ForcedRelease, Semaphore],
+        the_lock_delay_of_a_holder_stays_after_a_forced_release [ForcedRelease, LockDelay],
+        @way a_forced_release_in_a_race_with_the_holders_own_ends_exactly_one_grant [ForcedRelease],
     }
     names::{
         @way any_name_can_be_locked_and_excludes_only_itself,

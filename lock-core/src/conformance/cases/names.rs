@@ -10,7 +10,7 @@ use super::super::{
 use crate::LockName;
 
 /// Names with a meaning somewhere: in paths, in key patterns, in escapes, in the formats of other clients.
-const ODD: &[&str] = &[
+pub(super) const ODD: &[&str] = &[
     "/",
     "//",
     "/a",

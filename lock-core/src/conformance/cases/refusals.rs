@@ -68,6 +68,8 @@ async fn operations(client: &CheckedClient, name: &LockName, feature: Feature) -
             shows_nobody(client, name).await?;
             Vec::new()
         }
+        Feature::Listing => vec![("Locks::list", locks.list(text).await.err())],
+        Feature::ForcedRelease => vec![("Locks::revoke", locks.revoke(text, locks.fencing_token(1)).await.err())],
         // Promises about what happens by itself: only who requires them is refused.
         Feature::Fifo | Feature::Expiry | Feature::ClocklessToken => Vec::new(),
     })

@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use futures_core::stream::BoxStream;
 use lock_core::{
-    Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Locks, Mode, ReleaseOutcome, Request,
-    Snapshot, Validity, Wait,
+    Backend, Capabilities, Clock, Contender, Context, Error, Feature, Lease, LockName, Locks, Mode, ReleaseOutcome,
+    Request, Snapshot, Validity, Wait,
     conformance::{Down, Failure, Fixture, Kept, LONG_TTL, Link, MemoryFixture, Severable},
     memory::Memory,
 };
@@ -50,6 +50,10 @@ pub(crate) enum Sabotage {
     RefusesInAnothersName,
     /// It says that a writer may become a reader, and refuses it when it comes to that.
     PretendsToDowngrade,
+    /// A forced release ends the grant of whoever holds the lock.
+    RevokesWhoeverHolds,
+    /// A list takes its prefix for a pattern.
+    ListsByPattern,
 }
 
 /// A memory fixture whose connections are sabotaged.
@@ -170,6 +174,25 @@ impl Backend for Saboteur {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, Error> {
         self.memory.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockName>, Error> {
+        if self.sabotage != Sabotage::ListsByPattern {
+            return self.memory.list(prefix).await;
+        }
+        let mut all = self.memory.list("").await?;
+        all.retain(|name| name.as_str().starts_with(prefix.trim_end_matches('*')));
+        Ok(all)
+    }
+
+    async fn revoke(&self, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
+        let token = match self.sabotage {
+            Sabotage::RevokesWhoeverHolds => {
+                self.inspect(name).await?.holders.first().and_then(|holder| holder.token).unwrap_or(token)
+            }
+            _ => token,
+        };
+        self.memory.revoke(name, token).await
     }
 
     fn watch(self: Arc<Self>, name: LockName) -> BoxStream<'static, Result<Snapshot, Error>> {

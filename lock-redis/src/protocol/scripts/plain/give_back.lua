@@ -1,10 +1,15 @@
 -- Gives the lock back, if it is this attempt's, and tells those who wait for it.
 -- KEYS: lock; record, where somebody is to be told; tombstone, where one may be left
--- ARGV: value, ms to keep a tombstone (0: none; else it is an undo), channel of releases, channel of changes
+-- ARGV: value, ms to keep a tombstone (0: none; else it is an undo), channel of releases, channel of changes; for a forced
+--   release, which is of one grant, packed number and value
 -- Answers {1 when it was held, else 0, 0}.
 local found = redis.call('MGET', KEYS[1], KEYS[2] or KEYS[1])
 -- Safeguard: a release deletes only its own value (Redis, plain)
 local is_own = found[1] == ARGV[1]
+-- Safeguard: a forced release compares the number (Redis, plain)
+if ARGV[5] and not (is_own and found[2] and string.sub(found[2], 2, 41) == ARGV[5]) then
+  return {0, 0}
+end
 -- The first write: a server without memory for a tombstone still takes the lock away.
 if is_own then
   redis.call('DEL', KEYS[1])
