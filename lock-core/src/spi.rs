@@ -16,6 +16,9 @@ pub struct Request {
     pub name: LockName,
     /// How it is to be shared.
     pub mode: Mode,
+    /// Whether a read-write lock asks. Who excludes whom goes by the mode alone; this is for a backend that shares its locks with
+    /// the programs of another library, which has a format for mutexes and another one for read-write locks.
+    pub by_rwlock: bool,
     /// How long the server keeps the lease without a renewal; `None` for the backend's own setting.
     pub ttl: Option<Duration>,
     /// Whether to wait.
@@ -34,7 +37,8 @@ impl Request {
     /// A request to hold `name` in `mode`, waiting for it, with the backend's own ttl and no payload.
     #[must_use]
     pub fn new(name: LockName, mode: Mode) -> Self {
-        Self { name, mode, ttl: None, wait: Wait::UntilStopped, payload: Arc::new([]), delay: None }
+        let (by_rwlock, payload) = (mode == Mode::Read, Arc::new([]));
+        Self { name, mode, by_rwlock, ttl: None, wait: Wait::UntilStopped, payload, delay: None }
     }
 }
 

@@ -60,17 +60,13 @@ impl Backend for ZooKeeper {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let strategy = self.connection.config().strategy;
+        let (strategy, layout) = (self.connection.config().strategy, self.connection.config().layout);
         let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
-        match strategy {
-            Strategy::Queue => any
-                .with(Feature::Fifo)
-                .with(Feature::Queue)
-                .with(Feature::ReadWrite)
-                .with(Feature::Downgrade)
-                .with(Feature::Semaphore),
-            Strategy::Herd => any,
+        if strategy == Strategy::Herd {
+            return any;
         }
+        let line = any.with(Feature::Fifo).with(Feature::Queue).with(Feature::ReadWrite).with(Feature::Downgrade);
+        if layout.is_foreign() { line } else { line.with(Feature::Semaphore) }
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {

@@ -102,7 +102,7 @@ impl Backend for Memory {
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
         self.link.check_reachable()?;
-        let Request { name, mode, ttl, wait, payload, delay } = request;
+        let Request { name, mode, by_rwlock: _, ttl, wait, payload, delay } = request;
         let server = &self.link.server;
         let id = server.next_id();
         let attempt = Attempt { id, mode, ttl: ttl.unwrap_or(self.ttl), delay: delay.unwrap_or_default(), payload };
