@@ -61,7 +61,7 @@ public class CuratorPeer {
                     say("held");
                     Path counter = Path.of(words[1]);
                     int count = Integer.parseInt(Files.readString(counter));
-                    Thread.sleep(1);
+                    Thread.sleep(5);
                     Files.writeString(counter, String.valueOf(count + 1));
                     lock.release();
                     say("done");

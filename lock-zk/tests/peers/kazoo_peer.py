@@ -32,7 +32,7 @@ for line in sys.stdin:
         say("held")
         with open(words[1]) as counter:
             count = int(counter.read())
-        time.sleep(0.001)
+        time.sleep(0.005)
         with open(words[1], "w") as counter:
             counter.write(str(count + 1))
         lock.release()
