@@ -35,7 +35,12 @@ fn queue_order(criterion: &mut Criterion) {
     for contenders in [1_u32, 16, 1000] {
         let children: Vec<String> = (0..contenders)
             .rev()
-            .map(|n| format!("{}{n:010}", queue::prefix(&format!("{n:032x}"), 7, queue::ContenderKind::Exclusive)))
+            .map(|n| {
+                format!(
+                    "{}{n:010}",
+                    queue::prefix(queue::NameForm::Native, &format!("{n:032x}"), 7, queue::ContenderKind::Exclusive)
+                )
+            })
             .collect();
         let last = children[0].clone();
         group.bench_function(format!("find the predecessor among {contenders}"), |bencher| {

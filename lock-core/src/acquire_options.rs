@@ -9,6 +9,7 @@ use crate::{Error, Guard, LockName, Mode, Request, Wait, connection::Connection}
 pub(crate) struct AcquireOptions {
     pub(crate) connection: Connection,
     pub(crate) name: Arc<Result<LockName, Error>>,
+    pub(crate) by_rwlock: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) payload: Arc<[u8]>,
@@ -19,7 +20,16 @@ pub(crate) struct AcquireOptions {
 impl AcquireOptions {
     pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
         let payload = connection.payload();
-        Self { connection, name: Arc::new(name), ttl: None, timeout: None, payload, delay: None, max_hold: None }
+        Self {
+            connection,
+            name: Arc::new(name),
+            by_rwlock: false,
+            ttl: None,
+            timeout: None,
+            payload,
+            delay: None,
+            max_hold: None,
+        }
     }
 
     pub(crate) fn name(&self) -> Result<LockName, Error> {
@@ -38,6 +48,7 @@ impl AcquireOptions {
             return Err(Error::config("max_hold", "0s", "more than zero"));
         }
         let mut request = Request::new(name.clone(), mode);
+        request.by_rwlock = self.by_rwlock;
         request.ttl = self.ttl;
         request.wait = wait;
         request.payload = Arc::clone(&self.payload);

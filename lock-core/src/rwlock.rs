@@ -31,7 +31,7 @@ pub struct WriteGuard(Guard);
 
 impl RwLock {
     pub(crate) fn new(connection: Connection, name: Result<LockName, Error>) -> Self {
-        Self { options: AcquireOptions::new(connection, name) }
+        Self { options: AcquireOptions { by_rwlock: true, ..AcquireOptions::new(connection, name) } }
     }
 
     options!();

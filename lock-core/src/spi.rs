@@ -16,6 +16,9 @@ pub struct Request {
     pub name: LockName,
     /// How it is to be shared.
     pub mode: Mode,
+    /// Whether a read-write lock asks. Who excludes whom goes by the mode alone; this is for a backend that shares its locks with
+    /// the programs of another library, which has a format for mutexes and another one for read-write locks.
+    pub by_rwlock: bool,
     /// How long the server keeps the lease without a renewal; `None` for the backend's own setting.
     pub ttl: Option<Duration>,
     /// Whether to wait.
@@ -39,6 +42,7 @@ impl Request {
         Self {
             name,
             mode,
+            by_rwlock: mode == Mode::Read,
             ttl: None,
             wait: Wait::UntilStopped,
             payload: Arc::new([]),

@@ -18,11 +18,11 @@ use crate::{
     lease::ZkLease,
     node_path::NodePath,
     protocol::{
-        queue::{self as names, ContenderKind},
+        queue::{self as names, ContenderKind, Layout, NameForm},
         watch_budget::waiter_watches,
     },
     session::{ActiveSession, ContenderNode, Session, SessionFailure, retry_backoff},
-    wire::{Outcome, RequestError},
+    wire::{CreateMode, Outcome, RequestError},
     withdraw::{Leftover, ONE_TRY, PendingCreate, withdraw},
 };
 
@@ -45,16 +45,36 @@ pub(crate) async fn acquire(zk: &Connection, request: &Request, stop: &Cancellat
     let Some(kind) = ContenderKind::of(request.mode) else {
         return Err(Error::Unsupported { feature: "this mode", backend: NAME, setting: None });
     };
+    let layout = zk.config().layout;
+    // kazoo's clients read a contender's data as text.
+    // Safeguard: what is no text is not shown to kazoo's clients (ZooKeeper)
+    if layout == Layout::Kazoo && std::str::from_utf8(&request.payload).is_err() {
+        let payload = String::from_utf8_lossy(&request.payload);
+        return Err(Error::config(
+            "payload",
+            payload,
+            "UTF-8, with layout=kazoo, whose clients read it as their identifier",
+        ));
+    }
+    let directory: Arc<str> = zk.directory(&request.name)?.into();
+    let form = NameForm::of(layout, request.by_rwlock);
     let unique = (!safeguard("own-session")).then(|| zk.context().unique_id());
     for _ in 0..FRESH_STARTS {
         let reservation = tokio::select! {
             biased;
             () = zk.closed().cancelled() => return Err(Error::Closed),
             () = stop.cancelled() => return Err(Error::Cancelled),
-            reservation = zk.reserve(waiter_watches(&zk.directory(&request.name))) => reservation?,
+            reservation = zk.reserve(waiter_watches(&directory)) => reservation?,
         };
-        let unique = unique.clone().unwrap_or_else(|| zk.context().unique_id());
-        match Attempt::new(zk, reservation.activated(), request, kind, stop, unique).run().await {
+        let unique = form.unique(unique.clone().unwrap_or_else(|| zk.context().unique_id()));
+        let active = reservation.activated();
+        let path = NodePath {
+            directory: Arc::clone(&directory),
+            prefix: names::prefix(form, &unique, active.session().id(), kind).into(),
+            unique: unique.into(),
+            removed: Arc::default(),
+        };
+        match Attempt::new(zk, active, request, stop, path).run().await {
             Ok(lease) => return Ok(lease),
             Err(AttemptError::Restart) => {}
             Err(AttemptError::Failed(error)) => return Err(error),
@@ -79,17 +99,10 @@ impl<'a> Attempt<'a> {
         zk: &'a Connection,
         active: ActiveSession,
         request: &'a Request,
-        kind: ContenderKind,
         stop: &'a CancellationToken,
-        unique: String,
+        path: NodePath,
     ) -> Self {
         let session = Arc::clone(active.session());
-        let path = NodePath {
-            directory: zk.directory(&request.name).into(),
-            prefix: names::prefix(&unique, session.id(), kind).into(),
-            unique: unique.into(),
-            removed: Arc::default(),
-        };
         Self { zk, session, active, request, stop, path }
     }
 
@@ -134,8 +147,8 @@ impl<'a> Attempt<'a> {
                     return Ok((entered, children));
                 }
                 Err(RequestError::NoNode) => {
-                    let making = self.unless_interrupted(self.session.make_directory(&self.path.directory)).await;
-                    match making? {
+                    let making = self.session.make_directory(&self.path.directory, self.directory_mode());
+                    match self.unless_interrupted(making).await? {
                         Err(error) if error.outcome() == Outcome::Refused && !matches!(error, RequestError::NoNode) => {
                             return Err(self.refused(error));
                         }
@@ -162,9 +175,19 @@ impl<'a> Attempt<'a> {
         Err(AttemptError::Restart)
     }
 
+    /// How the lock's directory is made. Curator makes containers, too, and makes one anew that is gone; kazoo's clients look for
+    /// it once, so it has to stay.
+    fn directory_mode(&self) -> CreateMode {
+        match self.zk.config().layout {
+            // Safeguard: a directory that kazoo's clients use stays (ZooKeeper)
+            Layout::Kazoo => CreateMode::Persistent,
+            Layout::Native | Layout::Curator => CreateMode::Container,
+        }
+    }
+
     /// Withdraws from a directory whose counter is near its end. Those who are there have good numbers and go on; once they
     /// have left, the directory is removed, and the next one counts from 0. Servers remove only containers, and some time
-    /// later, so the directory is removed here when this contender was the last in it.
+    /// later, so the directory is removed here when this contender was the last in it. One that other libraries use is left to them.
     async fn leave_full_directory(&self, entered: &ContenderNode) -> AttemptError {
         let directory = &self.path.directory;
         let reason = format!(
@@ -173,6 +196,9 @@ impl<'a> Attempt<'a> {
         );
         let refused = AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason));
         let refused = self.give_up(refused, Some(Leftover::Node(self.path.of(&entered.name)))).await;
+        if self.zk.config().layout.is_foreign() {
+            return refused;
+        }
         // Refused by the server unless nobody is in the directory.
         match self.unless_interrupted(self.session.delete(directory)).await {
             Ok(Ok(())) => AttemptError::Restart,
@@ -300,7 +326,7 @@ mod tests {
     use zookeeper_client::{Acls, Client, CreateMode};
 
     use super::*;
-    use crate::Config;
+    use crate::{Config, wire};
 
     #[tokio::test]
     async fn a_node_that_is_called_like_the_own_one_but_belongs_to_another_session_is_not_ours() {
@@ -311,10 +337,10 @@ mod tests {
         let path = NodePath {
             directory: "/locks/own".into(),
             unique: "me".into(),
-            prefix: names::prefix("me", session.id(), ContenderKind::Exclusive).into(),
+            prefix: names::prefix(NameForm::Native, "me", session.id(), ContenderKind::Exclusive).into(),
             removed: Arc::default(),
         };
-        session.make_directory(&path.directory).await.unwrap();
+        session.make_directory(&path.directory, wire::CreateMode::Container).await.unwrap();
         let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         other.create(&path.of(&path.prefix), b"", &options).await.unwrap();

@@ -8,20 +8,15 @@ use lock_core::{Backend, Capabilities, Contender, Context, Error, Feature, Lease
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config, Strategy, attempt, config::NAME, connection::Connection, inspect, listing,
+    Config, Layout, Strategy, attempt, config::NAME, connection::Connection, inspect, listing,
     protocol::watch_budget::NO_WATCH, revoke, watch,
 };
 
 /// What the strategy `queue` has and the other one has not.
-const OF_THE_QUEUE: [Feature; 6] = [
-    Feature::Fifo,
-    Feature::Queue,
-    Feature::ReadWrite,
-    Feature::Downgrade,
-    Feature::Semaphore,
-    // A deletion of the one node says no more than the name, which is the next holder's, too.
-    Feature::ForcedRelease,
-];
+const OF_THE_QUEUE: [Feature; 4] = [Feature::Fifo, Feature::Queue, Feature::ReadWrite, Feature::Downgrade];
+
+/// What the queue has in the layout of this library alone.
+const OF_ONE_LAYOUT: [Feature; 3] = [Feature::Semaphore, Feature::Listing, Feature::ForcedRelease];
 
 /// A connection to a ZooKeeper ensemble: one session for its locks, or several when they are many, on a thread of its own.
 ///
@@ -72,11 +67,15 @@ impl Backend for ZooKeeper {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let strategy = self.connection.config().strategy;
-        let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken).with(Feature::Listing);
-        match strategy {
-            Strategy::Queue => any.with_all(&OF_THE_QUEUE),
-            Strategy::Herd => any.withheld_by("strategy=herd", &OF_THE_QUEUE),
+        let Config { strategy, layout, .. } = *self.connection.config();
+        let any = Capabilities::new(NAME).with(Feature::Expiry).with(Feature::ClocklessToken);
+        match (strategy, layout) {
+            (Strategy::Herd, _) => any.withheld_by("strategy=herd", &OF_THE_QUEUE).with(Feature::Listing),
+            (Strategy::Queue, Layout::Native) => any.with_all(&OF_THE_QUEUE).with_all(&OF_ONE_LAYOUT),
+            (Strategy::Queue, Layout::Curator) => {
+                any.with_all(&OF_THE_QUEUE).withheld_by("layout=curator", &OF_ONE_LAYOUT)
+            }
+            (Strategy::Queue, Layout::Kazoo) => any.with_all(&OF_THE_QUEUE).withheld_by("layout=kazoo", &OF_ONE_LAYOUT),
         }
     }
 

@@ -4,13 +4,20 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use lock_core::{Error, Password, Setting, SettingDoc, Settings};
 
-use crate::wire::{self, Ensemble, Security, Server, ZooKeeperServers};
+use crate::{
+    node_path::is_path,
+    protocol::queue::Layout,
+    wire::{self, Ensemble, Security, Server, ZooKeeperServers},
+};
 
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "zk";
 
 /// The scheme with TLS.
 const WITH_TLS: &str = "zks";
+
+/// The node above all others.
+const TOP: &str = "/";
 
 /// The port of a server for which none is given.
 const PORT: u16 = 2181;
@@ -48,6 +55,12 @@ const STRATEGY: Setting<Strategy> = Setting::choice(
     "How waiters wait: with `queue` in a fair queue, with `herd` all for one node, which is for comparison only.",
 );
 
+const LAYOUT: Setting<Layout> = Setting::choice(
+    "layout",
+    &[("native", Layout::Native), ("curator", Layout::Curator), ("kazoo", Layout::Kazoo)],
+    "Whose nodes the locks have: with `curator` or `kazoo` programs with that library share them. A lock's name is then its path      below the URL's, which is `/` where it is not set; there are no semaphores.",
+);
+
 const SIGN_IN: Setting<SignIn> = Setting::choice(
     "sign_in",
     &[("digest", SignIn::Digest), ("sasl", SignIn::Sasl)],
@@ -70,7 +83,7 @@ const ACL: Setting<Access> = Setting::choice(
 
 /// The settings of a URL of `scheme`.
 pub(crate) fn settings(scheme: &str) -> Vec<SettingDoc> {
-    let mut all = vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc()];
+    let mut all = vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc(), LAYOUT.doc()];
     all.extend([SIGN_IN.doc(), ACL.doc(), Password::FILE.doc()]);
     all.extend(Security::settings(scheme == WITH_TLS));
     all
@@ -148,6 +161,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How contenders of one name take turns.
     pub strategy: Strategy,
+    /// Whose nodes the locks have. With a layout that is not native, a lock's name is its path below [`Config::root`].
+    pub layout: Layout,
     /// As whom to sign in; nobody signs in without one.
     pub user: Option<(String, Password)>,
     /// How the user signs in.
@@ -187,6 +202,7 @@ impl Config {
             tick_time: TICK_TIME.default_value(),
             connect_timeout: CONNECT_TIMEOUT.default_value(),
             strategy: Strategy::Queue,
+            layout: Layout::Native,
             user: None,
             sign_in: SignIn::Digest,
             acl: None,
@@ -227,6 +243,13 @@ impl Config {
     #[must_use]
     pub const fn with_strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
+        self
+    }
+
+    /// Sets whose nodes the locks have. The root stays: see [`Config::with_root`], which may be `/` where the layout is not native.
+    #[must_use]
+    pub const fn with_layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
         self
     }
 
@@ -300,8 +323,12 @@ impl Config {
         };
         config.sign_in = SIGN_IN.read(&mut settings)?;
         config.acl = ACL.read_if_set(&mut settings)?;
-        if !matches!(settings.path.as_str(), "" | "/") {
-            config.root = settings.path.clone();
+        config.layout = LAYOUT.read(&mut settings)?;
+        match settings.path.as_str() {
+            // The paths of other clients are whole: nothing is put before them that was not asked for.
+            "" | "/" if config.layout.is_foreign() => TOP.clone_into(&mut config.root),
+            "" | "/" => {}
+            path => path.clone_into(&mut config.root),
         }
         config.session_timeout = SESSION_TIMEOUT.read(&mut settings)?;
         config.tick_time = TICK_TIME.read(&mut settings)?;
@@ -318,6 +345,11 @@ impl Config {
         format!("{scheme}://{}{}", self.connect_string(), self.root)
     }
 
+    /// The path of what is called `name` below the root.
+    pub(crate) fn below_root(&self, name: &str) -> String {
+        format!("{}/{name}", self.root.trim_end_matches('/'))
+    }
+
     /// The servers, as the client takes them.
     pub(crate) fn connect_string(&self) -> String {
         wire::connect_string(&self.servers)
@@ -328,7 +360,12 @@ impl Config {
         if self.servers.is_empty() || self.servers.iter().any(|(host, port)| host.is_empty() || *port == 0) {
             return Err(Error::config("hosts", self.connect_string(), "at least one host, each with a port above 0"));
         }
-        check_root(&self.root)?;
+        if !(self.layout.is_foreign() && self.root == TOP) {
+            check_root(&self.root)?;
+        }
+        if self.layout.is_foreign() && self.strategy == Strategy::Herd {
+            return Err(Error::config("strategy", "herd", format!("queue, with layout={}", self.layout.name())));
+        }
         self.security.check_hosts(&self.servers)?;
         if self.user.is_none() && matches!(self.acl, Some(Access::Creator | Access::CreatorAndReaders)) {
             return Err(Error::config("acl", "creator_all", "anyone_all, where nobody signs in: a creator is a user"));
@@ -383,20 +420,10 @@ impl Config {
 
 fn check_root(root: &str) -> Result<(), Error> {
     let allowed = "an absolute path outside of /zookeeper, without empty parts, dots alone or control characters";
-    let parts = root.strip_prefix('/').map(|parts| parts.split('/').collect::<Vec<_>>()).unwrap_or_default();
-    let fits = |part: &&str| !matches!(*part, "" | "." | "..") && part.chars().all(is_allowed);
     if let Some(without) = root.strip_suffix('/').filter(|without| check_root(without).is_ok()) {
         return Err(Error::config("path", root, format!("{without}, without the slash at its end")));
     }
-    if parts.is_empty() || parts[0] == "zookeeper" || !parts.iter().all(fits) {
-        return Err(Error::config("path", root, allowed));
-    }
-    Ok(())
-}
-
-/// What ZooKeeper takes in a path.
-const fn is_allowed(c: char) -> bool {
-    !matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
+    if root.strip_prefix('/').is_some_and(is_path) { Ok(()) } else { Err(Error::config("path", root, allowed)) }
 }
 
 #[cfg(test)]
@@ -431,6 +458,23 @@ mod tests {
             .with_connect_timeout(Duration::from_secs(1))
             .with_strategy(Strategy::Herd);
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn with_the_layout_of_another_library_names_are_whole_paths_unless_the_url_has_one() {
+        let config = |path, values: &[_]| Config::from_settings(settings(path, values));
+        for path in ["", "/"] {
+            let curators = config(path, &[("layout", "curator")]).unwrap();
+            assert_eq!((curators.root.as_str(), curators.below_root("a/b")), ("/", "/a/b".to_owned()));
+            assert_eq!(config(path, &[("layout", "native")]).unwrap().root, "/locks");
+        }
+        let kazoos = config("/app", &[("layout", "kazoo")]).unwrap();
+        assert_eq!((kazoos.layout, kazoos.below_root("a")), (Layout::Kazoo, "/app/a".to_owned()));
+        let error = config("", &[("layout", "zookeeper")]).unwrap_err().to_string();
+        assert!(error.contains("layout") && error.contains("curator"), "{error}");
+        let error = config("", &[("layout", "kazoo"), ("strategy", "herd")]).unwrap_err().to_string();
+        assert!(error.contains("strategy") && error.contains("kazoo"), "{error}");
+        assert!(Config::new([("h", 1)]).with_root("/").checked().is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use lock_core::{Clock, Context, Error, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Config,
+    Config, node_path,
     session::{Session, WatchReservation},
     session_pool::{self, SessionPool},
     thread::SessionThread,
@@ -40,8 +40,11 @@ impl Connection {
     }
 
     /// The path of what is called `name`: its directory, or in the strategy `herd` its one node.
-    pub(crate) fn directory(&self, name: &LockName) -> String {
-        format!("{}/{}", self.config.root, name.to_component())
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] for a name that cannot be a path, where the layout has it for one.
+    pub(crate) fn directory(&self, name: &LockName) -> Result<String, Error> {
+        Ok(self.config.below_root(&node_path::of_lock(self.config.layout, name)?))
     }
 
     pub(crate) const fn context(&self) -> &Context {

@@ -22,12 +22,14 @@ pub(crate) type KnownContenders = BTreeMap<String, Contender>;
 pub(crate) async fn inspect(zk: &Connection, name: &LockName) -> Result<Snapshot, Error> {
     let reservation = zk.reserve(NO_WATCH).await?;
     let session = &reservation.session;
-    let directory = zk.directory(name);
+    let directory = zk.directory(name)?;
     let look = async {
         // Whichever strategy is in use for this name shows, also to those who would use the other one.
         match session.list_synced(&directory).await {
             Err(RequestError::NoNode) => Ok(Snapshot::default()),
-            Ok(children) if children.is_empty() => at_sole(session, &directory).await,
+            Ok(children) if children.is_empty() && !zk.config().layout.is_foreign() => {
+                at_sole(session, &directory).await
+            }
             children => at_queue(session, &directory, &children?, &mut KnownContenders::new()).await,
         }
     };
@@ -41,7 +43,7 @@ pub(crate) async fn at_queue(
     children: &[String],
     known: &mut KnownContenders,
 ) -> Result<Snapshot, RequestError> {
-    let occupants = queue::occupants(children);
+    let occupants = queue::occupants(session.config().layout, children);
     let there: BTreeSet<_> = occupants.holders.iter().chain(&occupants.queue).map(|node| node.name).collect();
     known.retain(|name, _| there.contains(name.as_str()));
     let new: Vec<_> =

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use self::node_watch::{NodePresence, NodeWatch, watch_node};
 use crate::{
     node_path::NodePath,
-    protocol::watch_budget::one_watch,
+    protocol::{queue, watch_budget::one_watch},
     session::{ActiveSession, Admission, Session, SessionFailure},
     wire::{Outcome, RequestError, Watch},
     withdraw::{remove_sole, withdraw_node, withdraw_sole},
@@ -22,7 +22,7 @@ use crate::{
 /// The kind of a holder's node, which decides how the node is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeKind {
-    /// In the queue, alone: its release is marked.
+    /// In the queue, alone: its release is marked where the layout has that.
     Exclusive,
     /// In the queue, beside others.
     Shared,
@@ -51,12 +51,16 @@ impl HeldNode {
         }
     }
 
+    fn marks(&self) -> bool {
+        self.node.rsplit('/').next().is_some_and(queue::marks)
+    }
+
     /// Removes the node, once.
     async fn remove(&self, presence: NodePresence) -> Result<(), RequestError> {
         let session = &self.session;
         match self.kind {
-            NodeKind::Exclusive => session.delete_marked(&self.node).await,
-            NodeKind::Shared => session.delete_present(&self.node).await,
+            NodeKind::Exclusive if self.marks() => session.delete_marked(&self.node).await,
+            NodeKind::Exclusive | NodeKind::Shared => session.delete_present(&self.node).await,
             NodeKind::Sole => remove_sole(session, &self.path, presence.certainty().await).await,
         }
     }

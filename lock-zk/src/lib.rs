@@ -26,6 +26,12 @@
 //! - Dropped without [`close`](lock_core::Backend::close) and with the program ended at once, locks stay until the
 //!   session expires.
 //!
+//! # Beside other libraries
+//! With [`Layout::Curator`] or [`Layout::Kazoo`] (`layout=curator`, `layout=kazoo`) contenders stand in one line with programs that
+//! use Apache Curator or kazoo, in the order of arrival: a mutex with an `InterProcessMutex` or a `Lock`, a read-write lock with an
+//! `InterProcessReadWriteLock` or a `ReadLock` and a `WriteLock`. A lock's name is its path below the root there. A hand-off takes
+//! one more look, since those libraries do not mark their releases; and there are no semaphores.
+//!
 //! # What it costs
 //! An uncontended acquisition is one round trip (a create and a list, written back to back), a release is one (a
 //! transaction of two writes). A contender that waits sets two watches, in one more round trip, and is granted by the
@@ -76,4 +82,5 @@ pub use crate::{
     backend::ZooKeeper,
     config::{Access, Config, SignIn, Strategy},
     driver::ZooKeeperDriver,
+    protocol::queue::Layout,
 };

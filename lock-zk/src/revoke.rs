@@ -16,7 +16,7 @@ use crate::{
 pub(crate) async fn revoke(zk: &Connection, name: &LockName, token: u64) -> Result<Option<Contender>, Error> {
     let reservation = zk.reserve(NO_WATCH).await?;
     let session = &reservation.session;
-    let directory = zk.directory(name);
+    let (directory, layout) = (zk.directory(name)?, zk.config().layout);
     let has_token = |holder: &Contender| holder.token == Some(token);
     let revoking = async {
         let children = match session.list_synced(&directory).await {
@@ -27,7 +27,8 @@ pub(crate) async fn revoke(zk: &Connection, name: &LockName, token: u64) -> Resu
             let by_herd = at_sole(session, &directory).await?.holders.iter().any(has_token);
             return Ok(if by_herd { Err(not_exact()) } else { Ok(None) });
         }
-        let holders: Vec<_> = queue::occupants(&children).holders.iter().map(|node| node.name.to_owned()).collect();
+        let holders: Vec<_> =
+            queue::occupants(layout, &children).holders.iter().map(|node| node.name.to_owned()).collect();
         let seen = at_queue(session, &directory, &holders, &mut KnownContenders::new()).await?;
         // Safeguard: a forced release compares the number (ZooKeeper)
         let Some(holder) = seen.holders.into_iter().find(has_token) else { return Ok(Ok(None)) };

@@ -21,16 +21,13 @@ use tokio_util::sync::CancellationToken;
 use self::deadline::GuardDeadlines;
 pub(crate) use self::{deadline::Admission, requests::ContenderNode};
 use crate::{
-    Config,
+    Config, node_path,
     protocol::{
         heartbeat::{Heartbeat, RequestProof},
         watch_budget::WatchBudget,
     },
     wire::{Client, RequestError, SessionState},
 };
-
-/// The directory of the sessions' own nodes. No lock's directory is called so: an escaped lock name has no dot.
-const SESSIONS: &str = ".sessions";
 
 /// The state of a session's connection to the ensemble: up, down, or ended for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +206,8 @@ impl Session {
 
     /// The path of the session's own node, which its heartbeat makes and writes to.
     pub(crate) fn own_node(&self) -> String {
-        format!("{}/{SESSIONS}/{:016x}", self.config.root, self.id)
+        let sessions = self.config.below_root(node_path::sessions(self.config.layout));
+        format!("{sessions}/{:016x}", self.id)
     }
 
     pub(crate) const fn context(&self) -> &Context {

@@ -87,7 +87,7 @@ impl WatchState {
 }
 
 async fn look(zk: &Connection, name: &LockName, mut known: KnownContenders) -> Result<LookResult, Error> {
-    let directory = zk.directory(name);
+    let directory = zk.directory(name)?;
     let reservation = zk.reserve(one_watch(&directory)).await?;
     let session = &reservation.session;
     let looking = async {

@@ -111,7 +111,7 @@ impl Backend for Memory {
             () = stop.cancelled() => return Err(Error::Cancelled),
         }
         self.link.check_reachable()?;
-        let Request { name, mode, ttl, wait, payload, delay, outage } = request;
+        let Request { name, mode, by_rwlock: _, ttl, wait, payload, delay, outage } = request;
         let server = &self.link.server;
         let id = server.next_id();
         let attempt = Attempt { id, mode, ttl: ttl.unwrap_or(self.ttl), delay: delay.unwrap_or_default(), payload };

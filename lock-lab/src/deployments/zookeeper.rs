@@ -1,6 +1,7 @@
 //! ZooKeeper, one server or an ensemble.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
@@ -72,6 +73,32 @@ inventory::submit! {
     }
 }
 
+inventory::submit! {
+    Description {
+        key: "zk1-curator",
+        title: "ZooKeeper 1 curator",
+        settings: "layout=curator",
+        start: |options| start(1, Strategy::Curator, options),
+        // All names are tried out there, and most of those are no paths.
+        trials: Trials::None,
+        column: Some("ZooKeeper `layout=curator`"),
+        ..ONE
+    }
+}
+
+inventory::submit! {
+    Description {
+        key: "zk1-kazoo",
+        title: "ZooKeeper 1 kazoo",
+        settings: "layout=kazoo",
+        start: |options| start(1, Strategy::Kazoo, options),
+        // All names are tried out there, and most of those are no paths.
+        trials: Trials::None,
+        column: Some("ZooKeeper `layout=kazoo`"),
+        ..ONE
+    }
+}
+
 /// One server, which has each transaction on its disk.
 const ONE: Description = Description {
     scheme: "zk",
@@ -91,16 +118,39 @@ const MARKER: &str = "/observer";
 const SESSION: Duration = Duration::from_secs(60);
 /// How often each server is asked for the present holder.
 const ROUNDS: usize = 10;
+/// How many digits a server puts behind a name.
+const DIGITS: usize = 10;
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The strategy of the ZooKeeper backend by which contenders take turns in a deployment.
+/// How contenders take turns in a deployment, and what their nodes are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strategy {
     /// In line, each with a node of its own in the lock's directory.
     Queue,
+    /// In line, by the names of Curator.
+    Curator,
+    /// In line, by the names of kazoo.
+    Kazoo,
     /// Around the lock's path, which is the holder's node.
     Herd,
+}
+
+impl Strategy {
+    /// Whether the nodes are those of another library.
+    const fn is_foreign(self) -> bool {
+        matches!(self, Self::Curator | Self::Kazoo)
+    }
+
+    /// The directory of a lock, or its one node.
+    fn directory(self, name: &LockName) -> String {
+        if self.is_foreign() { format!("{ROOT}/{name}") } else { format!("{ROOT}/{}", name.to_component()) }
+    }
+
+    /// The directory of the sessions' own nodes.
+    fn sessions(self) -> String {
+        format!("{ROOT}/{}", if self.is_foreign() { "_sessions" } else { ".sessions" })
+    }
 }
 
 fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
@@ -129,7 +179,9 @@ impl Servers for ZooKeeperDeployment {
     }
 
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.is_secured) + &way.hosts(&self.ports())
+        // Where the names are paths, nothing is put before them that the URL does not say.
+        let root = if self.truth.strategy.is_foreign() { ROOT } else { "" };
+        rights::user(self.is_secured) + &way.hosts(&self.ports()) + root
     }
 
     fn settings(&self, _way: &Connection) -> String {
@@ -217,7 +269,7 @@ impl ZooKeeperTruth {
         let at_root = Permission::CREATE | Permission::READ;
         let at_root = match self.strategy {
             Strategy::Herd => at_root | Permission::DELETE,
-            Strategy::Queue => at_root,
+            Strategy::Queue | Strategy::Curator | Strategy::Kazoo => at_root,
         };
         self.ask(|client| async move {
             let acl = [Acl::new(at_root, AuthId::authed())];
@@ -256,7 +308,7 @@ impl ZooKeeperTruth {
     async fn present_holder(&self, name: &LockName) -> Result<HolderNode, LabError> {
         let mut last = Error::NoHosts;
         for _ in 0..self.clients.len() * ROUNDS {
-            match self.ask(|client| first_in_line(client, name.clone())).await {
+            match self.ask(|client| first_in_line(client, self.strategy.directory(name))).await {
                 Ok(Some(holder)) => return Ok(holder),
                 Ok(None) => return Err(LabError::run(format!("nobody holds {name} whom the fault could strike"))),
                 Err(error) => last = error,
@@ -267,7 +319,8 @@ impl ZooKeeperTruth {
 
     /// What stands for contenders of these locks.
     async fn contenders(&self, names: &[LockName]) -> Result<Vec<String>, Error> {
-        let (strategy, paths) = (self.strategy, names.iter().map(directory).collect::<Vec<_>>());
+        let strategy = self.strategy;
+        let paths = names.iter().map(|name| strategy.directory(name)).collect();
         self.ask(|client| async move { contenders(&client, strategy, paths).await }).await
     }
 
@@ -285,7 +338,7 @@ impl ZooKeeperTruth {
             }
             loop {
                 let mut has_changed = false;
-                for path in contenders(&client, strategy, vec![directory(&name)]).await? {
+                for path in contenders(&client, strategy, vec![strategy.directory(&name)]).await? {
                     match client.check_stat(&path).await? {
                         Some(stat) if of_grant(&path, &stat) => return Ok(Some(path)),
                         Some(_) => {}
@@ -309,7 +362,8 @@ impl GroundTruth for ZooKeeperTruth {
     async fn holders(&self, name: &LockName) -> Vec<Sample> {
         let clock = Clock::boot();
         let asked = clock.now();
-        let Ok(first) = self.ask(|client| first_in_line(client, name.clone())).await else { return Vec::new() };
+        let directory = self.strategy.directory(name);
+        let Ok(first) = self.ask(|client| first_in_line(client, directory)).await else { return Vec::new() };
         let held = first.map(|HolderNode { payload, stat }| Held {
             token: Some(stat.czxid.cast_unsigned()),
             payload: Some(String::from_utf8_lossy(&payload).into_owned()),
@@ -330,7 +384,8 @@ impl GroundTruth for ZooKeeperTruth {
 
     /// Sessions have nodes of their own. A connection that was closed has none.
     async fn sessions_left(&self) -> Left {
-        left(self.ask(|client| async move { children(&client, vec![format!("{ROOT}/.sessions")]).await }).await)
+        let sessions = self.strategy.sessions();
+        left(self.ask(|client| async move { children(&client, vec![sessions]).await }).await)
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), LabError> {
@@ -373,8 +428,8 @@ async fn connect(port: u16) -> Result<Client, Error> {
 }
 
 /// The node that holds the lock: the first in line.
-async fn first_in_line(client: Client, name: LockName) -> Result<Option<HolderNode>, Error> {
-    for path in children(&client, vec![directory(&name)]).await? {
+async fn first_in_line(client: Client, directory: String) -> Result<Option<HolderNode>, Error> {
+    for path in children(&client, vec![directory]).await? {
         if let Some((payload, stat)) = ignore_no_node(client.get_data(&path).await)? {
             return Ok(Some(HolderNode { payload, stat }));
         }
@@ -386,7 +441,7 @@ async fn first_in_line(client: Client, name: LockName) -> Result<Option<HolderNo
 /// What stands for contenders of the locks at these paths.
 async fn contenders(client: &Client, strategy: Strategy, paths: Vec<String>) -> Result<Vec<String>, Error> {
     match strategy {
-        Strategy::Queue => children(client, paths).await,
+        Strategy::Queue | Strategy::Curator | Strategy::Kazoo => children(client, paths).await,
         Strategy::Herd => existing(client, paths).await,
     }
 }
@@ -399,7 +454,7 @@ async fn children(client: &Client, paths: Vec<String>) -> Result<Vec<String>, Er
     for (children, path) in looks {
         let mut children = ignore_no_node(children.await)?.unwrap_or_default();
         // Those of one run never wrap.
-        children.sort_by_key(|child| child.rsplit('-').next().and_then(|digits| digits.parse::<u32>().ok()));
+        children.sort_by_key(|child| child.get(child.len().saturating_sub(DIGITS)..)?.parse::<u32>().ok());
         all.extend(children.into_iter().map(|child| format!("{path}/{child}")));
     }
     Ok(all)
@@ -424,18 +479,23 @@ fn left(found: Result<Vec<String>, Error>) -> Left {
     }
 }
 
-fn directory(name: &LockName) -> String {
-    format!("{ROOT}/{}", name.to_component())
-}
-
 /// Whether that node is of a contender that holds alone.
 fn is_exclusive(path: &str) -> bool {
-    kind(path).is_none_or(|kind| kind == "x")
+    kind(path).is_none_or(|kind| !kind.starts_with(['r', 'p']))
 }
 
 /// What the contender of that node asks for; `None` for a holder's node with the strategy `herd`.
-fn kind(path: &str) -> Option<&str> {
-    path.rsplit('/').next()?.split('-').nth(2)
+fn kind(path: &str) -> Option<Cow<'_, str>> {
+    let name = path.rsplit('/').next()?;
+    // What other libraries call those that read; between the id, of that length, and that, a reader has the number that it had as a
+    // writer.
+    for (marker, before, id) in [("__READ__", "_c_", 36), ("__rlock__", "", 32)] {
+        if let Some((stem, _)) = name.rsplit_once(marker) {
+            let number = stem.strip_prefix(before).and_then(|stem| stem.get(id..)).unwrap_or_default();
+            return Some(format!("r{}", number.trim_matches('-')).into());
+        }
+    }
+    name.split('-').nth(2).filter(|_| !name.contains("lock") && !name.contains("__WRIT__")).map(Cow::from)
 }
 
 /// The fencing token's number in the name of a node that took a writer's place: its own creation says nothing.

@@ -248,6 +248,15 @@ impl Deployment {
         self.change(change).await;
     }
 
+    /// Has the leader remove the containers that are empty, as it does by itself in longer times.
+    pub async fn reap(&self) {
+        self.order(|schedule| {
+            schedule.reap();
+        })
+        .await;
+        self.settle().await;
+    }
+
     async fn change(&self, change: TreeChange) {
         self.order(move |schedule| schedule.append(vec![change], None, Ok(Answer::Done), 0, true)).await;
         self.settle().await;

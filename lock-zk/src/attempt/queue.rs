@@ -6,7 +6,7 @@ use lock_core::{Error, Mode, Wait, safeguard};
 use super::{Attempt, AttemptError, LOOKS_PER_TICK};
 use crate::{
     lease::{HeldNode, NodeKind, ZkLease},
-    protocol::queue::{self, QueuePosition},
+    protocol::queue::{self, Layout, QueuePosition},
     session::{ContenderNode, retry_backoff},
     wire::{Outcome, RequestError, Watch, WatchEvent},
     withdraw::{Leftover, announce},
@@ -43,6 +43,7 @@ impl Attempt<'_> {
             let step = match queue::position(&children, &entered.name) {
                 QueuePosition::Gone => return Err(AttemptError::Restart),
                 QueuePosition::Disagrees { there } => return Err(self.disagrees(entered, there).await),
+                QueuePosition::OtherKind => return Err(self.withdraw(self.other_kind(), entered).await),
                 QueuePosition::Holds => {
                     if let Some(lease) = self.grant(entered, &mut own) {
                         self.tell(entered, &children);
@@ -105,6 +106,17 @@ impl Attempt<'_> {
             }
             announce(&self.session, self.path.of(&entered.name), self.request.payload.clone());
         }
+    }
+
+    /// Curator's mutex and its read-write lock exclude each other nowhere: whoever would hold one beside the other is told.
+    fn other_kind(&self) -> AttemptError {
+        let (ours, theirs) =
+            ("InterProcessMutex, which is mutex() here", "InterProcessReadWriteLock, which is rwlock() here");
+        let (ours, theirs) = if self.request.by_rwlock { (theirs, ours) } else { (ours, theirs) };
+        let name = &self.request.name;
+        let allowed =
+            format!("one kind of lock for each path: {name:?} is in use as {theirs}, and was asked for as {ours}");
+        AttemptError::Failed(Error::config("layout", Layout::Curator.name(), allowed))
     }
 
     async fn disagrees(&self, entered: &ContenderNode, there: std::num::NonZeroU32) -> AttemptError {

@@ -75,18 +75,20 @@ impl Session {
         (entered, listed)
     }
 
-    /// Makes a lock's directory and what is above it. The directory is a container: the server reaps it when it is
-    /// empty. Where it cannot, the directory stays.
-    pub(crate) async fn make_directory(&self, directory: &str) -> Result<(), RequestError> {
+    /// Makes a directory below the root, and what is above it. What is below the root is of that mode, as a container, which the
+    /// server reaps when it is empty. Where it cannot, the directory stays.
+    pub(crate) async fn make_directory(&self, directory: &str, mode: CreateMode) -> Result<(), RequestError> {
         let client = self.client()?;
-        let Err(error) = self.make(client.as_ref(), directory, CreateMode::Container).await else { return Ok(()) };
+        let Err(error) = self.make(client.as_ref(), directory, mode).await else { return Ok(()) };
         let mode = match error {
-            RequestError::NoNode => CreateMode::Container,
+            RequestError::NoNode => mode,
             RequestError::Unimplemented => CreateMode::Persistent,
             other => return Err(other),
         };
         for (end, _) in directory.match_indices('/').skip(1) {
-            self.make(client.as_ref(), &directory[..end], CreateMode::Persistent).await?;
+            let is_below_root = end > self.config().root.len();
+            let mode = if is_below_root { mode } else { CreateMode::Persistent };
+            self.make(client.as_ref(), &directory[..end], mode).await?;
         }
         self.make(client.as_ref(), directory, mode).await
     }
@@ -295,7 +297,7 @@ impl Session {
             other => return other,
         }
         let (directory, _) = path.rsplit_once('/').unwrap_or_default();
-        self.make_directory(directory).await?;
+        self.make_directory(directory, CreateMode::Container).await?;
         self.make(client.as_ref(), path, CreateMode::Ephemeral).await
     }
 

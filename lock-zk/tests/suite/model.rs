@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use lock_zk::protocol::queue::{
-    ContenderKind, QueuePosition, downgraded, is_followed, is_news, marks, position, prefix,
+    ContenderKind, NameForm, QueuePosition, downgraded, is_followed, is_news, marks, position, prefix,
 };
 use proptest::prelude::*;
 
@@ -111,7 +111,7 @@ impl Model {
 
     fn arrive(&mut self, kind: ContenderKind) {
         let number = self.contenders.len();
-        let name = format!("{}{number:010}", prefix(&format!("c{number}"), 1, kind));
+        let name = format!("{}{number:010}", prefix(NameForm::Native, &format!("c{number}"), 1, kind));
         self.commit(Change::Created(name.clone()));
         let (view, seen, heard) = (self.now.clone(), self.log.len(), (String::new(), 0));
         self.contenders.push(Contender { name, kind, state: State::Looking, view, seen, heard, telling: false });
@@ -131,6 +131,7 @@ impl Model {
             // The list and the watch are one request.
             QueuePosition::FirstBlocked => State::FirstBlocked,
             QueuePosition::Disagrees { .. } => return self.remove(who, false),
+            QueuePosition::OtherKind => unreachable!("a native line"),
             QueuePosition::Gone => State::Gone,
         };
     }

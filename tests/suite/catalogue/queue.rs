@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{StreamExt, stream::FuturesUnordered};
 use lock::{Error, Locks};
 use lock_lab::proxy::Proxy;
-use lock_zk::protocol::queue::{ContenderKind, NUMBERS_END, is_out_of_numbers, prefix};
+use lock_zk::protocol::queue::{ContenderKind, NUMBERS_END, NameForm, is_out_of_numbers, prefix};
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode};
 
@@ -147,7 +147,7 @@ async fn contenders_are_granted_in_the_order_of_their_arrival_whatever_their_nod
 /// real server there; here the nodes have made-up names.
 #[test]
 fn nobody_stands_in_the_queue_by_a_number_near_the_end_of_the_counter() {
-    let node = |sequence: i64| format!("{}{sequence:010}", prefix("a", 1, ContenderKind::Exclusive));
+    let node = |sequence: i64| format!("{}{sequence:010}", prefix(NameForm::Native, "a", 1, ContenderKind::Exclusive));
     let end = i64::from(NUMBERS_END);
     assert!(end <= i64::from(i32::MAX) - 1_000_000, "that many creates may be under way");
     for sequence in [0, 1, end - 1] {

@@ -4,6 +4,8 @@ use std::{cmp::Ordering, fmt, num::NonZeroU32};
 
 use lock_core::{Mode, safeguard};
 
+use super::form::{NameForm, foreign};
+
 /// What a contender is after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ContenderKind {
@@ -74,26 +76,46 @@ impl fmt::Display for ContenderKind {
 
 /// What a contender's node is called, but for the digits that the server appends.
 #[must_use]
-pub fn prefix(unique: &str, session: i64, kind: ContenderKind) -> String {
-    format!("{unique}-{session:016x}-{kind}-")
+pub fn prefix(form: NameForm, unique: &str, session: i64, kind: ContenderKind) -> String {
+    if form == NameForm::Native {
+        return format!("{unique}-{session:016x}-{kind}-");
+    }
+    let (reads, was) = match kind {
+        ContenderKind::Read { was } => (true, was),
+        ContenderKind::Exclusive | ContenderKind::Permit { .. } => (false, None),
+    };
+    form.foreign_prefix(unique, reads, was)
 }
 
 /// What the node of the writer called `name` is called once it goes on as a reader with its `number`: in the writer's
-/// place, and still found by its unique id. `None` when it is no writer's name.
+/// place, and still found by its unique id. `None` when it is no writer's name, as that of a mutex in Curator's layout, beside
+/// which nobody reads.
 #[must_use]
 pub fn downgraded(name: &str, number: u64) -> Option<String> {
-    let node = NodeName::parse(name).filter(|node| node.kind == ContenderKind::Exclusive)?;
-    let (_, digits) = name.split_at(prefix(node.unique, node.session, node.kind).len());
-    Some(format!("{}{digits}", prefix(node.unique, node.session, ContenderKind::Read { was: Some(number) })))
+    let node = NodeName::parse(name).filter(|node| node.is_exclusive() && node.form != NameForm::CuratorMutex)?;
+    let prefix = |kind| prefix(node.form, node.unique, node.session, kind);
+    let digits = name.strip_prefix(&prefix(node.kind))?;
+    Some(format!("{}{digits}", prefix(ContenderKind::Read { was: Some(number) })))
 }
 
 /// Whether a change of the data of the node called `name` says that its owner held the lock and gave it up. Only
 /// exclusive holders mark: a reader's going says nothing about the readers beside it, and the holder of a permit writes
-/// to tell that it has got one.
+/// to tell that it has got one. In the layout of another library nobody marks: its clients do not, and Curator's write to a
+/// holder's node to ask for the lock.
 #[must_use]
 pub fn marks(name: &str) -> bool {
+    // Safeguard: a change of a node in a foreign layout hands nothing on (ZooKeeper)
+    let is_ours = |node: &NodeName<'_>| node.form == NameForm::Native;
+
     // Safeguard: only an exclusive holder's mark hands on (ZooKeeper)
-    NodeName::parse(name).is_some_and(|node| node.kind == ContenderKind::Exclusive) || !safeguard("only-writers-mark")
+    NodeName::parse(name).is_some_and(|node| node.kind == ContenderKind::Exclusive && is_ours(&node))
+        || !safeguard("only-writers-mark")
+}
+
+/// Whether a node of that name would stand in line for a lock.
+#[must_use]
+pub fn is_contender(name: &str) -> bool {
+    NodeName::parse(name).is_some()
 }
 
 /// The first number of a directory that no contender stands by.
@@ -114,7 +136,9 @@ pub fn is_out_of_numbers(name: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeName<'a> {
     pub(crate) name: &'a str,
+    pub(super) form: NameForm,
     pub(super) unique: &'a str,
+    /// 0 in foreign forms, which do not say.
     pub(super) session: i64,
     pub(crate) kind: ContenderKind,
     pub(super) sequence: i32,
@@ -123,6 +147,21 @@ pub(crate) struct NodeName<'a> {
 impl<'a> NodeName<'a> {
     /// Reads a name; `None` when it is no contender's.
     pub(crate) fn parse(name: &'a str) -> Option<Self> {
+        Self::parse_native(name).or_else(|| Self::parse_foreign(name))
+    }
+
+    fn parse_foreign(name: &'a str) -> Option<Self> {
+        let parts = foreign(name)?;
+        let kind = if parts.reads {
+            ContenderKind::Read { was: parts.was.and_then(|number| digits(number)?.parse().ok()) }
+        } else {
+            ContenderKind::Exclusive
+        };
+        let sequence = parts.digits.parse().ok()?;
+        Some(Self { name, form: parts.form, unique: parts.unique, session: 0, kind, sequence })
+    }
+
+    fn parse_native(name: &'a str) -> Option<Self> {
         // A negative number brings a separator of its own, so only the first three count.
         let mut parts = name.splitn(4, '-');
         let (unique, session, kind, sequence) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -130,7 +169,8 @@ impl<'a> NodeName<'a> {
             return None;
         }
         let session = u64::from_str_radix(session, 16).ok()?.cast_signed();
-        Some(Self { name, unique, session, kind: ContenderKind::parse(kind)?, sequence: sequence.parse().ok()? })
+        let (kind, sequence) = (ContenderKind::parse(kind)?, sequence.parse().ok()?);
+        Some(Self { name, form: NameForm::Native, unique, session, kind, sequence })
     }
 
     /// The order of arrival: that of the server's numbers, which rise while the directory is there and begin at 0 in the
@@ -145,6 +185,22 @@ impl<'a> NodeName<'a> {
             .cmp(&other.sequence)
             .then_with(|| self.is_exclusive().cmp(&other.is_exclusive()))
             .then_with(|| self.name.cmp(other.name))
+    }
+
+    /// Whether `self` and `other` stand in one line. A child in the native form counts in a directory of the native layout only,
+    /// one in a foreign form in that of any foreign layout: kazoo's clients can be told to count Curator's, and who waits for
+    /// somebody too many does no harm.
+    pub(super) fn is_in_line_with(&self, other: &Self) -> bool {
+        self.is_foreign() == other.is_foreign() && self.permits().is_some() == other.permits().is_some()
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.form != NameForm::Native
+    }
+
+    /// Whether that attempt made it, in `session` where its name says so.
+    pub(super) fn is_made_by(&self, unique: &str, session: i64) -> bool {
+        self.unique == unique && (self.is_foreign() || self.session == session || !safeguard("own-session"))
     }
 
     pub(super) fn is_exclusive(&self) -> bool {
@@ -165,6 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::queue::Layout;
 
     const KINDS: [ContenderKind; 5] = [
         ContenderKind::Exclusive,
@@ -175,7 +232,7 @@ mod tests {
     ];
 
     fn name(unique: &str, session: i64, kind: ContenderKind, sequence: i32) -> String {
-        format!("{}{sequence:010}", prefix(unique, session, kind))
+        format!("{}{sequence:010}", prefix(NameForm::Native, unique, session, kind))
     }
 
     #[test]
@@ -195,7 +252,15 @@ mod tests {
         for kind in ["w", "", "X", "xx", "x1", "r0", "r+1", "r-1", "p", "p0", "p04", "p-4", "p4294967296", "é"] {
             assert_eq!(NodeName::parse(&format!("{start}-{kind}-0000000001")), None, "{kind}");
         }
-        for name in ["", "lock-0000000001", "a-1-x-0000000001", "a-0000000000000001-x-12"] {
+        for name in [
+            "",
+            "0000000001",
+            "lock-000000001",
+            "lock-00000000x1",
+            "-LOCK-0000000001",
+            "a-1-x-0000000001",
+            "a-0000000000000001-x-12",
+        ] {
             assert_eq!(NodeName::parse(name), None, "{name}");
         }
     }
@@ -215,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_number_near_the_end_of_the_counter_or_beyond_it_is_none() {
-        let name = |number: &str| format!("{}{number}", prefix("abc", 9, ContenderKind::Exclusive));
+        let name = |number: &str| format!("{}{number}", prefix(NameForm::Native, "abc", 9, ContenderKind::Exclusive));
         for number in ["0000000000", "0000000007", "2146435071"] {
             assert!(!is_out_of_numbers(&name(number)), "{number}");
         }
@@ -229,6 +294,69 @@ mod tests {
         assert_eq!(KINDS.map(|kind| marks(&name("abc", 9, kind, 1))), [true, false, false, false, false]);
     }
 
+    #[test]
+    fn names_of_other_libraries_lead_to_their_parts() {
+        const READ: ContenderKind = ContenderKind::Read { was: None };
+        let (curators, kazoos) = ("0f8fad5b-d9cb-469f-a165-70867728950e", "0f8fad5bd9cb469fa16570867728950e");
+        for (name, form, unique, kind, sequence) in [
+            (format!("_c_{curators}-lock-0000000007"), NameForm::CuratorMutex, curators, ContenderKind::Exclusive, 7),
+            (
+                format!("_c_{curators}-__WRIT__0000000007"),
+                NameForm::CuratorReadWrite,
+                curators,
+                ContenderKind::Exclusive,
+                7,
+            ),
+            (format!("_c_{curators}-__READ__0000000007"), NameForm::CuratorReadWrite, curators, READ, 7),
+            (format!("{kazoos}__lock__2147483647"), NameForm::Kazoo, kazoos, ContenderKind::Exclusive, i32::MAX),
+            (format!("{kazoos}__rlock__-2147483648"), NameForm::Kazoo, kazoos, READ, i32::MIN),
+            // Whatever stands before the marker: the other libraries do not look at it, either.
+            ("lock-0000000001".to_owned(), NameForm::CuratorMutex, "", ContenderKind::Exclusive, 1),
+            ("a-lock-1-lock-0000000003".to_owned(), NameForm::CuratorMutex, "", ContenderKind::Exclusive, 3),
+            ("__rlock__-000000001".to_owned(), NameForm::Kazoo, "", READ, -1),
+        ] {
+            let node = NodeName::parse(&name).unwrap();
+            assert_eq!((node.form, node.unique, node.kind, node.sequence), (form, unique, kind, sequence), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_in_the_form_of_another_library_is_found_by_its_id_and_keeps_its_place_in_a_downgrade() {
+        let id = "0f8fad5bd9cb469fa16570867728950e".to_owned();
+        for (layout, by_rwlock, expected, downgrades_to) in [
+            (Layout::Curator, false, "_c_0f8fad5b-d9cb-869f-a165-70867728950e-lock-", None),
+            (
+                Layout::Curator,
+                true,
+                "_c_0f8fad5b-d9cb-869f-a165-70867728950e-__WRIT__",
+                Some("_c_0f8fad5b-d9cb-869f-a165-70867728950e-42-__READ__0000000007"),
+            ),
+            (
+                Layout::Kazoo,
+                false,
+                "0f8fad5bd9cb469fa16570867728950e__lock__",
+                Some("0f8fad5bd9cb469fa16570867728950e-42__rlock__0000000007"),
+            ),
+        ] {
+            let form = NameForm::of(layout, by_rwlock);
+            let unique = form.unique(id.clone());
+            let prefix = prefix(form, &unique, 9, ContenderKind::Exclusive);
+            assert_eq!(prefix, expected);
+            let name = format!("{prefix}0000000007");
+            let reader = downgraded(&name, 42);
+            assert_eq!(reader.as_deref(), downgrades_to);
+            for name in reader.iter().chain([&name]) {
+                let node = NodeName::parse(name).unwrap();
+                assert!(node.is_made_by(&unique, 9) && node.sequence == 7 && node.is_foreign(), "{name}");
+                assert!(!node.is_made_by(&form.unique("0f8fad5bd9cb469fa16570867728950f".to_owned()), 9), "{name}");
+            }
+            if let Some(reader) = reader {
+                assert_eq!(NodeName::parse(&reader).unwrap().kind, ContenderKind::Read { was: Some(42) });
+            }
+            assert!(!marks(&name) && !is_out_of_numbers(&name) && is_out_of_numbers(&format!("{prefix}2147483647")));
+        }
+    }
+
     /// A name that is nearly a contender's.
     fn nearly() -> impl Strategy<Value = String> {
         let part = prop_oneof![
@@ -236,6 +364,8 @@ mod tests {
             "[+]?[0-9A-Fa-f]{0,17}",
             "[xrp][0-9+]{0,21}",
             "[+-]?[0-9]{9,11}",
+            "(_c_)?[0-9a-f]{8}(-[0-9a-f]{4}){3}",
+            "(lock|[0-9a-f]{32}__r?lock__|__READ__|__WRIT__)[0-9]{0,11}",
             "[x]",
             "\\PC{0,3}",
         ];

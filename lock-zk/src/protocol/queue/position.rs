@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use lock_core::safeguard;
 
-use super::{ContenderKind, NodeName};
+use super::{ContenderKind, Layout, NodeName};
 
 /// Where a contender stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum QueuePosition<'a> {
         /// That number.
         there: NonZeroU32,
     },
+    /// A program of Curator's is after a lock of its other kind on this path, and would not take notice of this contender.
+    OtherKind,
     /// Its node is not there.
     Gone,
 }
@@ -36,14 +38,18 @@ pub fn position<'a>(children: &'a [String], own: &str) -> QueuePosition<'a> {
 
 /// The children that are in the same line as `own`.
 fn line<'a>(children: &'a [String], own: &NodeName<'_>) -> impl Iterator<Item = NodeName<'a>> {
-    let permit = own.permits().is_some();
-    children.iter().filter_map(|name| NodeName::parse(name)).filter(move |node| node.permits().is_some() == permit)
+    // Safeguard: the contenders of other libraries count (ZooKeeper)
+    children.iter().filter_map(|name| NodeName::parse(name)).filter(|node| node.is_in_line_with(own))
 }
 
 /// A writer waits for the nearest one ahead, whoever that is, and a reader for the nearest writer ahead. So whoever waits
 /// waits for somebody who came before: there is no circle. And with the nearest one gone it looks again, so that it
 /// holds only when nobody is left that it could be in conflict with.
 fn in_line<'a>(children: &'a [String], own: &NodeName<'_>) -> QueuePosition<'a> {
+    // Safeguard: Curator's other kind of lock on one path is refused (ZooKeeper)
+    if line(children, own).any(|node| own.form.is_apart_from(node.form, node.unique)) {
+        return QueuePosition::OtherKind;
+    }
     let mut there = false;
     let mut in_the_way: Option<NodeName<'a>> = None;
     // Safeguard: a writer waits for readers (ZooKeeper)
@@ -136,8 +142,9 @@ pub(crate) struct Occupants<'a> {
 }
 
 /// Who holds and who waits among `children`, for the lock and for the semaphore of that name.
-pub(crate) fn occupants(children: &[String]) -> Occupants<'_> {
+pub(crate) fn occupants(layout: Layout, children: &[String]) -> Occupants<'_> {
     let mut nodes: Vec<_> = children.iter().filter_map(|name| NodeName::parse(name)).collect();
+    nodes.retain(|node| node.is_foreign() == layout.is_foreign());
     nodes.sort_by(NodeName::arrival);
     let mut occupants = Occupants::default();
     let (mut anybody, mut writer) = (false, false);
@@ -151,6 +158,9 @@ pub(crate) fn occupants(children: &[String]) -> Occupants<'_> {
                 agreed && taken < of.get()
             }
         };
+        // A writer of Curator's that reads, too, has both nodes for a while, with one number.
+        let is_holders = occupants.holders.last().is_some_and(|last| last.sequence == node.sequence);
+        let holds = holds || (is_holders && node.is_foreign());
         match node.kind {
             ContenderKind::Permit { .. } => taken = taken.saturating_add(1),
             ContenderKind::Exclusive | ContenderKind::Read { .. } => {
@@ -170,7 +180,7 @@ pub(crate) fn made_by<'a>(children: &'a [String], unique: &str, session: i64) ->
     let mut nodes: Vec<_> = children
         .iter()
         .filter_map(|name| NodeName::parse(name))
-        .filter(|node| node.unique == unique && (node.session == session || !safeguard("own-session")))
+        .filter(|node| node.is_made_by(unique, session))
         .collect();
     nodes.sort_by(NodeName::arrival);
     nodes.into_iter().map(|node| node.name).collect()
@@ -183,12 +193,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::queue::{NUMBERS_END, downgraded, prefix};
+    use crate::protocol::queue::{NUMBERS_END, NameForm, downgraded, prefix};
 
     const READ: ContenderKind = ContenderKind::Read { was: None };
 
     fn name(unique: &str, session: i64, kind: ContenderKind, sequence: i32) -> String {
-        format!("{}{sequence:010}", prefix(unique, session, kind))
+        format!("{}{sequence:010}", prefix(NameForm::Native, unique, session, kind))
     }
 
     fn writer(sequence: i32) -> String {
@@ -210,7 +220,48 @@ mod tests {
         let own = name("me", 1, ContenderKind::Exclusive, 9);
         children.push(own.clone());
         assert_eq!(position(&children, &own), QueuePosition::Holds);
-        assert_eq!(occupants(&children).holders, [NodeName::parse(&own).unwrap()]);
+        assert_eq!(occupants(Layout::Native, &children).holders, [NodeName::parse(&own).unwrap()]);
+    }
+
+    #[test]
+    fn contenders_of_other_libraries_take_part_where_the_own_node_has_a_form_of_theirs() {
+        let curators = "_c_0f8fad5b-d9cb-469f-a165-70867728950e-lock-0000000001";
+        let native = writer(2);
+        let own = format!("{}0000000003", prefix(NameForm::CuratorMutex, "me", 1, ContenderKind::Exclusive));
+        let children = [curators.to_owned(), native.clone(), own.clone()];
+        assert_eq!(position(&children, &own), QueuePosition::Behind(curators));
+        assert_eq!(position(&children, &native), QueuePosition::Holds);
+        assert_eq!(occupants(Layout::Curator, &children).holders, [NodeName::parse(curators).unwrap()]);
+        assert_eq!(occupants(Layout::Native, &children).holders, [NodeName::parse(&native).unwrap()]);
+    }
+
+    #[test]
+    fn a_lock_of_curators_other_kind_is_refused_and_one_of_ours_is_waited_for() {
+        let name = |unique: &str, marker: &str, number: u32| format!("_c_{unique}-{marker}{number:010}");
+        let theirs = "0f8fad5b-d9cb-469f-a165-70867728950e";
+        let ours = NameForm::CuratorMutex.unique("0f8fad5bd9cb469fa16570867728950e".to_owned());
+        let own = name(&ours, "lock-", 5);
+        for (unique, marker, number, expected) in [
+            (theirs, "lock-", 4, None),
+            (theirs, "__WRIT__", 4, Some(QueuePosition::OtherKind)),
+            (theirs, "__READ__", 4, Some(QueuePosition::OtherKind)),
+            (theirs, "__WRIT__", 6, Some(QueuePosition::OtherKind)),
+            (ours.as_str(), "__WRIT__", 4, None),
+            (ours.as_str(), "__READ__", 4, None),
+        ] {
+            let children = [name(unique, marker, number), own.clone()];
+            assert_eq!(position(&children, &own), expected.unwrap_or(QueuePosition::Behind(&children[0])));
+        }
+    }
+
+    #[test]
+    fn a_writer_of_curators_that_reads_by_its_own_number_is_one_holder_with_two_nodes() {
+        let name = |unique: &str, marker: &str, number: u32| format!("_c_{unique}-{marker}{number:010}");
+        let children = [name("a", "__WRIT__", 5), name("b", "__READ__", 5), name("c", "__READ__", 6)];
+        let shown = occupants(Layout::Curator, &children);
+        assert_eq!((shown.holders.len(), shown.queue.len()), (2, 1));
+        assert_eq!(position(&children, &children[2]), QueuePosition::Behind(&children[0]));
+        assert_eq!(position(&children[1..], &children[2]), QueuePosition::Holds);
     }
 
     #[test]
@@ -332,7 +383,29 @@ mod tests {
         NodeName::parse(name).unwrap().kind
     }
 
+    /// Who holds, by Curator's own rule: it sorts by the text behind the markers, and a reader counts from the first writer.
+    fn holds_for_curator(children: &[String], own: &str) -> bool {
+        let after = |name: &String| name.rsplit_once("__").unwrap().1.to_owned();
+        let mut sorted = children.to_vec();
+        sorted.sort_by_key(after);
+        let place = sorted.iter().position(|name| name == own).unwrap();
+        let ahead = &sorted[..place];
+        if own.contains("__WRIT__") { ahead.is_empty() } else { !ahead.iter().any(|name| name.contains("__WRIT__")) }
+    }
+
     proptest! {
+        #[test]
+        fn in_a_line_of_curators_those_hold_who_hold_by_its_own_rule(kinds: Vec<bool>, first in 0..NUMBERS_END - 200, salts: [u8; 8]) {
+            let mut children: Vec<_> = kinds.into_iter().zip(first..).map(|(reads, number)| {
+                let salt = salts[number.unsigned_abs() as usize % salts.len()];
+                format!("_c_{salt:02x}-{}{number:010}", if reads { "__READ__" } else { "__WRIT__" })
+            }).collect();
+            children.sort();
+            for own in &children {
+                prop_assert_eq!(position(&children, own) == QueuePosition::Holds, holds_for_curator(&children, own));
+            }
+        }
+
         #[test]
         fn in_any_line_everybody_stands_where_the_order_of_arrival_puts_it((arrived, children) in lines()) {
             for (place, own) in arrived.iter().enumerate() {
@@ -373,7 +446,7 @@ mod tests {
 
         #[test]
         fn a_look_from_outside_shows_those_as_holders_who_know_that_they_hold((arrived, children) in lines()) {
-            let occupants = occupants(&children);
+            let occupants = occupants(Layout::Native, &children);
             let names = |nodes: &[NodeName<'_>]| nodes.iter().map(|node| node.name.to_owned()).collect::<Vec<_>>();
             let (holding, waiting): (Vec<_>, Vec<_>) =
                 arrived.into_iter().partition(|own| position(&children, own) == QueuePosition::Holds);

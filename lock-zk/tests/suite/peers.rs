@@ -1,0 +1,145 @@
+//! Programs that lock by another library, each in a process of its own: Curator in Java, kazoo in Python. What they are told to do
+//! and what they say is in `tests/peers`.
+
+use std::{path::Path, process::Stdio};
+
+use lock_core::{Locks, Mode};
+use lock_zk::{Layout, ZooKeeper};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use crate::common::{config, within};
+
+/// Where Debian has the classes.
+const JAVA: &str = "/usr/share/java";
+const CLASSES: [&str; 8] = [
+    "curator-recipes.jar",
+    "curator-framework.jar",
+    "curator-client.jar",
+    "guava.jar",
+    "slf4j-api.jar",
+    "slf4j-nop.jar",
+    "zookeeper.jar",
+    "zookeeper-jute.jar",
+];
+
+/// Debian's, which has Debian's kazoo.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// The library of another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Library {
+    Curator,
+    Kazoo,
+}
+
+/// The kind of a lock, as the other libraries have them: an `InterProcessMutex` or a `Lock`, and the two sides of a read-write lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mutex,
+    Write,
+    Read,
+}
+
+impl Kind {
+    /// How such a lock is held.
+    pub(crate) const fn mode(self) -> Mode {
+        match self {
+            Self::Mutex | Self::Write => Mode::Exclusive,
+            Self::Read => Mode::Read,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+impl Library {
+    const fn layout(self) -> Layout {
+        match self {
+            Self::Curator => Layout::Curator,
+            Self::Kazoo => Layout::Kazoo,
+        }
+    }
+
+    /// A connection of this library that shares locks with the other one's programs, by their whole paths.
+    pub(crate) async fn locks(self, port: u16) -> Locks {
+        let config = config(port).with_layout(self.layout()).with_root("/");
+        Locks::new(ZooKeeper::connect(config).await.expect("a connection"))
+    }
+
+    fn command(self) -> Command {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
+        match self {
+            Self::Curator => {
+                let mut command = Command::new("java");
+                let classes = CLASSES.map(|class| format!("{JAVA}/{class}")).join(":");
+                // A short life: the quick compiler and the simple collector are enough.
+                command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", &classes]);
+                command.arg(peers.join("CuratorPeer.java"));
+                command
+            }
+            Self::Kazoo => {
+                let mut command = Command::new(PYTHON);
+                command.arg(peers.join("kazoo_peer.py"));
+                command
+            }
+        }
+    }
+}
+
+/// A program with a lock of another library.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    child: Child,
+    orders: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Peer {
+    /// Starts a program with the lock `name`.
+    pub(crate) async fn start(library: Library, port: u16, name: &str, kind: Kind) -> Self {
+        let mut command = library.command();
+        command.args([&port.to_string(), &format!("/{name}"), kind.name()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().expect("java and python3 are installed: cargo xtask setup");
+        let (orders, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut peer = Self { child, orders, answers: BufReader::new(answers).lines() };
+        peer.hear("ready").await;
+        peer
+    }
+
+    /// Has it do something.
+    pub(crate) async fn tell(&mut self, order: &str) {
+        self.orders.write_all(format!("{order}\n").as_bytes()).await.unwrap();
+    }
+
+    /// What it says next.
+    pub(crate) async fn answer(&mut self) -> String {
+        if let Some(answer) = within("an answer", self.answers.next_line()).await.unwrap() {
+            return answer;
+        }
+        let mut error = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut error).await.unwrap();
+        panic!("the other program has ended: {error}");
+    }
+
+    /// Waits until it says that.
+    pub(crate) async fn hear(&mut self, expected: &str) {
+        let answer = self.answer().await;
+        assert_eq!(answer, expected);
+    }
+
+    /// Has it do something, and returns what it says.
+    pub(crate) async fn ask(&mut self, order: &str) -> String {
+        self.tell(order).await;
+        self.answer().await
+    }
+}
