@@ -38,7 +38,8 @@ async fn a_lease_that_is_let_run_out_is_lost_and_granted_to_who_waits() {
     });
     Clock::runtime().sleep(10 * TTL).await;
     assert!(guard.is_valid() && !waiter.is_finished());
-    service.expire("a").await.unwrap();
+    let expired = Clock::runtime().timeout(TTL, service.expire("a")).await;
+    expired.expect("within its ttl").unwrap();
     assert!(!guard.is_valid() && other.is_valid());
     assert_eq!(guard.lost().await, Loss::Expired);
     let next = waiter.await.unwrap().unwrap();
