@@ -156,7 +156,13 @@ impl Connection {
             let acquire = async move {
                 let _attempt = attempt;
                 let name = request.name.clone();
-                let lease = connection.lease(request, stop).await?;
+                let lease = match Arc::clone(&connection.0.backend).acquire(request.clone(), stop.clone()).await {
+                    // Boxed: who is granted at once reserves no memory for it.
+                    Err(error @ Error::Unavailable { .. }) if request.wait == Wait::UntilStopped => {
+                        Box::pin(connection.bridge(error, &request, &stop)).await?
+                    }
+                    acquired => acquired?,
+                };
                 let token = connection.fencing_token(lease.token());
                 match connection.0.held.insert(lease) {
                     Ok((held, validity)) => Ok(guard(connection, name, token, held, validity)),
@@ -189,26 +195,25 @@ impl Connection {
         }
     }
 
-    /// Asks the backend for a lease; one that is to be waited for again and again while the service does not answer, until
-    /// `stop`.
-    async fn lease(&self, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        let backend = &self.0.backend;
-        if request.wait == Wait::No {
-            return Arc::clone(backend).acquire(request, stop).await;
-        }
-        let outage = request.outage.clone();
+    /// Asks the backend again and again for a lease that is to be waited for, while the service does not answer, until `stop`.
+    async fn bridge(
+        &self,
+        mut error: Error,
+        request: &Request,
+        stop: &CancellationToken,
+    ) -> Result<Box<dyn Lease>, Error> {
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            let error = match Arc::clone(backend).acquire(request.clone(), stop.clone()).await {
-                Err(error @ Error::Unavailable { .. }) => error,
-                other => return other,
-            };
             tracing::debug!(%error, "the service does not answer");
-            outage.failed(error);
+            request.outage.failed(error);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(Error::Cancelled),
                 () = self.clock().sleep(pauses.pause()) => {}
+            }
+            match Arc::clone(&self.0.backend).acquire(request.clone(), stop.clone()).await {
+                Err(again @ Error::Unavailable { .. }) => error = again,
+                other => return other,
             }
         }
     }

@@ -1,6 +1,10 @@
-//! What docs/design.md says about the sources, checked.
+//! What docs/design.md says about the sources, and the README about the jobs, checked.
 
 use std::{fs, path::Path};
+
+use clap::CommandFactory as _;
+
+use crate::Arguments;
 
 /// How many functions an uncontended acquisition may pass.
 const MOST: usize = 15;
@@ -21,5 +25,18 @@ fn the_functions_on_the_way_of_an_acquisition_are_where_the_design_says() {
         let (owner, name) = function.rsplit_once("::").unwrap_or(("", function));
         let is_there = source.contains(&format!("fn {name}(")) || source.contains(&format!("fn {name}<"));
         assert!(is_there && source.contains(owner), "{function} is not in {file}");
+    }
+}
+
+#[test]
+fn the_jobs_that_the_readme_names_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let named: Vec<_> =
+        readme.split("cargo xtask ").skip(1).filter_map(|rest| rest.split_whitespace().next()).collect();
+    assert!(named.len() > 5, "{named:?}");
+    for job in named {
+        let job = job.trim_end_matches(|c: char| !c.is_alphanumeric());
+        assert!(Arguments::command().find_subcommand(job).is_some(), "there is no job {job}");
     }
 }

@@ -17,6 +17,7 @@ mod nested;
 mod outage;
 mod output;
 mod packaging;
+mod readme;
 mod run;
 mod secrets;
 mod services;
