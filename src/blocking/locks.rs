@@ -7,7 +7,7 @@ use super::{
     streams::Snapshots,
     waiting::wait,
 };
-use crate::{Capabilities, Error, Feature, FencingToken, Snapshot};
+use crate::{Capabilities, Contender, Error, Feature, FencingToken, LockName, Snapshot};
 
 /// A connection to a lock service; see [`crate::Locks`]. Clones share it.
 #[derive(Debug, Clone)]
@@ -67,6 +67,22 @@ impl Locks {
     /// Those of [`crate::Locks::watch`].
     pub fn watch(&self, name: impl AsRef<str>) -> Result<Snapshots, Error> {
         self.0.watch(name).map(Snapshots)
+    }
+
+    /// The names that begin with `prefix` and are held; see [`crate::Locks::list`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Locks::list`].
+    pub fn list(&self, prefix: impl AsRef<str>) -> Result<Vec<LockName>, Error> {
+        wait(self.0.list(prefix))
+    }
+
+    /// Ends the grant of that name with this token, and no other; see [`crate::Locks::revoke`].
+    ///
+    /// # Errors
+    /// Those of [`crate::Locks::revoke`].
+    pub fn revoke(&self, name: impl AsRef<str>, token: FencingToken) -> Result<Option<Contender>, Error> {
+        wait(self.0.revoke(name, token))
     }
 
     /// Lets what is held come to its end, and nothing new begin: the step before [`Locks::close`]. Returns how many guards were

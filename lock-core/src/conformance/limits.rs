@@ -13,7 +13,7 @@ use crate::Clock;
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// How long a whole case may take: thousands of grants on a busy machine.
-pub(super) const CASE_LIMIT: Duration = Duration::from_secs(600);
+pub(super) const CASE_LIMIT: Duration = Duration::from_secs(1800);
 
 /// The pause between two looks at a server.
 const PAUSE: Duration = Duration::from_millis(3);
