@@ -45,6 +45,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(2);
 /// Spreads the waiters that see the same lease end.
 const SCATTER: Duration = Duration::from_millis(20);
 
+/// One acquisition of a lock on a Redlock deployment: its attempt, and what is remembered from one round of voting to the next.
 pub(crate) struct Acquisition {
     redlock: Arc<Redlock>,
     name: LockName,

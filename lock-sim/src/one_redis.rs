@@ -136,7 +136,8 @@ impl Machine for OneRedis {
     }
 }
 
-struct Only {
+/// The one Redis server of a schedule, and what its clients are configured with.
+struct OneServer {
     weather: Weather,
     server: ServerId,
     config: Config,
@@ -145,7 +146,13 @@ struct Only {
     plain: Option<Plain>,
 }
 
-fn prepare(is_plain: bool, weather: Weather, without: &Without, mut chance: Chance, trace: Trace) -> (Stage, Only) {
+fn prepare(
+    is_plain: bool,
+    weather: Weather,
+    without: &Without,
+    mut chance: Chance,
+    trace: Trace,
+) -> (Stage, OneServer) {
     let oracle = Oracle::new(trace);
     oracle.note("world", format_args!("{weather:?}"));
     let mut world = World::new(Chance::new(chance.below(u64::MAX)), weather.wires);
@@ -179,7 +186,7 @@ fn prepare(is_plain: bool, weather: Weather, without: &Without, mut chance: Chan
         wires: weather.wires,
     };
     let plain = is_plain.then(Plain::default);
-    let scene = Only { weather, server, config, line: Lines::default(), plain };
+    let scene = OneServer { weather, server, config, line: Lines::default(), plain };
     oracle_begins(&mut stage, &scene, &mut chance);
     plan(&mut stage, &weather, &mut chance);
     if is_plain {
@@ -188,7 +195,7 @@ fn prepare(is_plain: bool, weather: Weather, without: &Without, mut chance: Chan
     (stage, scene)
 }
 
-fn oracle_begins(stage: &mut Stage, scene: &Only, chance: &mut Chance) {
+fn oracle_begins(stage: &mut Stage, scene: &OneServer, chance: &mut Chance) {
     let weather = scene.weather;
     if weather.kind == Kind::Losing {
         stage.oracle.revives();
@@ -270,7 +277,7 @@ fn plan_foreign(stage: &mut Stage, weather: &Weather, chance: &mut Chance) {
     }
 }
 
-impl Only {
+impl OneServer {
     /// Whether the strike is of a client of another library.
     fn strike_foreign(&mut self, stage: &mut Stage, number: u32) -> bool {
         let (now, server) = (stage.world.now(), self.server);
@@ -308,7 +315,7 @@ impl Only {
     }
 }
 
-impl Scene for Only {
+impl Scene for OneServer {
     fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
         let now = stage.world.now();
         match &self.plain {

@@ -99,6 +99,7 @@ impl Machine for Redlock {
     }
 }
 
+/// The servers of a schedule of Redlock, and what faults have done to them.
 struct Deployment {
     weather: Weather,
     orders: Orders,

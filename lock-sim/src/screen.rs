@@ -25,6 +25,7 @@ pub(crate) struct Screen<'a> {
     progress: Mutex<Progress>,
 }
 
+/// How far a machine has come, for the line that is written over and over.
 #[derive(Default)]
 struct Progress {
     title: String,

@@ -76,7 +76,10 @@ async fn a_holder_ends_with_the_program_that_started_it() {
 
 #[tokio::test]
 async fn a_holder_that_gets_no_lock_is_an_error_with_its_own_words() {
-    let error = Holder::start(Path::new(PROGRAM), "redis://127.0.0.1:1?outage_timeout=0s", "name").await.unwrap_err().to_string();
+    let error = Holder::start(Path::new(PROGRAM), "redis://127.0.0.1:1?outage_timeout=0s", "name")
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("69") && error.contains("127.0.0.1:1"), "{error}");
 }
 

@@ -92,6 +92,7 @@ fn add(nodes: &mut Vec<NodeConfig>, node: NodeConfig) {
     }
 }
 
+/// One replacement of a member: the address of the server that goes, and of the one that comes.
 struct Replacement<'a> {
     quorum: &'a Arc<Quorum>,
     old: String,

@@ -22,10 +22,11 @@ pub(crate) struct PendingUndo {
 /// thousands of releases unanswered before that is noticed, and a task for each of them would take the time of those who
 /// acquire on the other nodes.
 #[derive(Debug, Default)]
-pub(crate) struct UndoQueue(Mutex<Queue>);
+pub(crate) struct UndoQueue(Mutex<WaitingUndos>);
 
+/// The undos of one node that wait to be sent, behind the lock of an [`UndoQueue`].
 #[derive(Debug, Default)]
-struct Queue {
+struct WaitingUndos {
     undos: Vec<PendingUndo>,
     /// Whether a task works the queue off.
     is_running: bool,
@@ -57,7 +58,7 @@ impl UndoQueue {
         })
     }
 
-    fn queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+    fn queue<T>(&self, work: impl FnOnce(&mut WaitingUndos) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

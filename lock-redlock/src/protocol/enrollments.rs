@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Enrollments(Mutex<Vec<Enrollment>>);
 
+/// What is known of one waiter in the queue of one node.
 #[derive(Debug, Default, Clone, Copy)]
 struct Enrollment {
     /// A request that enrolls the waiter was sent and is settled, so the waiter may be in the queue.

@@ -117,7 +117,7 @@ impl Grant {
     }
 }
 
-impl Book {
+impl OracleState {
     /// What is wrong with a grant beside those that there are already, by the invariants that do not hold.
     fn wrong_beside(
         &self,
@@ -169,8 +169,9 @@ impl Book {
     }
 }
 
+/// What the oracle has seen of a schedule: every grant, and the first violation.
 #[derive(Debug, Default)]
-struct Book {
+struct OracleState {
     grants: Vec<Grant>,
     /// Those of them that may still hold.
     live: Vec<usize>,
@@ -195,13 +196,13 @@ struct Book {
 
 /// Sees all grants. Clones see the same.
 #[derive(Debug, Clone, Default)]
-pub struct Oracle(Rc<RefCell<Book>>);
+pub struct Oracle(Rc<RefCell<OracleState>>);
 
 impl Oracle {
     /// One that writes to this trace, which is given back by [`Oracle::end`].
     #[must_use]
     pub fn new(trace: Trace) -> Self {
-        Self(Rc::new(RefCell::new(Book { trace, ..Book::default() })))
+        Self(Rc::new(RefCell::new(OracleState { trace, ..OracleState::default() })))
     }
 
     /// Writes down what `who` did.
@@ -359,7 +360,7 @@ impl Oracle {
     #[must_use]
     pub fn moved(&self, all: bool) -> Vec<Grant> {
         let mut book = self.0.borrow_mut();
-        let Book { grants, live, ended, .. } = &mut *book;
+        let OracleState { grants, live, ended, .. } = &mut *book;
         let (mut moved, mut wrong) = (Vec::new(), None);
         for place in &*ended {
             wrong = wrong.or_else(|| grants[*place].revived());

@@ -49,13 +49,14 @@ pub struct Habits {
     pub counts: [usize; 4],
 }
 
-enum Held {
+/// A guard of a simulated program, of whichever kind of lock.
+enum HeldGuard {
     Alone(Guard),
     Writes(WriteGuard),
     Shares(Permit),
 }
 
-impl Held {
+impl HeldGuard {
     fn validity(&self) -> &Validity {
         match self {
             Self::Alone(guard) => guard.validity(),
@@ -200,7 +201,7 @@ async fn acquire(
     payload: &str,
     max_hold: Option<Duration>,
     chance: &mut Chance,
-) -> Result<Option<Held>, Error> {
+) -> Result<Option<HeldGuard>, Error> {
     let limit = time(1 + chance.mostly_short(4 * habits.hold));
     let (tries, is_limited) = (chance.percent(habits.tries), chance.percent(habits.limits));
     let leaves = chance.percent(habits.leaves).then(|| time(chance.mostly_short(2 * habits.hold)));
@@ -211,9 +212,9 @@ async fn acquire(
             let semaphore = if let Some(delay) = habits.delay { semaphore.lock_delay(delay) } else { semaphore };
             let semaphore = if let Some(most) = max_hold { semaphore.max_hold(most) } else { semaphore };
             return if tries {
-                Ok(semaphore.try_acquire().await?.map(Held::Shares))
+                Ok(semaphore.try_acquire().await?.map(HeldGuard::Shares))
             } else {
-                Ok(Some(Held::Shares(semaphore.acquire().await?)))
+                Ok(Some(HeldGuard::Shares(semaphore.acquire().await?)))
             };
         }
         if !habits.shares {
@@ -222,9 +223,9 @@ async fn acquire(
             let mutex = if is_limited { mutex.timeout(limit) } else { mutex };
             let mutex = if let Some(most) = max_hold { mutex.max_hold(most) } else { mutex };
             return if tries {
-                Ok(mutex.try_lock().await?.map(Held::Alone))
+                Ok(mutex.try_lock().await?.map(HeldGuard::Alone))
             } else {
-                Ok(Some(Held::Alone(mutex.lock().await?)))
+                Ok(Some(HeldGuard::Alone(mutex.lock().await?)))
             };
         }
         let lock = locks.rwlock(NAME).payload(payload.as_bytes());
@@ -232,10 +233,10 @@ async fn acquire(
         let lock = if is_limited { lock.timeout(limit) } else { lock };
         let lock = if let Some(most) = max_hold { lock.max_hold(most) } else { lock };
         match (reads, tries) {
-            (true, true) => Ok(lock.try_read().await?.map(Held::Alone)),
-            (true, false) => Ok(Some(Held::Alone(lock.read().await?))),
-            (false, true) => Ok(lock.try_write().await?.map(Held::Writes)),
-            (false, false) => Ok(Some(Held::Writes(lock.write().await?))),
+            (true, true) => Ok(lock.try_read().await?.map(HeldGuard::Alone)),
+            (true, false) => Ok(Some(HeldGuard::Alone(lock.read().await?))),
+            (false, true) => Ok(lock.try_write().await?.map(HeldGuard::Writes)),
+            (false, false) => Ok(Some(HeldGuard::Writes(lock.write().await?))),
         }
     };
     match leaves {
@@ -244,9 +245,9 @@ async fn acquire(
     }
 }
 
-async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &Oracle, chance: &mut Chance) {
+async fn hold(clock: Clock, habits: &Habits, held: HeldGuard, grant: usize, oracle: &Oracle, chance: &mut Chance) {
     let guard = match held {
-        Held::Shares(permit) => {
+        HeldGuard::Shares(permit) => {
             until_lost(clock, habits, permit.lost(), oracle, chance).await;
             oracle.ended(grant);
             if chance.percent(habits.drops) {
@@ -257,8 +258,8 @@ async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &
             }
             return;
         }
-        Held::Alone(guard) => guard,
-        Held::Writes(guard) if chance.percent(habits.downgrades) => {
+        HeldGuard::Alone(guard) => guard,
+        HeldGuard::Writes(guard) if chance.percent(habits.downgrades) => {
             until_lost(clock, habits, guard.lost(), oracle, chance).await;
             // The servers may let others read before it hears that it is a reader.
             oracle.became_reader(grant);
@@ -273,7 +274,7 @@ async fn hold(clock: Clock, habits: &Habits, held: Held, grant: usize, oracle: &
                 }
             }
         }
-        Held::Writes(guard) => guard.into_guard(),
+        HeldGuard::Writes(guard) => guard.into_guard(),
     };
     until_lost(clock, habits, guard.lost(), oracle, chance).await;
     // Whoever gives it back acts no more from now on.

@@ -15,11 +15,12 @@ use crate::{
 /// All Redis servers of a schedule, by their places in the world.
 #[derive(Debug, Default)]
 pub struct Fleet {
-    servers: Vec<Hosted>,
+    servers: Vec<HostedServer>,
 }
 
+/// A simulated Redis server with its clock, and with what it has saved for its next start.
 #[derive(Debug)]
-struct Hosted {
+struct HostedServer {
     id: ServerId,
     server: RedisServer,
     /// The clock on the wall, in nanoseconds since 1970.
@@ -47,7 +48,7 @@ impl Fleet {
         let id = world.add_server();
         let mut server = RedisServer::new(run_id(id, 1));
         server.set_without(without);
-        self.servers.push(Hosted { id, server, clock, processes: 1, saved: BTreeMap::new() });
+        self.servers.push(HostedServer { id, server, clock, processes: 1, saved: BTreeMap::new() });
         id
     }
 

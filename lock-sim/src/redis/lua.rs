@@ -18,11 +18,13 @@ pub struct Removal {
     pub changes: &'static [(&'static str, &'static str)],
 }
 
+/// A script that a simulated server knows: its source, and its compiled form for each safeguard that is taken out.
 struct Script {
     source: Rc<str>,
     compiled: Vec<(Option<&'static str>, Function)>,
 }
 
+/// The Lua interpreter of a simulated server, with the scripts that it knows.
 struct Engine {
     lua: Lua,
     globals: Table,

@@ -43,6 +43,7 @@ pub enum Recorded {
     },
 }
 
+/// One connection to a simulated server: what came on it and is not carried out yet, and the channels that it listens to.
 #[derive(Debug, Default)]
 struct Client {
     requests: Requests,

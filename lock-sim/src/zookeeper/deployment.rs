@@ -42,9 +42,10 @@ type Order = Box<dyn FnOnce(&mut Schedule<'_>)>;
 
 /// Three servers, and the machines of their clients.
 #[derive(Clone)]
-pub struct Deployment(Rc<Inner>);
+pub struct Deployment(Rc<DeploymentState>);
 
-struct Inner {
+/// The state that the clones of a simulated deployment share.
+struct DeploymentState {
     hosts: Vec<HostId>,
     /// How many connections there were, each with ids of its own.
     connections: Cell<u64>,
@@ -71,7 +72,7 @@ pub fn play(seed: u64, test: impl AsyncFnOnce(Deployment) + 'static) {
     let mut schedule = Schedule::undisturbed(seed, &mut trace, HOSTS, LONGEST);
     let hosts = schedule.hosts.iter().map(|host| host.id).collect();
     let deployment =
-        Deployment(Rc::new(Inner { hosts, connections: Cell::new(seed << 32), orders: RefCell::default() }));
+        Deployment(Rc::new(DeploymentState { hosts, connections: Cell::new(seed << 32), orders: RefCell::default() }));
     let done = Rc::new(Cell::new(false));
     let (played, is_done) = (deployment.clone(), Rc::clone(&done));
     schedule.world.spawn(deployment.0.hosts[0], async move {
