@@ -190,6 +190,7 @@ impl Connection {
         };
         match result {
             Err(Error::Cancelled) if self.0.draining.is_cancelled() => Err(Error::Closed),
+            // Safeguard: an outage is not told as a lock that another holds
             Err(Error::Cancelled) => Err(outage.take().unwrap_or(Error::NotAcquired { name })),
             other => other,
         }

@@ -21,7 +21,7 @@ fn everything(url: &str) {
     assert!(other.mutex("a").try_lock().unwrap().is_none());
     let refused = other.mutex("a").timeout(Duration::from_millis(10)).lock();
     assert!(matches!(refused, Err(Error::NotAcquired { .. })), "{refused:?}");
-    assert_eq!(other.list("").unwrap(), [lock::LockName::new("a").unwrap()]);
+    assert_eq!(other.list("").unwrap(), [LockName::new("a").unwrap()]);
     let seen = other.inspect("a").unwrap();
     assert_eq!((seen.holders.len(), seen.holders[0].payload.as_slice()), (1, &b"me"[..]));
     assert_eq!(other.fencing_token(seen.holders[0].token.unwrap()), guard.token());

@@ -121,6 +121,7 @@ impl Backend for Memory {
             EnterOutcome::Refused => return Err(Error::NotAcquired { name }),
             EnterOutcome::Disagrees { asked, there } => return Err(Error::permits(&name, asked, there)),
             EnterOutcome::Queued(place) => {
+                // Safeguard: an outage that is over does not end a wait in line (memory)
                 outage.answered();
                 match self.queued(&name, place, &stop).await {
                     Ok(grant) => grant,
