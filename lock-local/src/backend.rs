@@ -65,6 +65,7 @@ impl Local {
         let made = trust::open(&config.directory);
         let local = Self { config, context };
         made.map_err(|error| local.failed("making the directory", error))?;
+        tracing::debug!(directory = %local.config.directory.display(), "the locks are files of this directory");
         Ok(Arc::new(local))
     }
 

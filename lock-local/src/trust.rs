@@ -102,7 +102,7 @@ impl LockPart {
 fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -> io::Result<OwnedFd> {
     let user = geteuid().as_raw();
     let allowed = format!(
-        "a directory of user {user} or of root, {}",
+        "a directory of user {user} or of root, {}; locks that several users share are a lock service's",
         if shared { "which others may write to only if it is sticky" } else { "which nobody else may write to" }
     );
     let directory = match openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty()) {

@@ -2,7 +2,7 @@
 
 use std::{io, process::Stdio};
 
-use crate::common::{finish, lock, within};
+use crate::common::{finish, lock, output, within};
 
 const MEMORY: &str = "memory://output";
 const RUN: [&str; 4] = ["run", "a", "--", "true"];
@@ -56,4 +56,12 @@ async fn a_pipe_that_nobody_reads_any_more_ends_it_quietly() {
     ] {
         assert_eq!(unread(arguments).await, (Some(0), String::new()), "{arguments:?}");
     }
+}
+
+#[tokio::test]
+async fn where_the_locks_of_a_machine_are_is_said_when_asked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("locks").display().to_string();
+    let told = output(&format!("local://{path}"), &["-v", "status", "a"]).await;
+    assert!(told.status == Some(0) && told.stderr.contains(&path), "{told:?}");
 }
