@@ -49,8 +49,7 @@ async fn a_wait_for_the_service_is_said(service: Service) {
     let said = waiter.stderr_line().await;
     let scheme = service.url();
     let (scheme, _) = scheme.split_once("://").unwrap();
-    // Or that it was given up, where connecting has a shorter limit.
-    assert!(said.starts_with("lock: ") && said.contains(&format!(" {scheme}://")), "{said}");
+    assert!(said.starts_with("lock: waiting for ") && said.contains(&format!(" {scheme}://")), "{said}");
 }
 
 #[tokio::test]
@@ -76,5 +75,8 @@ async fn a_quarantine_is_said() {
     // Nobody has said that nobody holds a lock.
     assert_eq!(output(&url, &["redlock", "init"]).await.status, Some(0));
     let refused = output(&url, &["run", "a", "--wait", "5s", "--", "true"]).await;
-    assert!(refused.stderr.contains("quarantine"), "{refused:?}");
+    assert_eq!(refused.status, Some(69), "{refused:?}");
+    let waits = refused.stderr.lines().next().unwrap_or_default();
+    assert!(waits.starts_with("lock: waiting for lock \"a\"") && waits.contains("quarantine"), "{refused:?}");
+    assert!(refused.stderr.lines().last().is_some_and(|line| line.contains("quarantine")), "{refused:?}");
 }
