@@ -112,8 +112,8 @@ impl Config {
 
     /// Shows `payload` to those who look at a lock, instead of this program's name, process id, host, user and unit.
     #[must_use]
-    pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
-        self.payload = Some(payload.into());
+    pub fn with_payload(mut self, payload: impl AsRef<[u8]>) -> Self {
+        self.payload = Some(payload.as_ref().into());
         self
     }
 

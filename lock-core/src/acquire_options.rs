@@ -102,8 +102,8 @@ macro_rules! options {
         }
 
         /// Shows `payload` to those who look at the lock, instead of the connection's own.
-        pub fn payload(mut self, payload: impl Into<std::sync::Arc<[u8]>>) -> Self {
-            self.options.payload = payload.into();
+        pub fn payload(mut self, payload: impl AsRef<[u8]>) -> Self {
+            self.options.payload = payload.as_ref().into();
             self
         }
 

@@ -4,7 +4,6 @@ use std::{
     fmt,
     ops::Deref,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -69,8 +68,8 @@ impl Election {
     ///
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
-    pub async fn campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Term, Error> {
-        let options = AcquireOptions { payload: payload.into(), ..self.options.clone() };
+    pub async fn campaign(&self, payload: impl AsRef<[u8]>) -> Result<Term, Error> {
+        let options = AcquireOptions { payload: payload.as_ref().into(), ..self.options.clone() };
         options.acquire(Mode::Exclusive, Wait::UntilStopped).await.map(Term)
     }
 
@@ -84,8 +83,8 @@ impl Election {
     ///
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
-    pub async fn try_campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Option<Term>, Error> {
-        let options = AcquireOptions { payload: payload.into(), ..self.options.clone() };
+    pub async fn try_campaign(&self, payload: impl AsRef<[u8]>) -> Result<Option<Term>, Error> {
+        let options = AcquireOptions { payload: payload.as_ref().into(), ..self.options.clone() };
         Ok(options.try_acquire(Mode::Exclusive).await?.map(Term))
     }
 

@@ -34,8 +34,8 @@ impl LocksOptions {
 
     /// Sets who this program is.
     #[must_use]
-    pub fn with_payload(mut self, payload: impl Into<Arc<[u8]>>) -> Self {
-        self.payload = payload.into();
+    pub fn with_payload(mut self, payload: impl AsRef<[u8]>) -> Self {
+        self.payload = payload.as_ref().into();
         self
     }
 

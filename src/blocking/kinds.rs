@@ -1,6 +1,6 @@
 //! The kinds of locks, for callers that block.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{
     guards::{Guard, MultiGuard, Permit, ReentrantGuard, Term, WriteGuard},
@@ -23,7 +23,7 @@ macro_rules! options {
         }
 
         /// Shows `payload` to those who look at the lock, instead of the connection's own.
-        pub fn payload(self, payload: impl Into<Arc<[u8]>>) -> Self {
+        pub fn payload(self, payload: impl AsRef<[u8]>) -> Self {
             Self(self.0.payload(payload))
         }
 
@@ -195,7 +195,7 @@ impl Election {
     ///
     /// # Errors
     /// Those of [`crate::Election::campaign`].
-    pub fn campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Term, Error> {
+    pub fn campaign(&self, payload: impl AsRef<[u8]>) -> Result<Term, Error> {
         wait(self.0.campaign(payload)).map(Term)
     }
 
@@ -203,7 +203,7 @@ impl Election {
     ///
     /// # Errors
     /// Those of [`crate::Election::try_campaign`].
-    pub fn try_campaign(&self, payload: impl Into<Arc<[u8]>>) -> Result<Option<Term>, Error> {
+    pub fn try_campaign(&self, payload: impl AsRef<[u8]>) -> Result<Option<Term>, Error> {
         Ok(wait(self.0.try_campaign(payload))?.map(Term))
     }
 

@@ -42,7 +42,8 @@ pub(crate) async fn check(deployment: Deployment) {
 /// are, or in the way to them, wait in one way.
 pub(crate) fn deployments() -> Vec<Deployment> {
     let way = |one: &Deployment| (one.scheme.split('+').next().unwrap_or_default(), one.settings);
-    let mut tried: Vec<Deployment> = Deployment::those(|one| one.trials == Trials::All || one.is_compared);
+    let mut tried: Vec<Deployment> =
+        Deployment::those(|one| matches!(one.trials, Trials::All | Trials::AllButLong) || one.is_compared);
     tried.sort_by_key(|one| one.servers);
     let mut ways = HashSet::new();
     tried.retain(|one| ways.insert(way(one)));

@@ -81,6 +81,10 @@ impl Fixture for DeploymentFixture {
         self.locks(way, LONG_TTL).await
     }
 
+    fn ends_grants_in_one_step(&self) -> bool {
+        !self.running.deployment().is_quorum()
+    }
+
     async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
         Ok(self.truth.residue(std::slice::from_ref(name), false).await.complete()?)
     }

@@ -77,11 +77,14 @@ fn main() -> ExitCode {
 
 /// The cases that are tried out on that deployment.
 fn cases(deployment: Deployment) -> impl Iterator<Item = &'static Case> {
-    CASES.iter().filter(move |case| match deployment.trials {
+    let asked = CASES.iter().filter(move |case| match deployment.trials {
         Trials::All => true,
+        Trials::AllButLong => !case.is_long,
         Trials::OfTheWay => case.is_about_the_way,
+        Trials::OfTheWayAndLong => case.is_about_the_way || case.is_long,
         Trials::None => false,
-    })
+    });
+    asked.filter(move |case| !deployment.except.contains(&case.name))
 }
 
 fn trials(world: &Arc<World>) -> Vec<Trial> {
@@ -150,6 +153,10 @@ fn drift(trials: &[Trial]) -> Trial {
         }
         for scheme in registry.schemes().filter(|scheme| scheme.name != "memory") {
             let those = Deployment::those(|one| one.scheme == scheme.name && one.trials != Trials::None);
+            let excepted = those.iter().flat_map(|one| one.except);
+            if let Some(unknown) = excepted.copied().find(|name| CASES.iter().all(|case| case.name != *name)) {
+                return Err(format!("{}: there is no case {unknown}", scheme.name).into());
+            }
             if those.is_empty() {
                 return Err(format!("{} is tried on no deployment", scheme.name).into());
             }

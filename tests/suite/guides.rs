@@ -23,3 +23,15 @@ fn what_the_page_on_fencing_shows_in_rust_is_run() {
         assert!(include_str!("fences/guide.rs").contains(&block), "not in tests/suite/fences/guide.rs:\n{block}");
     }
 }
+
+/// `readme.rs` indents what stands in a function.
+#[test]
+fn what_the_readme_shows_in_rust_is_compiled_and_run() {
+    let code = blocks(include_str!("../../README.md"), "rust");
+    assert!(code.len() >= 2, "{} blocks", code.len());
+    let unindented = |text: &str| text.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
+    let tested = unindented(include_str!("readme.rs"));
+    for block in code {
+        assert!(tested.contains(&unindented(&block)), "not in tests/suite/readme.rs:\n{block}");
+    }
+}

@@ -15,6 +15,7 @@ mod guides;
 #[cfg(feature = "metrics")]
 mod observability;
 mod operations;
+mod readme;
 mod round_trips;
 mod security;
 mod testing_guide;

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod book;
 mod checks;
+mod dependencies;
 #[cfg(test)]
 mod design;
 mod packages;
@@ -192,7 +193,7 @@ fn work(job: XtaskCommand) -> Result<()> {
             setup::require_servers()?;
             checks::write_scrape()
         }
-        XtaskCommand::Advisories => checks::advisories(),
+        XtaskCommand::Advisories => dependencies::advisories(),
         XtaskCommand::Packages => packages::check(),
         XtaskCommand::Debian { out } => packages::debian(&out),
         XtaskCommand::Semver { baseline } => packages::semver(&baseline),

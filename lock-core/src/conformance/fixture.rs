@@ -37,6 +37,13 @@ pub trait Fixture: Debug + Send + Sync + 'static {
         Clock::boot()
     }
 
+    /// Whether a grant ends in one place: in one step, of which everybody sees either nothing or all. Where servers that do not
+    /// know each other vote, a release and a forced release may each end it on some of them, so that neither is told that it
+    /// was the one.
+    fn ends_grants_in_one_step(&self) -> bool {
+        true
+    }
+
     /// Everything that the servers keep for `name`, in words: keys, queue entries, nodes; of the lock with its writer, its
     /// readers and their intents, and of the semaphore of that name. Not what is meant to outlive a release: the counter
     /// behind the fencing token, a server's own membership, an empty directory.

@@ -52,6 +52,9 @@ pub struct Case {
     /// Whether it depends on how requests and news find their way, and not only on what a server does with them. A backend
     /// that differs from another one in nothing else needs to be tried in these only.
     pub is_about_the_way: bool,
+    /// Whether it takes a thousand grants or more. Of two deployments of a backend that keep its promises by the same means it
+    /// is enough to try it on the cheaper one.
+    pub is_long: bool,
     steps: fn(Arc<CaseRun>) -> CaseFuture,
 }
 

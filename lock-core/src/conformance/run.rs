@@ -58,6 +58,11 @@ impl CaseRun {
         self.fixture.clock()
     }
 
+    /// Whether its grants end in one step.
+    pub(super) fn ends_grants_in_one_step(&self) -> bool {
+        self.fixture.ends_grants_in_one_step()
+    }
+
     /// A lock name that nobody else uses.
     pub(super) fn name(&self) -> LockName {
         let name = format!("conformance/{}/{:016x}", self.case.name, fastrand::u64(..));

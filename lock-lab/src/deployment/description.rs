@@ -41,6 +41,8 @@ pub struct Description {
     pub has_quarantine: bool,
     /// Which cases of the conformance suite are tried out on it.
     pub trials: Trials,
+    /// The cases among them in which it is not tried, since it promises less by design.
+    pub except: &'static [&'static str],
     /// Whether it is measured beside the others.
     pub is_compared: bool,
     /// What strikes its servers in that measurement; `None` where there is no server.
@@ -76,8 +78,12 @@ impl Lease {
 pub enum Trials {
     /// Every one.
     All,
+    /// Every one but the long ones, which are tried where the same backend has fewer servers.
+    AllButLong,
     /// Those about the way of requests and news: another deployment has the same backend, on servers that do the same.
     OfTheWay,
+    /// These, and the long ones for the other deployment.
+    OfTheWayAndLong,
     /// None: its servers are those of another deployment.
     None,
 }
@@ -121,6 +127,7 @@ impl Description {
             is_durable: false,
             has_quarantine: false,
             trials: Trials::None,
+            except: &[],
             is_compared: false,
             strike: None,
             is_struck: false,

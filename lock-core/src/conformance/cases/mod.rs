@@ -28,21 +28,24 @@ use super::Case;
 use crate::Feature;
 
 /// Promises by the file that tries them out, each with the features that it needs; `@way` before those that depend on how
-/// requests and news find their way, and not only on what a server does with them.
+/// requests and news find their way, and not only on what a server does with them; `@long` before those that take a thousand
+/// grants or more.
 macro_rules! cases {
-    ($($about:ident :: { $($(@$way:ident)? $promise:ident $([$($feature:ident),+])?),* $(,)? })*) => {
+    ($($about:ident :: { $($(@$kind:ident)* $promise:ident $([$($feature:ident),+])?),* $(,)? })*) => {
         /// Every case, each to be run on every backend.
         pub const CASES: &[Case] = &[$($(
             Case {
                 name: stringify!($promise),
                 needs: &[$($(Feature::$feature),+)?],
-                is_about_the_way: cases!(@is $($way)?),
+                is_about_the_way: false $(|| cases!(@way $kind))*,
+                is_long: false $(|| cases!(@long $kind))*,
                 steps: |run| Box::pin($about::$promise(run)),
             },
         )*)*];
     };
-    (@is way) => { true };
-    (@is) => { false };
+    (@way way) => { true };
+    (@long long) => { true };
+    ($(@$asked:ident $other:ident)?) => { false };
 }
 
 cases! {
@@ -51,7 +54,7 @@ cases! {
         two_acquisitions_of_one_connection_exclude_each_other,
         @way every_waiter_is_granted_in_the_end,
         waiters_are_granted_in_the_order_of_their_arrival [Fifo, Queue],
-        @way one_client_holds_1000_locks_at_once,
+        @way @long one_client_holds_1000_locks_at_once,
     }
     waiting::{
         @way an_attempt_without_waiting_takes_a_free_lock_and_leaves_a_held_one_alone,
@@ -81,7 +84,7 @@ cases! {
         @way a_release_that_does_not_reach_the_server_is_made_good [Expiry],
     }
     tokens::{
-        tokens_rise_over_10000_grants_from_several_connections,
+        @long tokens_rise_over_10000_grants_from_several_connections,
         tokens_rise_through_deletions_of_the_lock [ClocklessToken],
         @way validity_counts_from_the_sending_of_a_request_not_from_its_answer [Expiry],
         a_ttl_of_its_own_is_what_the_server_keeps [Ttl],
@@ -183,7 +186,7 @@ cases! {
         a_forced_release_of_a_downgraded_writer_ends_the_reader_that_it_became [ForcedRelease, ReadWrite, Downgrade],
         a_forced_release_ends_one_permit_and_leaves_the_others [ForcedRelease, Semaphore],
         the_lock_delay_of_a_holder_stays_after_a_forced_release [ForcedRelease, LockDelay],
-        @way a_forced_release_in_a_race_with_the_holders_own_ends_exactly_one_grant [ForcedRelease],
+        @long a_forced_release_in_a_race_with_the_holders_own_ends_exactly_one_grant [ForcedRelease],
     }
     names::{
         @way any_name_can_be_locked_and_excludes_only_itself,
