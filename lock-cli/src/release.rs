@@ -43,7 +43,7 @@ pub(crate) struct ReleaseArguments {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// The holder's token, as `lock list`, `lock status` and LOCK_TOKEN have it.
+    /// The holder's token, as `lock list`, `lock status`, LOCK_TOKEN or LOCK_TOKEN_INT have it.
     #[arg(long)]
     pub(crate) token: FencingToken,
 

@@ -11,10 +11,11 @@ use tokio_util::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    Backend, Backoff, Capabilities, Clock, Contender, Context, Error, Feature, FencingToken, Lease, LockName,
-    LocksOptions, Loss, ReleaseOutcome, Request, Snapshot, Validity, Wait,
+    Backend, Capabilities, Clock, Contender, Context, Error, Feature, FencingToken, Lease, LockName, LocksOptions,
+    Loss, ReleaseOutcome, Request, Snapshot, Validity, Wait,
     held::{EndedLease, HeldLease, HeldLeases},
     observe::{Acquisition, Hold},
+    outage,
     run_to_completion::RunToCompletion,
 };
 
@@ -45,10 +46,6 @@ const LOCK_DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duratio
 
 /// How long after its limit an acquisition may take to withdraw before it is left to end in the background.
 pub(crate) const WITHDRAWAL: Duration = Duration::from_millis(500);
-
-/// The bounds of the pauses between two requests for a lock whose service does not answer.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connection {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: LocksOptions) -> Self {
@@ -203,7 +200,7 @@ impl Connection {
         request: &Request,
         stop: &CancellationToken,
     ) -> Result<Box<dyn Lease>, Error> {
-        let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        let mut pauses = outage::pauses();
         loop {
             tracing::debug!(%error, "the service does not answer");
             request.outage.failed(error);

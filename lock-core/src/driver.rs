@@ -5,17 +5,14 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Backend, Backoff, Context, Error, LockName, Settings,
+    Backend, Context, Error, LockName, Settings,
     diagnosis::{self, Diagnosis, Finding},
+    outage,
     settings::SettingDoc,
 };
 
 /// How long ending the connection of a diagnosis may take.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// The bounds of the pauses between two attempts to connect to a service that does not answer.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A kind of lock service, chosen by the scheme of a URL.
 ///
@@ -207,7 +204,7 @@ impl Registry {
             connected => return connected,
         };
         let again = async {
-            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let mut pauses = outage::pauses();
             loop {
                 tracing::debug!(error = %failure, "connecting again");
                 clock.sleep(pauses.pause()).await;

@@ -8,7 +8,12 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{Clock, Error};
+use crate::{Backoff, Clock, Error};
+
+/// The pauses between two tries, to connect or to acquire, while the service does not answer.
+pub(crate) const fn pauses() -> Backoff {
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(1))
+}
 
 /// What a backend reports to `lock-core` while an acquisition waits: whether the service answers. `lock-core` stops the
 /// acquisition when an outage has lasted for longer than it is to be bridged, and then reports the outage instead of a wait

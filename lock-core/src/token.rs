@@ -86,16 +86,20 @@ impl fmt::Display for FencingToken {
 impl FromStr for FencingToken {
     type Err = Error;
 
+    /// Reads the text form, or the integer form of [`FencingToken::to_i64`] in decimal digits.
     fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
-            let (era, number) = text.split_once('-')?;
-            // No sign: it has one form, but for zeros in front.
-            if era.starts_with('+') || number.starts_with('+') {
+            // No signs: each form has one spelling, but for zeros in front.
+            if text.contains('+') {
                 return None;
             }
-            Some(Self { era: era.parse().ok()?, number: number.parse().ok()? })
+            match text.split_once('-') {
+                Some((era, number)) => Some(Self { era: era.parse().ok()?, number: number.parse().ok()? }),
+                None => Self::from_i64(text.parse().ok()?).ok(),
+            }
         };
-        parse().ok_or_else(|| Error::config("fencing token", text, "ERA-NUMBER, as 0000000000-00000000000000000042"))
+        let allowed = "ERA-NUMBER, as 0000000000-00000000000000000042, or its integer form, as 42";
+        parse().ok_or_else(|| Error::config("fencing token", text, allowed))
     }
 }
 
@@ -120,6 +124,7 @@ mod tests {
             let b = FencingToken { era: b.0, number: b.1 };
             prop_assert_eq!(a.cmp(&b), a.to_i64().unwrap().cmp(&b.to_i64().unwrap()));
             prop_assert_eq!(FencingToken::from_i64(a.to_i64().unwrap()).unwrap(), a);
+            prop_assert_eq!(a.to_i64().unwrap().to_string().parse::<FencingToken>().unwrap(), a);
         }
 
         #[test]
@@ -134,6 +139,14 @@ mod tests {
         fn a_token_has_an_integer_form_or_is_refused(era: u32, number: u64) {
             let fits = era <= MAX_ERA && number < ERA_STEP;
             prop_assert_eq!(FencingToken { era, number }.to_i64().is_ok(), fits);
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_with_both_forms() {
+        for text in ["", "-", "7x", "+7", "-7", "1-", "1-+2", "1-2-3", "4294967296-0", "9220000000000000000", " 7"] {
+            let refused = text.parse::<FencingToken>().unwrap_err().to_string();
+            assert!(refused.contains("ERA-NUMBER") && refused.contains("as 42"), "{text}: {refused}");
         }
     }
 

@@ -8,20 +8,23 @@ use crate::{cargo, dependencies, packages, run, tests};
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
-    // What is built by default, then every feature, with all that is tested.
-    for what in [&["--lib", "--bins"][..], &["--all-targets", "--all-features"]] {
-        run(cargo().args(["clippy", "--workspace"]).args(what).args(["--", "-D", "warnings"]))?;
-    }
-    // Without targets whose dependencies would bring every feature back.
+    // All that is tested, then the command as it is installed, then the facade with parts of it left out: without targets whose
+    // dependencies would bring every feature back.
+    clippy(&["--workspace", "--all-targets", "--all-features"])?;
+    clippy(&["--package", "lock-cli", "--bins"])?;
     for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
-        let facade = ["clippy", "--package", "fenced-lock", "--lib", "--no-default-features", "--features", features];
-        run(cargo().args(facade).args(["--", "-D", "warnings"]))?;
+        clippy(&["--package", "fenced-lock", "--lib", "--no-default-features", "--features", features])?;
     }
     packages::check()?;
     run(cargo().args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
     tests::all()?;
     eprintln!("all checks passed");
     Ok(())
+}
+
+/// Lints what cargo is told to build; a warning is an error.
+fn clippy(what: &[&str]) -> Result<()> {
+    run(cargo().arg("clippy").args(what).args(["--", "-D", "warnings"]))
 }
 
 /// Has the test of docs/capabilities.md write it instead.

@@ -7,7 +7,7 @@ use lock_core::{Error, Finding};
 use super::words::{Listener, Words};
 use crate::Config;
 
-/// What one server has shown.
+/// What a diagnosis has found out about one server: whether it gives a session, and what it says of itself.
 #[derive(Debug, Clone)]
 pub(super) struct ServerLook {
     pub(super) server: String,
@@ -16,7 +16,7 @@ pub(super) struct ServerLook {
     pub(super) words: Words,
 }
 
-/// What an attempt to write has shown.
+/// What came of the attempt to write that a diagnosis makes below the root of the locks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WriteLook {
     /// Where it was tried: the root of the locks, or the deepest node on the way to it that is there.

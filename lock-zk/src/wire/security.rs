@@ -27,7 +27,7 @@ mod by_rustls {
     use zookeeper_client::{TlsCa, TlsCerts, TlsDynamicCerts, TlsIdentity, TlsOptions};
 
     use super::{
-        Certificates, Client, Connector, Error, RequestError, Security, Server, SettingDoc, Settings, Wire,
+        ByteStream, Certificates, Client, Connector, Error, RequestError, Security, Server, SettingDoc, Settings,
         connect_string,
     };
 
@@ -54,7 +54,7 @@ mod by_rustls {
         }
 
         /// A connection to a server, for what is asked outside of a session.
-        pub(crate) async fn dial(&self, server: &Server) -> io::Result<Box<dyn Wire>> {
+        pub(crate) async fn dial(&self, server: &Server) -> io::Result<Box<dyn ByteStream>> {
             let (host, stream) = super::open(server).await?;
             Ok(match &self.0 {
                 Some(tls) => Box::new(tls.secure(&host, stream).await?),
@@ -136,10 +136,10 @@ mod by_rustls {
     }
 }
 
-/// What can be read and written.
-pub(crate) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+/// An open connection to a server, in clear text or by TLS: bytes in both directions.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connects to a server in clear text. Gives its host without the brackets of a URL, too.
 async fn open((host, port): &Server) -> io::Result<(String, TcpStream)> {
@@ -172,7 +172,7 @@ impl Security {
     }
 
     /// A connection to a server, for what is asked outside of a session.
-    pub(crate) async fn dial(&self, server: &Server) -> io::Result<Box<dyn Wire>> {
+    pub(crate) async fn dial(&self, server: &Server) -> io::Result<Box<dyn ByteStream>> {
         Ok(Box::new(open(server).await?.1))
     }
 
