@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{Cursor, Write as _},
+    io::{self, Cursor, Read, Write as _},
     net::TcpStream,
     num::NonZeroU32,
     sync::Arc,
@@ -145,8 +145,22 @@ fn contest(seed: u64, what: What) -> Played {
     Played { record, kept, run_id, ended_at }
 }
 
+/// A stream whose reads go on after the whole process stood still, which interrupts those that have a limit.
+struct Uninterrupted(TcpStream);
+
+impl Read for Uninterrupted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
 struct Connection {
-    stream: TcpStream,
+    stream: Uninterrupted,
     parser: Parser,
     id: i64,
 }
@@ -155,7 +169,7 @@ impl Connection {
     fn open(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut connection = Self { stream, parser: Parser::new(), id: 0 };
+        let mut connection = Self { stream: Uninterrupted(stream), parser: Parser::new(), id: 0 };
         let Value::Int(id) = connection.ask(&["CLIENT", "ID"]) else { panic!("no id") };
         connection.id = id;
         connection
@@ -166,7 +180,7 @@ impl Connection {
         words[1..].iter().for_each(|word| {
             command.arg(*word);
         });
-        self.stream.write_all(&command.get_packed_command()).unwrap();
+        self.stream.0.write_all(&command.get_packed_command()).unwrap();
         self.next()
     }
 
@@ -197,7 +211,7 @@ fn replay(real: &RealRedis, played: &Played, what: &str) {
             }
             Recorded::Arrived { at, connection, bytes, outputs } => {
                 real.stop_clock_at(Duration::from_micros(*at)).unwrap();
-                connections.get_mut(connection).unwrap().stream.write_all(bytes).unwrap();
+                connections.get_mut(connection).unwrap().stream.0.write_all(bytes).unwrap();
                 for (to, bytes) in outputs {
                     let Some(there) = connections.get_mut(to) else { continue };
                     // A parser that has seen an end reads nothing more; what is sent at once is whole.

@@ -23,7 +23,9 @@ const SHORT_LEASE: Duration = Duration::from_secs(6);
 /// on which many tests run.
 const LIMITS_PER_LEASE: u32 = 4;
 /// For how long an outage is bridged: less than a case waits.
-const BRIDGED: &str = "outage_timeout=3s";
+const BRIDGED: &str = "outage_timeout=5s";
+/// How long connecting to servers may take: longer than a machine may stand still.
+const CONNECTING: &str = "connect_timeout=5s";
 const LONGEST_LIMIT: Duration = Duration::from_secs(10);
 
 /// Running servers, and clients that come by TLS with a certificate and have the least rights that are enough, so that the whole
@@ -43,8 +45,11 @@ impl DeploymentFixture {
     }
 
     async fn locks(&self, way: Connection, lease: Duration) -> Result<Locks, Error> {
+        let deployment = self.running.deployment();
         let way = way.with_lease(lease).with_answer_limit((lease / LIMITS_PER_LEASE).min(LONGEST_LIMIT)).with(BRIDGED);
-        lock::connect(&self.running.url(&way.with(self.running.deployment().in_trials))).await
+        // Where a lease ends with its process, there is nothing to connect to.
+        let way = way.with(deployment.lease.map_or("", |_| CONNECTING)).with(deployment.in_trials);
+        lock::connect(&self.running.url(&way)).await
     }
 
     /// A proxy before each of the servers.

@@ -3,7 +3,7 @@
 use lock_core::{Error, Settings};
 use lock_redlock::{Config, InitOptions};
 
-use super::{Certificates, ClientCertificate, Redis, RedisOptions, until::RetryLimit};
+use super::{Certificates, ClientCertificate, Redis, RedisOptions, redis::ANSWER_LIMIT, until::RetryLimit};
 use crate::LabError;
 
 /// What a node keeps of the process that the deployment knows.
@@ -60,7 +60,9 @@ impl RedisNodes {
     }
 
     async fn mark(&self, options: InitOptions) -> Result<(), LabError> {
-        let config = self.own_config().map_err(LabError::lock("marking the nodes"))?;
+        let mut config = self.own_config().map_err(LabError::lock("marking the nodes"))?;
+        // The nodes are there; they may stand still with the whole machine.
+        (config.connect_timeout, config.node_timeout) = (ANSWER_LIMIT, ANSWER_LIMIT);
         lock_redlock::init(&config, options).await.map_err(LabError::lock("marking the nodes"))?;
         Ok(())
     }

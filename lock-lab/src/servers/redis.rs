@@ -19,7 +19,7 @@ use crate::LabError;
 /// How long a start may take. Twenty milliseconds are usual.
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long a control request may take. The half second of the client crate passes on a machine that is busy with others.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a start is repeated when somebody else took the port.
 const ATTEMPTS: u32 = 8;
 

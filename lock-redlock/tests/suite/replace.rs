@@ -11,13 +11,14 @@ use std::{
 };
 
 use crate::{
-    deployment::{command, config, connect, connect_to, get, marked, marked_as, until},
+    deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until},
     simulation::{Nodes, simulated},
 };
 use lock_core::{Error, Guard, Locks};
 use lock_lab::servers::Redis;
 use lock_redlock::{Redlock, Replaced};
 use lock_sim::world::Way;
+use redis::AsyncConnectionConfig;
 
 const LOCAL: &str = "127.0.0.1";
 
@@ -27,19 +28,21 @@ async fn replace(list: &[u16], old: u16, new: u16) -> Result<Replaced, Error> {
 
 async fn key(port: u16, name: &str) -> Option<Vec<u8>> {
     let client = redis::Client::open(format!("redis://{LOCAL}:{port}")).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let limits = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await.unwrap();
     redis::cmd("GET").arg(format!("{{lock:{name}}}")).query_async(&mut connection).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_members_are_replaced_one_after_the_other_while_clients_contend() {
-    let nodes = marked_as(3, &[("max_ttl", "1s")]).await;
+    // No lease ends while the machine stands still for a moment.
+    let nodes = marked_as(3, &[("max_ttl", "6s")]).await;
     let mut list = nodes.ports();
     let (holders, count, over) =
         (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut clients = Vec::new();
     for _ in 0..3 {
-        let locks = connect(&nodes, &[("ttl", "1s")]).await;
+        let locks = connect(&nodes, &[("ttl", "6s")]).await;
         let (holders, count, over) = (Arc::clone(&holders), Arc::clone(&count), Arc::clone(&over));
         clients.push(tokio::spawn(async move {
             let mut last = None;

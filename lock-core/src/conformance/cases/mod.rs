@@ -196,6 +196,7 @@ cases! {
         @way a_backend_that_refuses_connections_is_unavailable_within_the_connect_limit [Expiry],
         @way a_backend_that_never_answers_is_unavailable_within_the_connect_limit [Expiry],
         @way a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_unavailable [Expiry],
+        @way a_wait_goes_on_when_the_backend_was_out_of_reach_for_a_moment [Expiry],
         @way a_wait_limit_ends_while_the_backend_cannot_be_reached [Expiry],
         @way a_waiter_that_died_does_not_hold_up_those_behind_it [Expiry],
         @way close_ends_within_its_limit_while_the_backend_cannot_be_reached [Expiry],

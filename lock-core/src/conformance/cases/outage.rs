@@ -76,6 +76,31 @@ pub(super) async fn a_wait_that_outlasts_the_connect_limit_out_of_reach_ends_as_
     run.nothing_left(&name).await
 }
 
+pub(super) async fn a_wait_goes_on_when_the_backend_was_out_of_reach_for_a_moment(run: Arc<CaseRun>) -> CaseResult {
+    /// Shorter than any outage that ends a wait.
+    const MOMENT: Duration = Duration::from_millis(300);
+    /// Longer than the outages that severable connections bridge.
+    const AFTERWARDS: Duration = Duration::from_secs(7);
+    let name = run.name();
+    let [first, second] = [run.connect().await?, run.connect_severable().await?];
+    let guard = first.lock(&name).await?;
+    let waiter = tokio::spawn({
+        let (client, name) = (second.clone(), name.clone());
+        async move { client.lock(&name).await }
+    });
+    if first.supports(Feature::Queue) {
+        in_line(&first, &name, 1).await?;
+    }
+    second.cut().await?;
+    run.clock().sleep(MOMENT).await;
+    second.heal().await;
+    run.clock().sleep(AFTERWARDS).await;
+    ensure!(!waiter.is_finished(), "a wait ended long after its servers were back: {:?}", waiter.await?);
+    guard.release().await?;
+    within("a wait whose servers are back", waiter).await???.release().await?;
+    run.nothing_left(&name).await
+}
+
 pub(super) async fn a_wait_limit_ends_while_the_backend_cannot_be_reached(run: Arc<CaseRun>) -> CaseResult {
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect_severable().await?];

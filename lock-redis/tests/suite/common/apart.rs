@@ -10,7 +10,7 @@ use std::{
 };
 
 use lock_core::Clock;
-use redis::{Client, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
 use tempfile::TempDir;
 
 use crate::common::{LIMIT, after};
@@ -87,7 +87,9 @@ impl Apart {
         let client = Client::open(format!("redis://{}:{}", self.host, Self::PORT)).unwrap();
         let deadline = after(LIMIT);
         loop {
-            match client.get_multiplexed_async_connection().await {
+            let limits =
+                AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
+            match client.get_multiplexed_async_connection_with_config(&limits).await {
                 Ok(connection) => return connection,
                 Err(error) => assert!(Clock::boot().now() < deadline, "the server did not start: {error}"),
             }
