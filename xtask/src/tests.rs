@@ -14,7 +14,7 @@ use cargo_metadata::{Artifact, Message};
 use crate::{cargo, run};
 
 /// How many test programs run at once. Each has several tests under way, and servers of its own.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 
 /// How many tests a program has under way, unless `RUST_TEST_THREADS` says otherwise. The conformance suite has its own number.
 const TESTS_AT_ONCE: &str = "4";
