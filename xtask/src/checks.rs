@@ -8,10 +8,9 @@ use crate::{cargo, dependencies, packages, run, tests};
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
-    // All that is tested, then the command as it is installed, then the facade with parts of it left out: without targets whose
-    // dependencies would bring every feature back.
+    clippy(&["--workspace", "--all-targets"])?;
     clippy(&["--workspace", "--all-targets", "--all-features"])?;
-    clippy(&["--package", "lock-cli", "--bins"])?;
+    // Without targets whose dependencies would bring every feature back.
     for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
         clippy(&["--package", "fenced-lock", "--lib", "--no-default-features", "--features", features])?;
     }
