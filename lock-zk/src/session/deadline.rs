@@ -76,7 +76,10 @@ impl GuardDeadlines {
         self.published = deadline;
         self.guards.retain(|_, guard| {
             let renewed = guard.validity.observe().is_some_and(|seen| guard.validity.advance(seen, deadline));
-            if !renewed {
+            // One that is being released right now removes its node itself: a second removal in the same moment would
+            // have the first one find nothing, and the holder told that its lock was lost.
+            // Safeguard: the node of a holder that is releasing it is removed once (ZooKeeper)
+            if !renewed && guard.validity.loss() != Some(Loss::Released) {
                 guard.lapsed.cancel();
             }
             renewed
@@ -161,6 +164,24 @@ mod tests {
     fn deadlines() -> GuardDeadlines {
         let (timeout, tick) = (Duration::from_secs(10), Duration::from_secs(2));
         GuardDeadlines::new(timeout, Heartbeat::new(timeout, tick, BootInstant::from_nanos(1)))
+    }
+
+    #[test]
+    fn a_heartbeat_leaves_the_node_of_a_holder_that_releases_it_to_the_release() {
+        let (timeout, tick, clock) = (Duration::from_secs(10), Duration::from_secs(2), Clock::boot());
+        let begun = clock.now();
+        let after = |seconds| begun.saturating_add(Duration::from_secs(seconds));
+        let mut deadlines = GuardDeadlines::new(timeout, Heartbeat::new(timeout, tick, begun));
+        let [released, expired, held] = [(); 3].map(|()| deadlines.admit(clock).expect("the session is alive"));
+        released.validity.end(Loss::Released);
+        expired.validity.end(Loss::Expired);
+        for (request, at) in [(RequestProof::Touch, 1), (RequestProof::Sync, 3), (RequestProof::Write, 4)] {
+            deadlines.answered(request, after(at), after(at));
+        }
+        assert!(held.validity.valid_until() > Some(after(10)), "the deadline moved");
+        assert!(!released.lapsed.is_cancelled(), "the release removes its node");
+        assert!(expired.lapsed.is_cancelled(), "nobody else removes this node");
+        assert!(!held.lapsed.is_cancelled());
     }
 
     #[test]
