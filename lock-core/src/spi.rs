@@ -119,7 +119,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// [`Loss::Revoked`](crate::Loss::Revoked) no later than at its next renewal.
     ///
     /// Where its holder gives it back at the same time, one of both is told that it has ended the grant; where
-    /// several servers vote, it may be neither or, when one of them is slow to answer, both.
+    /// several servers vote, it may be neither. Never are both, unless the holder's release gave up on a server that did not
+    /// answer in time.
     ///
     /// An outcome that is not known is [`Error::Unavailable`]; the caller may repeat it. Called only where the backend has
     /// [`Feature::ForcedRelease`], without which the default is as good as any.

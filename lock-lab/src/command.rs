@@ -11,7 +11,7 @@ use clap::Subcommand;
 use lock_lab::{
     LabError, compare, demo,
     failover::{Options, frozen, worker::Worker},
-    holder, readwrite,
+    holder, readwrite, scrape,
 };
 
 use crate::UNAVAILABLE;
@@ -40,6 +40,8 @@ pub(crate) enum LabCommand {
     ///
     /// On servers of its own. Fails when a bound is not kept.
     Frozen,
+    /// Write what a scrape of the example with metrics and the alerts show while a majority of Redlock fails, in eight minutes.
+    Scrape(scrape::Options),
     /// What a failover run starts to take locks in a process of its own: reads orders and reports events, a line each.
     #[command(hide = true)]
     Worker {
@@ -71,6 +73,7 @@ impl LabCommand {
                 let _ = writeln!(io::stdout(), "{}", frozen::text(&measured));
                 Ok(if measured.is_within_bounds() { 0 } else { UNAVAILABLE })
             }
+            Self::Scrape(options) => scrape::run(options).await.map(|()| 0),
             Self::Worker { worker } => worker.run().await.map(|()| 0),
             Self::Hold { url, name } => holder::hold(url, name).await.map(|()| 0),
         }

@@ -26,6 +26,7 @@ mod progress;
 pub mod proxy;
 pub mod readwrite;
 pub mod report;
+pub mod scrape;
 pub mod servers;
 mod truth;
 

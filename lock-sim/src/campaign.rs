@@ -95,7 +95,7 @@ impl Campaign {
             return findings;
         }
         for place in 0..machine.safeguards().len() {
-            let removed = known(machine, place).unwrap_or_else(|| search(machine, place, audience));
+            let removed = known(machine, place).unwrap_or_else(|| search(machine, place, 0, audience));
             audience.found(&text(|text| write_removed(text, machine, place, &removed)));
             findings.removed.push(removed);
         }
@@ -124,13 +124,13 @@ fn known(machine: &dyn Machine, place: usize) -> Option<Removed> {
 }
 
 /// Takes one safeguard out, and looks for the first schedule that misses it: for a violation of the invariant that it stands
-/// for, or of any when it is not known which that is.
-pub fn search(machine: &dyn Machine, place: usize, audience: &dyn Audience) -> Removed {
+/// for, or of any when it is not known which that is. Begins with the schedule `from`.
+pub fn search(machine: &dyn Machine, place: usize, from: u64, audience: &dyn Audience) -> Removed {
     let safeguard = machine.safeguards()[place];
     let invariant = machine.missed(safeguard.name).map(|missed| missed.invariant);
-    audience.begins(&format!("{}: without {}", machine.name(), safeguard.name), safeguard.seeds);
+    audience.begins(&format!("{}: without {}", machine.name(), safeguard.name), safeguard.seeds.saturating_sub(from));
     let until = invariant.map_or(Until::Violations(1), Until::Violated);
-    let found = explore(machine, 0..safeguard.seeds, Some(place), until, &|told| {
+    let found = explore(machine, from..safeguard.seeds, Some(place), until, &|told| {
         // A violation is what is looked for.
         if matches!(told, Told::Played(_)) {
             audience.told(&told);

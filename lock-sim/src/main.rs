@@ -13,7 +13,7 @@ use lock_sim::{
     runner::play,
 };
 
-use self::screen::Screen;
+use self::screen::{Screen, print};
 
 /// Plays the algorithms of the locks on simulated servers.
 ///
@@ -34,6 +34,9 @@ struct Arguments {
     /// Takes only this safeguard out; with `--seed`, in the replay.
     #[arg(long, requires = "machine")]
     without: Option<String>,
+    /// Goes on with this schedule in the search for one that misses the safeguard. Needs `--without`.
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "without", conflicts_with = "seed")]
+    from: u64,
 }
 
 fn main() -> ExitCode {
@@ -61,7 +64,7 @@ fn work(arguments: &Arguments) -> Result<bool> {
         let place = arguments.without.as_deref().map(|name| safeguard(machine, name)).transpose()?;
         fine &= match (arguments.seed, place) {
             (Some(seed), place) => show(machine, seed, place),
-            (None, Some(place)) => take_out(machine, place),
+            (None, Some(place)) => take_out(machine, place, arguments.from),
             (None, None) => campaign(machine, arguments.seeds),
         };
     }
@@ -80,28 +83,27 @@ fn safeguard(machine: &dyn Machine, name: &str) -> Result<usize> {
 fn show(machine: &dyn Machine, seed: u64, without: Option<usize>) -> bool {
     let mut trace = Trace::kept();
     let outcome = play(machine, seed, without, &mut trace);
-    print!("{}", trace.text());
-    println!("{} events, {} grants", outcome.steps, outcome.grants);
+    print(&format!("{}{} events, {} grants\n", trace.text(), outcome.steps, outcome.grants));
     match outcome.violation {
-        None => println!("no violation"),
+        None => print("no violation\n"),
         Some(violation) => {
-            println!("VIOLATION of {} at {} ns: {}", violation.invariant, violation.at, violation.text);
+            print(&format!("VIOLATION of {} at {} ns: {}\n", violation.invariant, violation.at, violation.text));
             return false;
         }
     }
     true
 }
 
-/// Looks for the first schedule that misses one safeguard, whichever is known.
-fn take_out(machine: &dyn Machine, place: usize) -> bool {
+/// Looks for the first schedule from this one on that misses one safeguard, whichever is known.
+fn take_out(machine: &dyn Machine, place: usize, from: u64) -> bool {
     let screen = Screen::new(machine);
-    let removed = search(machine, place, &screen);
+    let removed = search(machine, place, from, &screen);
     screen.found(&report(machine, place, &removed));
     removed.is_as_it_should_be()
 }
 
 fn campaign(machine: &dyn Machine, seeds: u64) -> bool {
     let fine = Campaign { seeds }.run(machine, &Screen::new(machine)).is_as_it_should_be();
-    println!("{}: {}\n", machine.name(), if fine { "as it should be" } else { "NOT AS IT SHOULD BE" });
+    print(&format!("{}: {}\n\n", machine.name(), if fine { "as it should be" } else { "NOT AS IT SHOULD BE" }));
     fine
 }

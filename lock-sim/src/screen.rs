@@ -1,7 +1,8 @@
 //! What a person sees of schedules while they are played.
 
 use std::{
-    io::{IsTerminal, stderr},
+    io::{ErrorKind, IsTerminal, Write as _, stderr, stdout},
+    process,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -94,8 +95,8 @@ impl Audience for Screen<'_> {
 
     fn found(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| print!("{text}")),
-            None => print!("{text}"),
+            Some(bar) => bar.suspend(|| print(text)),
+            None => print(text),
         }
     }
 }
@@ -105,6 +106,19 @@ impl Drop for Screen<'_> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// Writes to standard output. Ends the program when nobody reads it any more, such as `head`, which has seen enough.
+pub(crate) fn print(text: &str) {
+    let mut output = stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) => {
+            eprintln!("error: writing to standard output: {error}");
+            process::exit(1);
+        }
+        Ok(()) => {}
     }
 }
 

@@ -8,13 +8,9 @@ use std::{
 };
 
 use lock::Clock;
-use lock_lab::servers::{Prometheus, Redis, RedisNodes, RedisOptions, ZooKeeper, free_port};
+use lock_lab::servers::{Prometheus, Redis, RedisNodes, ZooKeeper, free_port};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    process::{Child, Command},
-};
+use tokio::process::{Child, Command};
 
 /// Generous: it only ends a test that has failed.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -118,69 +114,3 @@ async fn a_prometheus_has_data_for_each_query_of_the_dashboard_and_of_the_alert_
         interrupt(example).await;
     }
 }
-
-/// What the example shows now, without the buckets of histograms.
-async fn scrape(port: u16) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let is_shown = |line: &&str| line.starts_with("lock_") && !line.contains("_bucket{") && !line.contains("_sum{");
-    let mut lines: Vec<_> = body.lines().filter(is_shown).collect();
-    lines.sort_unstable();
-    lines.join("\n")
-}
-
-/// The alerts that are pending or fire.
-async fn alerts(prometheus: &Prometheus) -> String {
-    let alerts = prometheus.alerts().await.unwrap();
-    match alerts.is_empty() {
-        true => "none".to_owned(),
-        false => alerts
-            .iter()
-            .map(|[name, labels, state]| format!("`{name}` {labels}: {state}"))
-            .collect::<Vec<_>>()
-            .join("; "),
-    }
-}
-
-/// Long enough for the rules that look at the last five minutes to see a change, and for those that wait two minutes to fire.
-const STAGE: Duration = Duration::from_secs(150);
-
-#[tokio::test]
-#[ignore = "takes eight minutes and writes docs/reports/metrics.md: cargo xtask scrape"]
-async fn what_a_scrape_shows_while_a_majority_fails() {
-    let settings = [("max_ttl", "5s")];
-    let mut nodes = RedisNodes::start_as(3, RedisOptions::default(), &settings).await.unwrap();
-    let port = free_port();
-    let example = start(&format!("{}?ttl=5s", nodes.url()), port);
-    let prometheus = Prometheus::start(&[port], &docs("alerts.yml")).await.unwrap();
-    wait_for_data(&prometheus, "lock_quorum_nodes{backend=\"redlock\", state=\"answering\"} == 3").await;
-    let mut report = String::from(SCRAPE_HEAD);
-    let mut stage = async |title: &str| {
-        Clock::boot().sleep(STAGE).await;
-        let (scraped, alerts) = (scrape(port).await, alerts(&prometheus).await);
-        report += &format!("\n## {title}\n\nAlerts: {alerts}.\n\n```text\n{scraped}\n```\n");
-    };
-    stage("Three nodes answer").await;
-    nodes.nodes_mut()[0].kill();
-    nodes.nodes_mut()[1].kill();
-    stage("Two of three are killed").await;
-    for node in &mut nodes.nodes_mut()[..2] {
-        node.restart().await.unwrap();
-    }
-    // Their data are gone: an operator makes them members again, and they vote when the longest lease has ended.
-    nodes.mark_again().await.unwrap();
-    stage("They are back").await;
-    std::fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reports/metrics.md"), report).unwrap();
-    interrupt(example).await;
-}
-
-const SCRAPE_HEAD: &str = "\
-# A scrape while a majority fails
-
-`examples/metrics.rs` on a Redlock of three nodes with `ttl=5s`: one lock that it holds, and one that three tasks contend for. A
-Prometheus scrapes it and evaluates the rules of [alerts.yml](../observability/alerts.yml). Each scrape below is taken two and a half
-minutes after what its heading says; without the buckets and sums of the histograms. Written by `cargo xtask scrape`.
-";

@@ -39,21 +39,3 @@ pub(crate) fn write_configuration() -> Result<()> {
     test.args(["test", "--package", "fenced-lock", "--all-features", "--test", "suite", "configuration::the_page"]);
     run(test.env("LOCK_WRITE_CONFIGURATION", "1"))
 }
-
-/// Has a test write docs/reports/metrics.md.
-pub(crate) fn write_scrape() -> Result<()> {
-    run(cargo().args(["build", "--package", "fenced-lock", "--all-features", "--examples"]))?;
-    let mut test = cargo();
-    test.args([
-        "test",
-        "--package",
-        "fenced-lock",
-        "--all-features",
-        "--test",
-        "suite",
-        "what_a_scrape_shows",
-        "--",
-        "--ignored",
-    ]);
-    run(&mut test)
-}

@@ -191,7 +191,7 @@ fn work(job: XtaskCommand) -> Result<()> {
         XtaskCommand::Configuration => checks::write_configuration(),
         XtaskCommand::Scrape => {
             setup::require_servers()?;
-            checks::write_scrape()
+            scrape()
         }
         XtaskCommand::Advisories => dependencies::advisories(),
         XtaskCommand::Packages => packages::check(),
@@ -205,6 +205,19 @@ fn work(job: XtaskCommand) -> Result<()> {
             safeguards::run(&root()?, &only)
         }
     }
+}
+
+/// Has the laboratory write docs/reports/metrics.md.
+fn scrape() -> Result<()> {
+    let example = ["--package", "fenced-lock", "--features", "metrics", "--example", "metrics"];
+    run(cargo().args(["build", "--release"]).args(example))?;
+    let (root, target) = (root()?, packages::workspace()?.target_directory.into_std_path_buf());
+    let options = [
+        ("example", target.join("release/examples/metrics")),
+        ("alerts", root.join("docs/observability/alerts.yml")),
+        ("out", root.join("docs/reports/metrics.md")),
+    ];
+    run_lab(["scrape"], &options.map(|(option, path)| format!("--{option}={}", path.display())))
 }
 
 /// Builds the program `lock-lab` with optimisations and runs it.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use cargo_metadata::{DependencyKind, MetadataCommand, Package, Target};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, Target};
 
 use crate::{cargo, root, run, tools::tool};
 
@@ -43,15 +43,19 @@ pub(crate) fn semver(baseline: &str) -> Result<()> {
 pub(crate) fn debian(out: &Path) -> Result<()> {
     run(cargo().args(["build", "--release", "--package", "lock-cli"]))?;
     let root = root()?;
-    let target = MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")?.target_directory;
+    let target = workspace()?.target_directory;
     run(Command::new(root.join("packaging/debian/build")).arg(target.join("release/lock")).arg(out))
+}
+
+/// What cargo says of the workspace.
+pub(crate) fn workspace() -> Result<Metadata> {
+    MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")
 }
 
 /// The packages of the workspace that may be published.
 fn published() -> Result<Vec<Package>> {
-    let workspace = MetadataCommand::new().no_deps().exec().context("asking cargo for the workspace")?;
     let is_published = |package: &Package| package.publish.as_ref().is_none_or(|registries| !registries.is_empty());
-    Ok(workspace.packages.into_iter().filter(is_published).collect())
+    Ok(workspace()?.packages.into_iter().filter(is_published).collect())
 }
 
 /// Fails when something is missing that a registry asks for, or that a build takes.

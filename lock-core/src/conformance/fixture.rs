@@ -39,8 +39,8 @@ pub trait Fixture: Debug + Send + Sync + 'static {
     }
 
     /// Whether a grant ends in one place: in one step, of which everybody sees either nothing or all. Where servers that do not
-    /// know each other vote, a release and a forced release may each end it on some of them: neither may be told that it
-    /// was the one, or both.
+    /// know each other vote, a release and a forced release may each end it on some of them, and neither is told that it was the
+    /// one.
     fn ends_grants_in_one_step(&self) -> bool {
         true
     }

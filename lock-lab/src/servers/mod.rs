@@ -9,6 +9,7 @@ mod certificates;
 pub(crate) mod clock;
 mod cluster;
 mod command_counts;
+pub(crate) mod http;
 pub(crate) mod nodes;
 pub(crate) mod ports;
 pub(crate) mod process;

@@ -6,13 +6,9 @@ use lock_core::Clock;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
 use super::{
-    ports,
+    http, ports,
     process::{self, Process, Program},
 };
 use crate::LabError;
@@ -142,20 +138,10 @@ impl Prometheus {
 
     /// The data of an answer.
     async fn ask(&self, path: &str) -> Result<Value, LabError> {
-        let answer = Clock::boot().timeout(ANSWER_LIMIT, self.get(path)).await;
-        let answer = answer.ok_or_else(|| self.control("no answer"))?.map_err(|error| self.control(&error))?;
-        let (_, body) = answer.split_once("\r\n\r\n").ok_or_else(|| self.control(&answer))?;
-        let mut body: Value = serde_json::from_str(body).map_err(|error| self.control(&format!("{error}: {body}")))?;
+        let answer = Clock::boot().timeout(ANSWER_LIMIT, http::get(self.port, path)).await;
+        let body = answer.ok_or_else(|| self.control("no answer"))?.map_err(|error| self.control(&error))?;
+        let mut body: Value = serde_json::from_str(&body).map_err(|error| self.control(&format!("{error}: {body}")))?;
         if body["status"] == "success" { Ok(body["data"].take()) } else { Err(self.control(&body)) }
-    }
-
-    /// Asks in the oldest form of HTTP, in which an answer is one piece that ends with the connection.
-    async fn get(&self, path: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n").as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        Ok(answer)
     }
 
     fn label(&self) -> String {

@@ -62,18 +62,24 @@ impl SharedLease {
         for node in (0..quorum.len()).filter(|node| calls[*node].is_none()) {
             votes.record(node, Vote::Refused);
         }
-        let mut failed = Vec::new();
+        let (mut failed, mut contended) = (Vec::new(), false);
         // Silent nodes decide nothing while other nodes may still answer that the lease is not there.
         while votes.verdict() == Verdict::Undecided || (votes.verdict() == Verdict::Impossible && !is_off(&votes)) {
-            // Once no majority has the lease, only answers that come at once are waited for.
+            // Once no majority has the lease, only answers that come at once are waited for. Where somebody else has ended a
+            // part of the grant, a missing answer tells who ended it on a majority.
+            // Safeguard: a release beside a forced one waits for the node that decides (Redlock)
             let next = match is_off(&votes) {
+                true if contended => replies.next_of_any().await,
                 true => replies.next_soon().await,
                 false => replies.next().await,
             };
             let Some((node, reply)) = next else { break };
             let vote = match reply {
                 Ok(true) => Vote::Granted,
-                Ok(false) => Vote::Refused,
+                Ok(false) => {
+                    contended = true;
+                    Vote::Refused
+                }
                 Err(no_reply) => {
                     failed.push((node, no_reply.reason()));
                     // Safeguard: catalogue: a release without an answer is repeated (Redlock)

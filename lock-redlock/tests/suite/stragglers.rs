@@ -1,10 +1,10 @@
-//! Nodes that grant after the vote was won, or join later.
+//! Nodes that answer after the vote was won, or join later.
 
 #![expect(clippy::future_not_send, reason = "a world is played on one thread")]
 
 use std::time::Duration;
 
-use lock_core::{Locks, Loss};
+use lock_core::{Error, Locks, Loss};
 use lock_sim::world::Way;
 
 use crate::simulation::{Nodes, simulated};
@@ -13,6 +13,8 @@ use crate::simulation::{Nodes, simulated};
 const SETTINGS: &[(&str, &str)] = &[("ttl", "6s"), ("node_timeout", "60s")];
 /// Longer than one renewal, shorter than two.
 const TWO_RENEWALS: Duration = Duration::from_secs(3);
+/// Longer than a decided vote waits for other answers.
+const A_WHILE: Duration = Duration::from_millis(500);
 
 /// A connection to all nodes, which have nothing to do any more.
 async fn connect(nodes: &Nodes, settings: &[(&str, &str)]) -> Locks {
@@ -115,5 +117,31 @@ fn a_holder_that_nobody_can_tell_of_its_loss_does_not_go_on_with_a_node_that_joi
         drop(guard);
         nodes.block(0, 1, Way::Down, false).await;
         nodes.until_nothing_is_left(0..3, "silent").await;
+    });
+}
+
+#[test]
+fn one_of_a_release_and_a_forced_release_is_told_that_it_ended_the_grant_however_late_the_node_answers_that_decides() {
+    simulated(3, &[("max_ttl", "1h")], |nodes| async move {
+        let locks = connect(&nodes, &[("ttl", "1h"), ("node_timeout", "60s")]).await;
+        let operator = nodes.connect_from(1, &[]).await;
+        let guard = locks.mutex("told").lock().await.unwrap();
+        nodes.until("all nodes have granted", || nodes.count("told") == 3).await;
+        let token = guard.token();
+        // The operator ends it on two nodes, and the holder hears one of them.
+        nodes.block(1, 0, Way::Up, true).await;
+        let revoked = operator.revoke("told", token).await.unwrap().expect("it was ended on a majority");
+        assert_eq!(revoked.token, Some(token.number));
+        nodes.block(0, 2, Way::Down, true).await;
+        let released = nodes.start(0, guard.release());
+        nodes.until("no node has a holder", || nodes.count("told") == 0).await;
+        nodes.clock().sleep(A_WHILE).await;
+        nodes.block(0, 2, Way::Down, false).await;
+        nodes.block(1, 0, Way::Up, false).await;
+        match released.await.unwrap() {
+            Err(Error::Lost { loss: Loss::Revoked, .. }) => {}
+            other => panic!("both were told that they had ended it: {other:?}"),
+        }
+        nodes.until_nothing_is_left(0..3, "told").await;
     });
 }
