@@ -171,12 +171,7 @@ impl Connection {
             };
             acquire.instrument(span)
         });
-        let too_long = async {
-            match deadline {
-                None => outage.outlasts(self.0.options.outage_timeout, clock).await,
-                Some(deadline) => clock.sleep_until(deadline).await,
-            }
-        };
+        let too_long = outage.too_long(deadline, self.0.options.outage_timeout, clock, self.0.context.observer());
         let result = tokio::select! {
             biased;
             result = &mut acquisition => result,

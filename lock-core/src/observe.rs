@@ -59,6 +59,13 @@ impl Observer {
         Acquisition { name, mode, backend, clock, begun, span, is_waiting, is_over: false }
     }
 
+    /// An acquisition waits for the service to answer, until the returned value is dropped.
+    pub(crate) fn unanswered(&self) -> Unanswered {
+        let backend = self.backend();
+        metrics::unanswered(backend, 1.0);
+        Unanswered(backend)
+    }
+
     /// A batch of renewals took `took`, from its sending until the answers were there or given up.
     pub(crate) fn renewed(&self, took: Duration) {
         metrics::renewal_time(self.backend(), took);
@@ -83,6 +90,15 @@ impl Observer {
     /// How many nodes of a quorum answer, and how many are silent. Nobody counts them without the feature `metrics`.
     pub(crate) fn quorum(&self, count: impl FnOnce() -> (usize, usize)) {
         metrics::quorum(self.backend(), count);
+    }
+}
+
+/// An acquisition on this backend that waits for the service to answer.
+pub(crate) struct Unanswered(&'static str);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        metrics::unanswered(self.0, -1.0);
     }
 }
 

@@ -67,10 +67,11 @@ async fn wait_for_data(prometheus: &Prometheus, query: &str) {
 async fn a_prometheus_has_data_for_each_query_of_the_dashboard_and_of_the_alert_rules() {
     let checked = Command::new("promtool").args(["check", "rules"]).arg(docs("alerts.yml")).output().await.unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-    let (redis, nodes) = (Redis::start().await.unwrap(), RedisNodes::start(3).await.unwrap());
+    let (mut redis, nodes) = (Redis::start().await.unwrap(), RedisNodes::start(3).await.unwrap());
     let zookeeper = ZooKeeper::start(1).await.unwrap();
-    // Short leases are renewed several times a second.
-    let urls = [format!("{}?ttl=1s", redis.url()), format!("{}?ttl=1s", nodes.url()), zookeeper.url()];
+    // Short leases are renewed several times a second. Nobody gives up waiting for Redis.
+    let urls =
+        [format!("{}?ttl=1s&outage_timeout=1h", redis.url()), format!("{}?ttl=1s", nodes.url()), zookeeper.url()];
     let ports = urls.each_ref().map(|_| free_port());
     let examples: Vec<Child> = urls.iter().zip(ports).map(|(url, port)| start(url, port)).collect();
     let prometheus = Prometheus::start(&ports, &docs("alerts.yml")).await.unwrap();
@@ -110,6 +111,14 @@ async fn a_prometheus_has_data_for_each_query_of_the_dashboard_and_of_the_alert_
     // A lock that somebody deletes is a loss that the first rule sees.
     redis.ask::<String>("FLUSHALL", &[]).await.unwrap();
     wait_for_data(&prometheus, "sum by (reason) (increase(lock_losses_total{backend=\"redis\"}[5m])) > 0").await;
+
+    // A server that is down shows at once, although those who wait bridge the outage and none of them has failed.
+    let unavailable = rules.iter().find(|[name, ..]| name == "LockBackendUnavailable");
+    let [_, query, _] = unavailable.expect("there is a rule for it");
+    assert!(prometheus.query(query).await.unwrap().is_empty(), "every server is up");
+    redis.kill();
+    wait_for_data(&prometheus, query).await;
+    redis.restart().await.unwrap();
     for example in examples {
         interrupt(example).await;
     }

@@ -210,7 +210,7 @@ const VARIABLES: [Wrong; 6] = [
 ];
 
 /// Servers that do not take what is right in itself.
-const SERVERS: [Wrong; 13] = [
+const SERVERS: [Wrong; 14] = [
     wrong("--url redis://127.0.0.1:{closed} status a", UNAVAILABLE, &["redis://127.0.0.1", "Connection refused"]),
     wrong(
         "--url redis://me:geheim@127.0.0.1:{redis} status a",
@@ -253,6 +253,11 @@ const SERVERS: [Wrong; 13] = [
         &["not for", "db.example.com", "`server_name`"],
     ),
     wrong("--url zk://127.0.0.1:{closed}?connect_timeout=300ms status a", UNAVAILABLE, &["zk://127.0.0.1", "300ms"]),
+    wrong(
+        "--url zk://127.0.0.1:{web}?connect_timeout=300ms status a",
+        UNAVAILABLE,
+        &["no server answers as one of ZooKeeper does", "its port the one for clients"],
+    ),
 ];
 
 /// What `{...}` in a [`Wrong`] stands for.

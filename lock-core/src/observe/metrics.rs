@@ -10,6 +10,7 @@ use crate::Loss;
 const ACQUISITIONS: &str = "lock_acquisitions_total";
 const WAIT: &str = "lock_wait_seconds";
 const WAITING: &str = "lock_waiting";
+const UNANSWERED: &str = "lock_unanswered";
 const HOLD: &str = "lock_hold_seconds";
 const HELD: &str = "lock_held";
 const LOSSES: &str = "lock_losses_total";
@@ -22,7 +23,7 @@ const ACKNOWLEDGED: &str = "acknowledged";
 const MISSED: &str = "missed";
 const DENIED: &str = "denied";
 
-/// Describes every metric to the program's recorder, and shows the counters that alerts are made of: a counter that appears
+/// Describes every metric to the program's recorder, and shows those that alerts are made of: a counter that appears
 /// with its first event has not risen as far as Prometheus can tell. Doing so again changes nothing.
 pub(super) fn connected(backend: &'static str) {
     describe();
@@ -34,12 +35,14 @@ pub(super) fn connected(backend: &'static str) {
     for outcome in [ACKNOWLEDGED, MISSED, DENIED] {
         counter!(RENEWALS, "backend" => backend, "outcome" => outcome).increment(0);
     }
+    unanswered(backend, 0.0);
 }
 
 fn describe() {
     describe_counter!(ACQUISITIONS, Unit::Count, "Acquisitions that have ended, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "Time from the request to the grant, of acquisitions that were granted");
     describe_gauge!(WAITING, Unit::Count, "Acquisitions under way that wait until they are granted");
+    describe_gauge!(UNANSWERED, Unit::Count, "Acquisitions under way that wait for the service to answer");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the end of the hold");
     describe_gauge!(HELD, Unit::Count, "Locks and permits that are held");
     describe_counter!(LOSSES, Unit::Count, "Holds that were lost, by the reason");
@@ -55,6 +58,10 @@ fn describe() {
 
 pub(super) fn waiting(backend: &'static str, mode: &'static str, by: f64) {
     gauge!(WAITING, "backend" => backend, "mode" => mode).increment(by);
+}
+
+pub(super) fn unanswered(backend: &'static str, by: f64) {
+    gauge!(UNANSWERED, "backend" => backend).increment(by);
 }
 
 pub(super) fn acquisition(backend: &'static str, mode: &'static str, outcome: &'static str) {

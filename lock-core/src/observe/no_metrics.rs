@@ -8,6 +8,8 @@ pub(super) const fn connected(_backend: &'static str) {}
 
 pub(super) const fn waiting(_backend: &'static str, _mode: &'static str, _by: f64) {}
 
+pub(super) const fn unanswered(_backend: &'static str, _by: f64) {}
+
 pub(super) const fn acquisition(_backend: &'static str, _mode: &'static str, _outcome: &'static str) {}
 
 pub(super) const fn wait(_backend: &'static str, _mode: &'static str, _waited: Duration) {}

@@ -3,11 +3,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    sync::{Arc, Mutex},
+    sync::{self, Arc},
     time::Duration,
 };
 
-use lock_core::{Clock, Locks, Loss, RenewalOutcome};
+use lock_core::{Clock, Locks, Loss, Mutex, RenewalOutcome};
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, set_default_local_recorder,
     with_local_recorder,
@@ -23,12 +23,12 @@ use crate::world::{LONG, TTL, World};
 struct Values {
     snapshotter: Snapshotter,
     /// The sums of what was counted, and what was recorded in histograms: the recorder forgets all of it with each look.
-    seen: Mutex<BTreeMap<String, (f64, Vec<f64>)>>,
+    seen: sync::Mutex<BTreeMap<String, (f64, Vec<f64>)>>,
 }
 
 impl Values {
     fn new(recorder: &DebuggingRecorder) -> Self {
-        Self { snapshotter: recorder.snapshotter(), seen: Mutex::default() }
+        Self { snapshotter: recorder.snapshotter(), seen: sync::Mutex::default() }
     }
 
     fn look(&self) -> BTreeMap<String, (f64, Vec<f64>)> {
@@ -87,12 +87,36 @@ async fn acquisitions_are_counted_by_their_outcome_and_timed_when_they_are_grant
     world.memory.set_connected(false);
     assert!(world.locks.mutex("b").lock().await.is_err());
     world.memory.set_connected(true);
+    assert_eq!(values.of("lock_unanswered{backend=memory}"), 0.0);
     assert!(world.locks.mutex("b").ttl(Duration::from_nanos(1)).lock().await.is_err());
     drop(next);
     world.locks.close(LONG).await.unwrap();
     assert!(world.locks.mutex("a").lock().await.is_err());
     assert_eq!(["unavailable", "refused", "closed"].map(ended), [1.0, 1.0, 1.0]);
     assert_eq!(values.of("lock_waiting{backend=memory,mode=exclusive}"), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquisitions_that_wait_for_the_service_are_shown_until_it_answers_or_they_have_gone() {
+    let recorder = DebuggingRecorder::new();
+    let (values, _recording) = (Values::new(&recorder), set_default_local_recorder(&recorder));
+    let world = World::new();
+    let unanswered = || values.look().get("lock_unanswered{backend=memory}").map(|(sum, _)| *sum);
+    assert_eq!(unanswered(), Some(0.0), "it is there from the start");
+    world.memory.set_connected(false);
+    let acquire = |mutex: Mutex| tokio::spawn(async move { mutex.lock().await.map(drop) });
+    let unlimited = acquire(world.locks.mutex("a"));
+    let limited = acquire(world.locks.mutex("a").timeout(LONG));
+    let abandoned = acquire(world.locks.mutex("a"));
+    sleep(1).await;
+    assert_eq!(unanswered(), Some(3.0));
+    abandoned.abort();
+    assert!(abandoned.await.unwrap_err().is_cancelled());
+    assert_eq!(unanswered(), Some(2.0));
+    world.memory.set_connected(true);
+    unlimited.await.unwrap().unwrap();
+    limited.await.unwrap().unwrap();
+    assert_eq!(unanswered(), Some(0.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +209,7 @@ type Described = BTreeMap<String, (&'static str, &'static str, String)>;
 
 /// A recorder that notes what is described, and what for.
 #[derive(Debug, Clone, Default)]
-struct Descriptions(Arc<Mutex<Described>>);
+struct Descriptions(Arc<sync::Mutex<Described>>);
 
 impl Descriptions {
     fn add(&self, kind: &'static str, name: &KeyName, unit: Option<Unit>, help: &SharedString) {

@@ -268,6 +268,12 @@ impl From<Error> for RequestError {
             // Safeguard: a throttled request is one that was not done (ZooKeeper)
             Error::Throttled => Self::Throttled,
             Error::SessionExpired | Error::AuthFailed | Error::ClientClosed => Self::SessionEnded(Arc::new(error)),
+            // Its own text for it is "no available hosts", of servers that are down and of ports of other services alike.
+            Error::NoHosts => {
+                let reason =
+                    "no server answers as one of ZooKeeper does; is each of them up, and its port the one for clients?";
+                Self::Unknown(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(reason)))
+            }
             _ => Self::Unknown(Arc::new(error)),
         }
     }
