@@ -171,7 +171,12 @@ impl Connection {
             };
             acquire.instrument(span)
         });
-        let too_long = outage.too_long(deadline, self.0.options.outage_timeout, clock, self.0.context.observer());
+        let too_long = async {
+            match deadline {
+                None => outage.outlasts(self.0.options.outage_timeout, clock, self.0.context.observer()).await,
+                Some(deadline) => clock.sleep_until(deadline).await,
+            }
+        };
         let result = tokio::select! {
             biased;
             result = &mut acquisition => result,

@@ -59,7 +59,7 @@ impl Observer {
         Acquisition { name, mode, backend, clock, begun, span, is_waiting, is_over: false }
     }
 
-    /// An acquisition waits for the service to answer, until the returned value is dropped.
+    /// An acquisition without a limit waits for the service to answer, until the returned value is dropped.
     pub(crate) fn unanswered(&self) -> Unanswered {
         let backend = self.backend();
         metrics::unanswered(backend, 1.0);

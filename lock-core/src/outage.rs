@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{Backoff, BootInstant, Clock, Error, observe::Observer};
+use crate::{Backoff, Clock, Error, observe::Observer};
 
 /// The pauses between two tries, to connect or to acquire, while the service does not answer.
 pub(crate) const fn pauses() -> Backoff {
@@ -56,27 +56,16 @@ impl Outage {
         self.failure().take()
     }
 
-    /// Resolves when a wait has taken too long: at its deadline, or, without one, when an outage has lasted for `bridged`. Each
-    /// outage is observed while it lasts. One caller at a time waits for that.
-    pub(crate) async fn too_long(
-        &self,
-        deadline: Option<BootInstant>,
-        bridged: Duration,
-        clock: Clock,
-        observer: &Observer,
-    ) {
+    /// Resolves when an outage has lasted for `limit`. Each outage is observed while it lasts. One caller at a time waits for that.
+    pub(crate) async fn outlasts(&self, limit: Duration, clock: Clock, observer: &Observer) {
         loop {
             let is_failing = self.failure().is_some();
-            let _observed = is_failing.then(|| observer.unanswered());
-            let left = match deadline {
-                Some(deadline) => deadline.saturating_since(clock.now()),
-                None if is_failing => bridged,
-                None => {
-                    self.0.changed.notified().await;
-                    continue;
-                }
-            };
-            if clock.timeout(left, self.0.changed.notified()).await.is_none() {
+            if !is_failing {
+                self.0.changed.notified().await;
+                continue;
+            }
+            let _observed = observer.unanswered();
+            if clock.timeout(limit, self.0.changed.notified()).await.is_none() {
                 return;
             }
         }
@@ -104,7 +93,7 @@ mod tests {
         let (outage, clock) = (Outage::default(), Clock::runtime());
         let mut outlasted = tokio::spawn({
             let outage = outage.clone();
-            async move { outage.too_long(None, LIMIT, clock, &Observer::default()).await }
+            async move { outage.outlasts(LIMIT, clock, &Observer::default()).await }
         });
         let begin = clock.now();
         outage.failed(failure());

@@ -42,7 +42,7 @@ fn describe() {
     describe_counter!(ACQUISITIONS, Unit::Count, "Acquisitions that have ended, by how they ended");
     describe_histogram!(WAIT, Unit::Seconds, "Time from the request to the grant, of acquisitions that were granted");
     describe_gauge!(WAITING, Unit::Count, "Acquisitions under way that wait until they are granted");
-    describe_gauge!(UNANSWERED, Unit::Count, "Acquisitions under way that wait for the service to answer");
+    describe_gauge!(UNANSWERED, Unit::Count, "Acquisitions without a limit that wait for the service to answer");
     describe_histogram!(HOLD, Unit::Seconds, "Time from the grant to the end of the hold");
     describe_gauge!(HELD, Unit::Count, "Locks and permits that are held");
     describe_counter!(LOSSES, Unit::Count, "Holds that were lost, by the reason");
