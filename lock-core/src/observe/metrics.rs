@@ -23,8 +23,8 @@ const ACKNOWLEDGED: &str = "acknowledged";
 const MISSED: &str = "missed";
 const DENIED: &str = "denied";
 
-/// Describes every metric to the program's recorder, and shows those that alerts are made of: a counter that appears
-/// with its first event has not risen as far as Prometheus can tell. Doing so again changes nothing.
+/// Describes every metric to the program's recorder, and shows from the start the metrics that alerts are made of: a counter that
+/// appears with its first event has not risen as far as Prometheus can tell. Doing so again changes nothing.
 pub(super) fn connected(backend: &'static str) {
     describe();
     let lost =
