@@ -3,6 +3,7 @@
 //! It runs on the session's own thread and owns what it has on the server at each moment, so that however it ends, it
 //! leaves a lease or nothing.
 
+mod full;
 mod queue;
 mod sole;
 
@@ -182,28 +183,6 @@ impl<'a> Attempt<'a> {
             // Safeguard: a directory that kazoo's clients use stays (ZooKeeper)
             Layout::Kazoo => CreateMode::Persistent,
             Layout::Native | Layout::Curator => CreateMode::Container,
-        }
-    }
-
-    /// Withdraws from a directory whose counter is near its end. Those who are there have good numbers and go on; once they
-    /// have left, the directory is removed, and the next one counts from 0. Servers remove only containers, and some time
-    /// later, so the directory is removed here when this contender was the last in it. One that other libraries use is left to them.
-    async fn leave_full_directory(&self, entered: &ContenderNode) -> AttemptError {
-        let directory = &self.path.directory;
-        let reason = format!(
-            "the sequence numbers of {directory} are used up; the lock is available again when all who hold it or wait for it \
-             have left"
-        );
-        let refused = AttemptError::Failed(Error::no_answer(self.zk.config().url(), reason));
-        let refused = self.give_up(refused, Some(Leftover::Node(self.path.of(&entered.name)))).await;
-        if self.zk.config().layout.is_foreign() {
-            return refused;
-        }
-        // Refused by the server unless nobody is in the directory.
-        match self.unless_interrupted(self.session.delete(directory)).await {
-            Ok(Ok(())) => AttemptError::Restart,
-            Ok(Err(_)) => refused,
-            Err(failure) => failure,
         }
     }
 

@@ -131,6 +131,8 @@ pub struct Stat {
     pub ephemeral_owner: i64,
     /// When the node was created, by the servers' wall clock, in milliseconds since 1970.
     pub ctime: i64,
+    /// How many children it has.
+    pub num_children: i32,
 }
 
 impl Stat {

@@ -108,7 +108,8 @@ impl Schedule<'_> {
                     self.counts.add(FactKind::OutOfNumbers as usize);
                 }
                 let owner = if ends { session } else { 0 };
-                let answer = Answer::Created(path.clone(), Stat { session: owner, czxid: zxid, version: 0 });
+                let answer =
+                    Answer::Created(path.clone(), Stat { session: owner, czxid: zxid, version: 0, num_children: 0 });
                 let is_container = made == Made::Container;
                 Ok((vec![TreeChange::Create { path: path.into(), data: data.into(), owner, is_container }], answer))
             }

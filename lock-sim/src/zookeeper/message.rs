@@ -116,6 +116,8 @@ pub struct Stat {
     pub czxid: u64,
     /// How often its data were written.
     pub version: i32,
+    /// How many children it has.
+    pub num_children: i32,
 }
 
 /// What a request is answered.

@@ -13,7 +13,7 @@ const fn safeguard(name: &'static str, about: &'static str) -> Safeguard {
 }
 
 /// All of them.
-pub(super) const SAFEGUARDS: [Safeguard; 24] = [
+pub(super) const SAFEGUARDS: [Safeguard; 25] = [
     safeguard("margin", "Validity ends by T/100 and 2 ms earlier than the time-out, for clocks that differ."),
     safeguard(
         "tick-before",
@@ -57,6 +57,10 @@ pub(super) const SAFEGUARDS: [Safeguard; 24] = [
     safeguard(
         "counter-end",
         "Whoever is given a number near the end of the counter withdraws: there several nodes are given one number.",
+    ),
+    safeguard(
+        "waits-outside",
+        "Who has withdrawn from such a directory enters no more until all have left it: else it is never empty.",
     ),
     safeguard("one-exchange", "A writer goes on as a reader by one transaction, so that its place is never empty."),
     safeguard(

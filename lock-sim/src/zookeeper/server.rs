@@ -14,8 +14,9 @@ use super::{
 use crate::{Pipe, Time};
 
 impl TreeNode {
-    pub(super) const fn stat(&self) -> Stat {
-        Stat { session: self.owner, czxid: self.czxid, version: self.version }
+    pub(super) fn stat(&self) -> Stat {
+        let num_children = i32::try_from(self.children.len()).unwrap_or(i32::MAX);
+        Stat { session: self.owner, czxid: self.czxid, version: self.version, num_children }
     }
 }
 

@@ -309,8 +309,9 @@ fn node(answer: &Answer) -> Option<Option<Stat>> {
 }
 
 fn stat(seen: Seen) -> Stat {
-    let Seen { session, czxid, version } = seen;
-    Stat { czxid: i64::try_from(czxid).unwrap_or(i64::MAX), version, ephemeral_owner: session.into(), ctime: 0 }
+    let Seen { session, czxid, version, num_children } = seen;
+    let czxid = i64::try_from(czxid).unwrap_or(i64::MAX);
+    Stat { czxid, version, ephemeral_owner: session.into(), ctime: 0, num_children }
 }
 
 fn error(refusal: Refusal) -> RequestError {

@@ -222,8 +222,8 @@ fn watch(watcher: OneshotWatcher) -> Watch {
 
 impl From<zookeeper_client::Stat> for Stat {
     fn from(stat: zookeeper_client::Stat) -> Self {
-        let zookeeper_client::Stat { czxid, version, ephemeral_owner, ctime, .. } = stat;
-        Self { czxid, version, ephemeral_owner, ctime }
+        let zookeeper_client::Stat { czxid, version, ephemeral_owner, ctime, num_children, .. } = stat;
+        Self { czxid, version, ephemeral_owner, ctime, num_children }
     }
 }
 

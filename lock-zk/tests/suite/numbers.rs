@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::common::{children, config, outsider, server, within};
+use crate::common::{children, config, eventually, outsider, server, within};
 use lock_core::{Error, Locks};
 use lock_lab::servers;
 use lock_zk::{Config, ZooKeeper, protocol::queue::NUMBERS_END};
+use zookeeper_client::Client;
 
 /// Lets a directory's counter be `counter`, with what is in it. Clients are disconnected meanwhile.
 async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) {
@@ -14,6 +15,12 @@ async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) 
     server.kill(0);
     crate::snapshot::set_counter(&server.data(0), &format!("{}/{name}", Config::ROOT), counter);
     server.restart(0).await.unwrap();
+}
+
+/// How many children came to a lock's directory and went.
+async fn changes(client: &Client, name: &str) -> i32 {
+    let (_, stat) = client.get_children(&format!("{}/{name}", Config::ROOT)).await.unwrap();
+    stat.cversion
 }
 
 /// A session that outlives the restarts, and waits for their end.
@@ -39,10 +46,17 @@ async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_
     // Its client may come back later than the other's.
     within("a connection", holder.inspect("full")).await.unwrap();
     assert!(held.is_valid());
+    // Whoever waits has entered and left again, and waits without a node.
+    let entered = changes(&client, "full").await;
+    let waiting = tokio::spawn({
+        let mutex = other.mutex("full");
+        async move { mutex.lock().await }
+    });
+    eventually("the waiter has withdrawn", || async { changes(&client, "full").await == entered + 2 }).await;
     // It may still be on its way back to the server that was restarted.
     within("the connection", holder.inspect("full")).await.unwrap();
     held.release().await.unwrap();
-    let again = within("a grant", other.mutex("full").lock()).await.unwrap();
+    let again = within("a grant", waiting).await.unwrap().unwrap();
     let children = children(&client, "full").await;
     assert!(children.len() == 1 && children[0].ends_with("-0000000000"), "{children:?}");
     assert!(holder.mutex("full").try_lock().await.unwrap().is_none());

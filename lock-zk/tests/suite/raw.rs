@@ -208,6 +208,7 @@ pub(crate) struct Stat {
     pub(crate) czxid: i64,
     pub(crate) version: i32,
     pub(crate) owner: i64,
+    pub(crate) num_children: i32,
 }
 
 /// What an answer consists of.
@@ -247,9 +248,9 @@ impl<'a> Parts<'a> {
         self.take(24);
         let version = self.int();
         self.take(8);
-        let owner = self.long();
-        self.take(16);
-        Stat { czxid, version, owner }
+        let (owner, _, num_children) = (self.long(), self.int(), self.int());
+        self.take(8);
+        Stat { czxid, version, owner, num_children }
     }
 
     /// The first error of a transaction; 0 when it was done.

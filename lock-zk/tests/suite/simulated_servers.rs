@@ -372,7 +372,8 @@ impl<'a> Pair<'a> {
         let stat = body.stat();
         let owner = self.clients.iter().find(|client| client.real.id == stat.owner && stat.owner != 0);
         let czxid = u64::try_from(stat.czxid).unwrap() - self.base;
-        Stat { session: owner.map_or(0, |client| client.simulated), czxid, version: stat.version }
+        let session = owner.map_or(0, |client| client.simulated);
+        Stat { session, czxid, version: stat.version, num_children: stat.num_children }
     }
 
     /// Ends all sessions: none of them ends by time in a later sequence.
