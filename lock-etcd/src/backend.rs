@@ -118,7 +118,7 @@ impl Etcd {
                 Err(error @ Error::NotAcquired { .. }) => return Err(error),
                 Err(error) => {
                     let is_known = matches!(error, Error::Cancelled) && place.is_some();
-                    if !is_known || self.servers.transact("a withdrawal", attempt.leave()).await.is_err() {
+                    if !is_known || self.sessions.leave("a withdrawal", &session, &attempt).await.is_err() {
                         self.sessions.clean("an acquisition", session, attempt);
                     }
                     return Err(error);

@@ -32,9 +32,9 @@ impl Lease for EtcdLease {
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
         let Self { sessions, session, attempt, .. } = *self;
         session.forget(&attempt);
-        match sessions.servers().transact("a release", attempt.leave()).await {
-            Ok(Some(answer)) if answer.succeeded() => Ok(ReleaseOutcome::Released),
-            Ok(_) => Ok(ReleaseOutcome::Gone),
+        match sessions.leave("a release", &session, &attempt).await {
+            Ok(true) => Ok(ReleaseOutcome::Released),
+            Ok(false) => Ok(ReleaseOutcome::Gone),
             Err(error) => {
                 sessions.clean("a release", session, attempt);
                 Err(error)

@@ -22,7 +22,8 @@ pub(crate) fn directory(path: &str, name: &LockName) -> String {
     format!("{path}/{}/", name.to_component())
 }
 
-/// One attempt to hold a lock on etcd: its key in the lock's directory, which no other attempt ever has.
+/// One attempt to hold a lock on etcd: its key in the lock's directory, which is no other attempt's while a request of this one
+/// may be on its way.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     directory: String,
@@ -30,6 +31,7 @@ pub(crate) struct Attempt {
     /// Stands when the attempt was undone although a request of it may be on its way, which finds that. It goes with the session.
     undone: String,
     session: i64,
+    number: u64,
     /// How often it was sent that it enters.
     entered: Arc<AtomicU32>,
 }
@@ -58,6 +60,7 @@ impl Attempt {
             undone: format!("{path}/.undone/{id}"),
             directory,
             session,
+            number,
             entered: Arc::default(),
         }
     }
@@ -65,6 +68,11 @@ impl Attempt {
     /// How often it was sent that it enters.
     pub(crate) fn sent(&self) -> &AtomicU32 {
         &self.entered
+    }
+
+    /// Its number among the attempts of its session.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// The key of the contender.

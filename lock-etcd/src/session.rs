@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -29,15 +29,36 @@ pub(crate) struct Session {
     id: i64,
     ttl: Duration,
     validity: Validity,
-    attempts: AtomicU64,
+    numbers: Mutex<AttemptNumbers>,
     /// What is held under it, by the keys.
     grants: Mutex<BTreeMap<String, Validity>>,
+}
+
+/// The numbers of a session's attempts. One that is certainly over is given again: etcd goes through every key that a directory
+/// ever had when it looks who is there, up to its next compaction, which by default never comes.
+#[derive(Debug, Default)]
+struct AttemptNumbers {
+    next: u64,
+    free: Vec<u64>,
+}
+
+impl AttemptNumbers {
+    fn take(&mut self) -> u64 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next
+        })
+    }
 }
 
 impl Session {
     /// A new attempt under it.
     pub(crate) fn attempt(&self, path: &str, name: &LockName) -> Attempt {
-        Attempt::new(path, name, self.id, self.attempts.fetch_add(1, Ordering::Relaxed))
+        Attempt::new(path, name, self.id, self.numbers().take())
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, AttemptNumbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resolves when it has ended, or nothing is known of it any more.
@@ -109,11 +130,23 @@ impl SessionSlot {
         let (id, ttl) = self.servers.begin_session(self.ttl).await?;
         // Safeguard: a guard lives no longer than its session (etcd)
         let validity = Validity::new(clock, deadline(sent_at, ttl));
-        let (attempts, grants) = (AtomicU64::default(), Mutex::default());
-        let session = Arc::new(Session { id, ttl, validity: validity.clone(), attempts, grants });
+        let (numbers, grants) = (Mutex::default(), Mutex::default());
+        let session = Arc::new(Session { id, ttl, validity: validity.clone(), numbers, grants });
         let renewal = self.renewer.keep(Arc::clone(&session), validity, ttl / RENEWALS_PER_TTL);
         *present = Some(RenewedSession { session: Arc::clone(&session), _renewal: renewal });
         Ok(session)
+    }
+
+    /// Deletes an attempt's key, whether it waits or holds. Whether it was there.
+    pub(crate) async fn leave(&self, what: &str, session: &Session, attempt: &Attempt) -> Result<bool, Error> {
+        let sent = AtomicU32::new(0);
+        let answer = self.servers.transact_counting(what, attempt.leave(), &sent).await?;
+        // Of an attempt that entered and left by one answered request each, nothing is on its way any more.
+        // Safeguard: an attempt's number is given again only when all that it sent was answered (etcd)
+        if attempt.sent().load(Ordering::Relaxed) == 1 && sent.load(Ordering::Relaxed) == 1 {
+            session.numbers().free.push(attempt.number());
+        }
+        Ok(answer.is_some_and(|answer| answer.succeeded()))
     }
 
     /// Removes an attempt's key in the background, and keeps it from coming back: for as long as its session lives, or until an
@@ -134,10 +167,6 @@ impl SessionSlot {
                 }
             }
         });
-    }
-
-    pub(crate) fn servers(&self) -> &EtcdServers {
-        &self.servers
     }
 
     /// Ends the present session. All that is held under it has been given back.
@@ -202,5 +231,37 @@ impl SessionRenewer {
             Ok(Some(answer)) => protocol::are_there(&answer).into_iter().map(Some).collect(),
             _ => keys.map(|_| None).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lock_lab::deployment::Deployment;
+
+    use super::*;
+    use crate::Config;
+
+    #[tokio::test]
+    async fn a_key_is_used_again_only_after_an_attempt_whose_requests_were_sent_once() {
+        let deployment: Deployment = "etcd1".parse().unwrap();
+        let running = deployment.start().await.unwrap();
+        let (config, context) = (Config::new([("127.0.0.1", running.ports()[0])]), Context::current());
+        let servers = EtcdServers::connect(&config, context.clock()).await.unwrap();
+        let sessions = SessionSlot::new(context, servers.clone(), config.session_ttl);
+        let session = sessions.present().await.unwrap();
+        let name = LockName::new("a").unwrap();
+        let mut keys = Vec::new();
+        for _ in 0..4 {
+            let attempt = session.attempt(&config.path, &name);
+            servers.transact_counting("an acquisition", attempt.enter(b"", true), attempt.sent()).await.unwrap();
+            if keys.len() == 2 {
+                attempt.sent().fetch_add(1, Ordering::Relaxed);
+            }
+            assert!(sessions.leave("a release", &session, &attempt).await.unwrap());
+            keys.push(attempt.key().to_owned());
+        }
+        assert_eq!((&keys[0], &keys[1]), (&keys[1], &keys[2]));
+        assert_ne!(keys[2], keys[3], "the third one was sent twice");
+        sessions.close().await;
     }
 }
