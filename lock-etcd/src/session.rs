@@ -35,18 +35,20 @@ pub(crate) struct Session {
 }
 
 /// The numbers of a session's attempts. One that is certainly over is given again: etcd goes through every key that a directory
-/// ever had when it looks who is there, up to its next compaction, which by default never comes.
+/// ever had when it looks who is there, up to its next compaction, and by default it never compacts.
 #[derive(Debug, Default)]
 struct AttemptNumbers {
-    next: u64,
+    /// The highest one that was given.
+    highest: u64,
+    /// Those that may be given again.
     free: Vec<u64>,
 }
 
 impl AttemptNumbers {
     fn take(&mut self) -> u64 {
         self.free.pop().unwrap_or_else(|| {
-            self.next += 1;
-            self.next
+            self.highest += 1;
+            self.highest
         })
     }
 }

@@ -21,7 +21,7 @@ impl Attempt<'_> {
         let refused = self.give_up(refused, Some(Leftover::Node(self.path.of(&entered.name)))).await;
         let mut backoff = retry_backoff();
         loop {
-            match self.unless_interrupted(self.is_over(entered)).await {
+            match self.unless_interrupted(self.remove_when_empty(entered)).await {
                 Ok(true) => {
                     self.request.outage.answered();
                     return AttemptError::Restart;
@@ -45,9 +45,9 @@ impl Attempt<'_> {
         Error::no_answer(self.zk.config().url(), reason)
     }
 
-    /// Whether the directory that the contender's node was in is gone. Servers remove only containers, and some time after
-    /// the last child has gone, so an empty one is removed here. One that other libraries use is left to them.
-    async fn is_over(&self, entered: &ContenderNode) -> bool {
+    /// Removes the directory that the contender's node was in, if nobody is in it any more. Whether it is gone. The servers remove
+    /// only containers, and some time after the last child has gone. A directory that other libraries use is left to them.
+    async fn remove_when_empty(&self, entered: &ContenderNode) -> bool {
         let directory = &self.path.directory;
         match self.session.read(directory).await {
             Err(RequestError::NoNode) => true,

@@ -17,7 +17,7 @@ async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) 
     server.restart(0).await.unwrap();
 }
 
-/// How many children came to a lock's directory and went.
+/// How often a child came to a lock's directory or went from it.
 async fn changes(client: &Client, name: &str) -> i32 {
     let (_, stat) = client.get_children(&format!("{}/{name}", Config::ROOT)).await.unwrap();
     stat.cversion
@@ -47,12 +47,12 @@ async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_
     within("a connection", holder.inspect("full")).await.unwrap();
     assert!(held.is_valid());
     // Whoever waits has entered and left again, and waits without a node.
-    let entered = changes(&client, "full").await;
+    let before = changes(&client, "full").await;
     let waiting = tokio::spawn({
         let mutex = other.mutex("full");
         async move { mutex.lock().await }
     });
-    eventually("the waiter has withdrawn", || async { changes(&client, "full").await == entered + 2 }).await;
+    eventually("the waiter has withdrawn", || async { changes(&client, "full").await == before + 2 }).await;
     // It may still be on its way back to the server that was restarted.
     within("the connection", holder.inspect("full")).await.unwrap();
     held.release().await.unwrap();
