@@ -16,7 +16,7 @@ use crate::{
     held::{EndedLease, HeldLease, HeldLeases},
     observe::{Acquisition, Hold},
     outage,
-    run_to_completion::RunToCompletion,
+    run_to_completion::{Background, RunToCompletion},
 };
 
 /// A connection to a lock service: the backend, its context, the leases held through it, and the acquisitions under way.
@@ -27,16 +27,14 @@ pub(crate) struct Connection(Arc<ConnectionState>);
 /// The state that the clones of a [`Connection`] share.
 struct ConnectionState {
     backend: Arc<dyn Backend>,
-    /// The backend's.
-    context: Context,
     options: LocksOptions,
     held: HeldLeases,
     /// Cancelled by `close`.
     closed: CancellationToken,
     /// Cancelled by `drain`, and with `closed`, whose child it is; every acquisition's own stop is a child of this one.
     draining: CancellationToken,
-    /// Acquisitions whose callers went away, and releases: they run on the runtime and end by themselves.
-    tasks: TaskTracker,
+    /// Acquisitions whose callers went away, and releases, end there by themselves, in the backend's context.
+    background: Arc<Background>,
     /// Acquisitions whose callers still wait for them, and drive them.
     attempts: TaskTracker,
 }
@@ -52,13 +50,12 @@ impl Connection {
         backend.context().observer().connected(backend.capabilities().backend);
         let closed = CancellationToken::new();
         Self(Arc::new(ConnectionState {
-            context: backend.context().clone(),
+            background: Arc::new(Background { context: backend.context().clone(), tasks: TaskTracker::new() }),
             backend,
             options,
             held: HeldLeases::default(),
             draining: closed.child_token(),
             closed,
-            tasks: TaskTracker::new(),
             attempts: TaskTracker::new(),
         }))
     }
@@ -71,9 +68,13 @@ impl Connection {
         self.capabilities().require(feature)
     }
 
+    fn context(&self) -> &Context {
+        &self.0.background.context
+    }
+
     /// The clock for time limits.
     pub(crate) fn clock(&self) -> Clock {
-        self.0.context.clock()
+        self.context().clock()
     }
 
     /// Who this program is, for those who look at a lock.
@@ -129,7 +130,7 @@ impl Connection {
 
     /// Has `request` for `name`, which is about to be made, observed.
     pub(crate) fn observe<'a>(&self, name: &'a LockName, request: &Request) -> Acquisition<'a> {
-        self.0.context.observer().acquisition(self.clock(), name, request)
+        self.context().observer().acquisition(self.clock(), name, request)
     }
 
     /// Acquires within `limit` (no limit: until it is granted, or an outage has lasted too long); never dropped half-way. `guard` makes of the grant what
@@ -148,11 +149,9 @@ impl Connection {
         let stop = self.0.draining.child_token();
         let mut acquisition = self.run_to_completion(stop.clone(), {
             let connection = self.clone();
-            let stop = stop.clone();
             let attempt = self.0.attempts.token();
             let acquire = async move {
                 let _attempt = attempt;
-                let name = request.name.clone();
                 let lease = match Arc::clone(&connection.0.backend).acquire(request.clone(), stop.clone()).await {
                     // Boxed: who is granted at once reserves no memory for it.
                     Err(error @ Error::Unavailable { .. }) if request.wait == Wait::UntilStopped => {
@@ -162,7 +161,7 @@ impl Connection {
                 };
                 let token = connection.fencing_token(lease.token());
                 match connection.0.held.insert(lease) {
-                    Ok((held, validity)) => Ok(guard(connection, name, token, held, validity)),
+                    Ok((held, validity)) => Ok(guard(connection, request.name, token, held, validity)),
                     Err(lease) => {
                         let _ = EndedLease::new(lease, Loss::Closed).lease.release().await;
                         Err(Error::Closed)
@@ -173,7 +172,7 @@ impl Connection {
         });
         let too_long = async {
             match deadline {
-                None => outage.outlasts(self.0.options.outage_timeout, clock, self.0.context.observer()).await,
+                None => outage.outlasts(self.0.options.outage_timeout, clock, self.context().observer()).await,
                 Some(deadline) => clock.sleep_until(deadline).await,
             }
         };
@@ -181,7 +180,7 @@ impl Connection {
             biased;
             result = &mut acquisition => result,
             () = too_long => {
-                stop.cancel();
+                acquisition.stop();
                 clock.timeout(WITHDRAWAL, acquisition).await.unwrap_or(Err(Error::Cancelled))
             }
         };
@@ -246,7 +245,7 @@ impl Connection {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        self.run_to_completion(CancellationToken::new(), future)
+        RunToCompletion::new(None, &self.0.background, future)
     }
 
     /// Runs `future` to its end, soon after `stop` is cancelled when its caller goes away.
@@ -255,21 +254,20 @@ impl Connection {
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        RunToCompletion::new(stop, self.0.tasks.clone(), self.0.context.clone(), future)
+        RunToCompletion::new(Some(stop), &self.0.background, future)
     }
 
     /// Runs `future` in the background until it ends or the connection is closed.
     pub(crate) fn spawn_until_closed(&self, future: impl Future<Output = ()> + Send + 'static) {
         let closed = self.0.closed.clone();
-        let work = async move {
+        self.0.background.spawn(async move {
             closed.run_until_cancelled(future).await;
-        };
-        drop(self.0.context.spawn(self.0.tasks.track_future(work)));
+        });
     }
 
     /// Has the end of the connection wait until the returned token is dropped.
     pub(crate) fn keep_open(&self) -> TaskTrackerToken {
-        self.0.tasks.token()
+        self.0.background.tasks.token()
     }
 
     /// Stops acquisitions, and waits until nothing is held any more, but not beyond `limit`. Returns how many leases were
@@ -285,16 +283,16 @@ impl Connection {
     }
 
     pub(crate) async fn close(&self, limit: Duration) -> Result<(), Error> {
-        let ConnectionState { closed, tasks, context, backend, .. } = self.0.as_ref();
+        let ConnectionState { closed, background, backend, .. } = self.0.as_ref();
         let clock = self.clock();
         let deadline = clock.now().saturating_add(limit);
         let left = || deadline.saturating_since(clock.now());
         closed.cancel();
         self.withdraw_attempts(limit).await;
         self.end_held();
-        tasks.close();
-        let released = clock.timeout(left(), tasks.wait()).await.is_some();
-        let clean = context.cleanup().close(left()).await;
+        background.tasks.close();
+        let released = clock.timeout(left(), background.tasks.wait()).await.is_some();
+        let clean = background.context.cleanup().close(left()).await;
         backend.close(left()).await;
         if released && clean {
             return Ok(());

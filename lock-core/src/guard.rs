@@ -208,13 +208,15 @@ impl Guard {
 
     /// Gives it back. What somebody else has ended, as the end of its maximum time, is lost.
     fn end(&mut self) -> impl Future<Output = Result<(), Error>> + use<> {
-        let lost = self.validity.loss().map(|loss| self.lost_error(loss));
         let ended = self.held.take().and_then(|held| held.end(Loss::Released));
-        let given_back = ended.map(|ended| self.connection.give_back(self.name.clone(), ended));
+        let given_back = match ended {
+            Some(ended) => Ok(self.connection.give_back(self.name.clone(), ended)),
+            None => Err(self.check()),
+        };
         async move {
             match given_back {
-                Some(given_back) => given_back.await,
-                None => lost.map_or(Ok(()), Err),
+                Ok(given_back) => given_back.await,
+                Err(lost) => lost,
             }
         }
     }

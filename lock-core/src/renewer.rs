@@ -1,7 +1,7 @@
 //! The renewal renewer: one task that renews all leases of a connection, in batches.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
@@ -53,7 +53,7 @@ struct RenewerState<L> {
 
 /// The leases of a [`Renewer`], and when each is due for renewal. An entry is in `due` unless its renewal is under way.
 struct RenewalSchedule<L> {
-    entries: HashMap<u64, ScheduledLease<L>>,
+    entries: BTreeMap<u64, ScheduledLease<L>>,
     due: DueTimes,
     next_id: u64,
     closed: bool,
@@ -72,7 +72,7 @@ struct ScheduledLease<L> {
 impl<L: Send + Sync + 'static> Renewer<L> {
     /// A renewer that renews through `renewer`, on `runtime`.
     pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
-        let (entries, due) = (HashMap::new(), DueTimes::default());
+        let (entries, due) = (BTreeMap::new(), DueTimes::default());
         let schedule = RenewalSchedule { entries, due, next_id: 0, closed: false };
         let shared = Arc::new(RenewerState {
             clock: context.clock(),

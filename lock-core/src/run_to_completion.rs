@@ -4,6 +4,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -11,23 +12,40 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::Context as World;
 
-/// A future that is never dropped half-way: when its caller drops it, it is told to stop and moves to the runtime, where it
-/// ends in order. [`TaskTracker`] lets a closing program wait for that. On the normal path there is no task and no
-/// channel: polling it polls the future itself.
+/// Where a connection runs what its callers do not wait for any more.
+pub(crate) struct Background {
+    pub(crate) context: World,
+    /// A closing program waits for what is tracked here.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// A future that is never dropped half-way: when its caller drops it, it is told to stop and moves to the background, where
+/// it ends in order. On the normal path there is no task and no channel: polling it polls the future itself.
 pub(crate) struct RunToCompletion<T: Send + 'static> {
     running: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    stop: CancellationToken,
-    tracker: TaskTracker,
-    world: World,
+    /// `None` for a future that ends by itself.
+    stop: Option<CancellationToken>,
+    background: Arc<Background>,
+}
+
+impl Background {
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        drop(self.context.spawn(self.tasks.track_future(future)));
+    }
 }
 
 impl<T: Send + 'static> RunToCompletion<T> {
-    /// Wraps `future`, which ends soon after `stop` is cancelled.
-    pub(crate) fn new<F>(stop: CancellationToken, tracker: TaskTracker, world: World, future: F) -> Self
+    /// Wraps `future`, which ends soon after `stop` is cancelled, or soon by itself.
+    pub(crate) fn new<F>(stop: Option<CancellationToken>, background: &Arc<Background>, future: F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
-        Self { running: Some(Box::pin(future)), stop, tracker, world }
+        Self { running: Some(Box::pin(future)), stop, background: Arc::clone(background) }
+    }
+
+    /// Has it end soon.
+    pub(crate) fn stop(&self) {
+        self.stop.iter().for_each(CancellationToken::cancel);
     }
 }
 
@@ -48,10 +66,9 @@ impl<T: Send + 'static> Future for RunToCompletion<T> {
 impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
         let Some(rest) = self.running.take() else { return };
-        self.stop.cancel();
+        self.stop();
         // What it still returns is dropped there; a guard releases itself.
-        let rest = self.tracker.track_future(async move { drop(rest.await) });
-        drop(self.world.spawn(rest));
+        self.background.spawn(async move { drop(rest.await) });
     }
 }
 

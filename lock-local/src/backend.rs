@@ -62,7 +62,7 @@ impl Local {
     /// # Errors
     /// Those of [`Local::connect`].
     pub fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
-        let made = trust::open(&config.directory);
+        let made = trust::make(&config.directory);
         let local = Self { config, context };
         made.map_err(|error| local.failed("making the directory", error))?;
         tracing::debug!(directory = %local.config.directory.display(), "the locks are files of this directory");

@@ -55,7 +55,7 @@ impl Config {
             let shown = config.directory.display().to_string();
             Error::config("path", shown, format!("a directory that can be made ({error}); {WAY_OUT}"))
         };
-        trust::open(&config.directory).map_err(|error| error.downcast::<Error>().unwrap_or_else(refused))?;
+        trust::make(&config.directory).map_err(|error| error.downcast::<Error>().unwrap_or_else(refused))?;
         Ok(config)
     }
 

@@ -4,14 +4,17 @@
 //! is not locked is a dead contender's and counts for nothing.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File, Metadata, TryLockError},
     io::{self, ErrorKind, Read as _},
     os::{
         fd::OwnedFd,
         unix::fs::{FileExt as _, MetadataExt as _},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use lock_core::{Contender as Shown, Error, LockName, Mode, Request, Snapshot, Wait, clock::wall_micros};
@@ -20,7 +23,7 @@ use rustix::{
         AtFlags, Dir, Mode as Rights, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, futimens, openat,
         renameat_with, unlinkat,
     },
-    io::{FdFlags, fcntl_setfd},
+    io::{Errno, FdFlags, fcntl_setfd},
 };
 
 use crate::{Config, counter, trust};
@@ -54,6 +57,7 @@ pub(crate) struct Contender {
     directory: LockDirectory,
     /// Locked.
     file: File,
+    has_left: AtomicBool,
 }
 
 impl LockDirectory {
@@ -105,7 +109,7 @@ impl LockDirectory {
         door.write_all_at(&slot, offset)?;
         let contender = self.appear(at, number, request)?;
         // Somebody who deleted the door may have let another one in beside us, who may have moved our file or theirs.
-        let is_in = contender.is_there()? && is_at(&door, &self.path.join("door"))?;
+        let is_in = contender.is_there()? && is_at(&door.metadata()?, &self.path.join("door"))?;
         // Safeguard: only who stands at the present door is in (local)
         if !is_in {
             return Ok(None);
@@ -142,10 +146,9 @@ impl LockDirectory {
         Ok(all)
     }
 
-    /// Removes the file of a contender. False when it was gone already.
+    /// Removes the file of a contender that was just seen there. False when it is gone by now.
     fn remove(&self, number: u64) -> io::Result<bool> {
-        let removed = unlinkat(self.open()?, called(number), AtFlags::empty()).map_err(io::Error::from);
-        Ok(found(removed)?.is_some())
+        Ok(found(fs::remove_file(self.file(number)))?.is_some())
     }
 
     /// Takes it from the holder with this number, by removing its file: no other contender's is ever called the same. Returns
@@ -194,16 +197,22 @@ impl LockDirectory {
             _ => "w".to_owned(),
         };
         let who = format!("{mode} {} {}\n", std::process::id(), wall_micros());
-        // Of somebody who died at the door.
-        let _ = unlinkat(at, "new", AtFlags::empty());
-        let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let file = File::from(openat(at, "new", new | trust::HERE, PRIVATE)?);
+        let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | trust::HERE;
+        let file = File::from(openat(at, "new", new, PRIVATE).or_else(|error| {
+            // That of somebody who died at the door.
+            if error != Errno::EXIST {
+                return Err(error);
+            }
+            unlinkat(at, "new", AtFlags::empty())?;
+            openat(at, "new", new, PRIVATE)
+        })?);
         if self.inherit {
             fcntl_setfd(&file, FdFlags::empty())?;
         }
         file.lock()?;
         file.write_all_at(&[who.as_bytes(), &request.payload].concat(), 0)?;
-        let contender = Contender { number, mode: request.mode, directory: self.clone(), file };
+        let contender =
+            Contender { number, mode: request.mode, directory: self.clone(), file, has_left: AtomicBool::new(false) };
         // Never in the place of another: at the door that was deleted somebody may have taken the same number.
         // Safeguard: nobody takes the place of another with the same number (local)
         renameat_with(at, "new", at, called(number), RenameFlags::NOREPLACE)?;
@@ -215,12 +224,13 @@ impl Contender {
     /// Whether its file is still the one of its name. One that looks old is touched, so that nobody who cleans up takes it for
     /// forgotten.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
-        let written = u64::try_from(self.file.metadata()?.mtime()).unwrap_or_default();
+        let own = self.file.metadata()?;
+        let written = u64::try_from(own.mtime()).unwrap_or_default();
         if wall_micros() / 1_000_000 > written.saturating_add(OLD) {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let _ = futimens(&self.file, &Timestamps { last_access: now, last_modification: now });
         }
-        is_at(&self.file, &self.directory.file(self.number))
+        is_at(&own, &self.directory.file(self.number))
     }
 
     /// Goes on as a reader, in one write of one byte: whoever looks sees a writer or a reader.
@@ -230,6 +240,9 @@ impl Contender {
 
     /// Gives up its place; false when that was gone already.
     pub(crate) fn leave(&self) -> bool {
+        if self.has_left.swap(true, Ordering::Relaxed) {
+            return false;
+        }
         let there = self.is_there().unwrap_or(true);
         // Whoever removes the file has ended the grant: this one, or a forced release.
         let was_there = there && self.directory.remove(self.number).unwrap_or(true);
@@ -280,9 +293,8 @@ fn is_locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
 }
 
 /// Whether the file of that path is this very one, and not another that came in its place.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let (own, there) = (file.metadata()?, found(fs::symlink_metadata(path))?);
-    Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+fn is_at(own: &Metadata, path: &Path) -> io::Result<bool> {
+    Ok(found(fs::symlink_metadata(path))?.is_some_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
 }
 
 /// `None` for what is not there, or there already: somebody deleted something under our hands.

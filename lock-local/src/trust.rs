@@ -32,10 +32,10 @@ const REMOTE: [u64; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x5346_414f,
 // Safeguard: no link is followed at the door or in the place of a contender (local)
 pub(crate) const HERE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Opens the directory of all locks; makes it if it is missing.
-pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
+/// Makes the directory of all locks if it is missing, and looks whether locks can be kept in it.
+pub(crate) fn make(path: &Path) -> io::Result<OwnedFd> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let directory = trusted(CWD, path, path, OFlags::empty(), true)?;
+    let directory = open(path)?;
     #[allow(clippy::useless_conversion, reason = "the number has another width on other platforms")]
     let kind = u64::from_ne_bytes(i64::from(fstatfs(&directory)?.f_type).to_ne_bytes()) & u64::from(u32::MAX);
     if REMOTE.contains(&kind) {
@@ -44,21 +44,36 @@ pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Opens the directory of one lock, or of one semaphore, in that of all; makes it if it is missing.
+/// Opens the directory of all locks.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    trusted(CWD, path, path, OFlags::empty(), true)
+}
+
+/// Opens the directory of one lock, or of one semaphore, in that of all; makes both if they are missing.
 pub(crate) fn open_lock(all: &Path, parts: &[String]) -> io::Result<OwnedFd> {
-    let (mut directory, mut path) = (open(all)?, all.to_path_buf());
+    let mut path = all.to_path_buf();
+    let mut directory = or_make(open(all), || make(all))?;
     for part in parts {
         path.push(part);
-        // Safeguard: what is made is for this user alone (local)
-        if let Err(error) = mkdirat(&directory, part, Mode::RWXU)
-            && error != Errno::EXIST
-        {
-            return Err(error.into());
-        }
         // Safeguard: no link is followed in the place of the directory of a lock (local)
-        directory = trusted(&directory, Path::new(part), &path, OFlags::NOFOLLOW, false)?;
+        let open = || trusted(&directory, Path::new(part), &path, OFlags::NOFOLLOW, false);
+        directory = or_make(open(), || {
+            // Safeguard: what is made is for this user alone (local)
+            match mkdirat(&directory, part, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => open(),
+                Err(error) => Err(error.into()),
+            }
+        })?;
     }
     Ok(directory)
+}
+
+/// A directory that was opened, or that `make` makes because there was none.
+fn or_make(opened: io::Result<OwnedFd>, make: impl FnOnce() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+    match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(),
+        other => other,
+    }
 }
 
 /// What the directories of a lock are called, each in the one before.
@@ -101,13 +116,15 @@ impl LockPart {
 /// Opens the directory of that name, which is `path`, if nobody but root and this user can have put there what is in it.
 fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -> io::Result<OwnedFd> {
     let user = geteuid().as_raw();
-    let allowed = format!(
-        "a directory of user {user} or of root, {}; locks that several users share are a lock service's",
-        if shared { "which others may write to only if it is sticky" } else { "which nobody else may write to" }
-    );
+    let is_refused = || {
+        let others =
+            if shared { "which others may write to only if it is sticky" } else { "which nobody else may write to" };
+        let whose = format!("a directory of user {user} or of root");
+        refused(path, &format!("{whose}, {others}; locks that several users share are a lock service's"))
+    };
     let directory = match openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty()) {
         Ok(directory) => directory,
-        Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => return Err(refused(path, &allowed)),
+        Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => return Err(is_refused()),
         Err(error) => return Err(error.into()),
     };
     let is = fstat(&directory)?;
@@ -115,7 +132,7 @@ fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -
     let is_closed = !mode.intersects(Mode::WGRP | Mode::WOTH) || (shared && mode.contains(Mode::SVTX));
     // Safeguard: no directory is used that others may write to (local)
     // Safeguard: no directory of another user is used (local)
-    if is_closed && (is.st_uid == user || is.st_uid == 0) { Ok(directory) } else { Err(refused(path, &allowed)) }
+    if is_closed && (is.st_uid == user || is.st_uid == 0) { Ok(directory) } else { Err(is_refused()) }
 }
 
 fn refused(path: &Path, allowed: &str) -> io::Error {

@@ -1,6 +1,6 @@
 //! The state of a memory server: who holds what and who waits, as plain values. Every method is told the time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, hash_map::Entry};
 
 use tokio::sync::watch;
 
@@ -134,7 +134,11 @@ impl LockTable {
         name: &LockName,
         work: impl FnOnce(&mut NameQueues, &mut u64) -> T,
     ) -> T {
-        let lines = self.names.entry(name.clone()).or_default();
+        let mut entry = match self.names.entry(name.clone()) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(entry) => entry.insert_entry(NameQueues::default()),
+        };
+        let lines = entry.get_mut();
         lines.settle(now, &mut self.last_token);
         let done = work(lines, &mut self.last_token);
         lines.settle(now, &mut self.last_token);
@@ -153,7 +157,7 @@ impl LockTable {
         }
         if next_end.is_none() {
             // Nobody holds it and nothing is closed, so nobody waits.
-            self.names.remove(name);
+            entry.remove();
         }
         done
     }
