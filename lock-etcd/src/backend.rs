@@ -100,13 +100,13 @@ impl Etcd {
             let held = self.stand(&mut contender, request, stop).await;
             let Contender { session, attempt, place } = contender;
             match held {
-                Ok(Some(token)) if !session.has_ended() => {
+                Ok(Some(revision)) if !session.has_ended() => {
                     let validity = session.grant(&attempt);
                     return Ok(Box::new(EtcdLease {
                         sessions: Arc::clone(&self.sessions),
                         session,
                         attempt,
-                        token,
+                        revision,
                         validity,
                     }));
                 }
@@ -117,8 +117,12 @@ impl Etcd {
                 Ok(_) => {}
                 Err(error @ Error::NotAcquired { .. }) => return Err(error),
                 Err(error) => {
-                    let is_known = matches!(error, Error::Cancelled) && place.is_some();
-                    if !is_known || self.sessions.leave("a withdrawal", &session, &attempt).await.is_err() {
+                    let place = place.filter(|_| matches!(error, Error::Cancelled));
+                    let has_left = match place {
+                        Some(place) => self.sessions.leave("a withdrawal", &session, &attempt, place).await.is_ok(),
+                        None => false,
+                    };
+                    if !has_left {
                         self.sessions.clean("an acquisition", session, attempt);
                     }
                     return Err(error);
@@ -127,13 +131,13 @@ impl Etcd {
         }
     }
 
-    /// Stands in line until the contender holds; gives its token. `None` when its key is gone or its session has ended.
+    /// Stands in line until the contender holds; gives the create revision of its key. `None` when its key is gone or its session has ended.
     async fn stand(
         &self,
         contender: &mut Contender,
         request: &Request,
         stop: &CancellationToken,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<i64>, Error> {
         let Contender { session, attempt, place } = contender;
         let waits = request.wait == Wait::UntilStopped;
         loop {
@@ -150,7 +154,7 @@ impl Etcd {
             };
             let Some(answer) = self.bridge(request, stop, ask).await? else { return Ok(None) };
             match if place.is_none() { attempt.entered(&answer, waits) } else { attempt.looked(&answer) } {
-                AttemptState::Holds(token) => return Ok(Some(token)),
+                AttemptState::Holds(revision) => return Ok(Some(revision)),
                 AttemptState::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
                 AttemptState::Gone => return Ok(None),
                 AttemptState::InLine(revision) => *place = Some(revision),

@@ -15,14 +15,15 @@ pub(crate) struct EtcdLease {
     pub(crate) sessions: Arc<SessionSlot>,
     pub(crate) session: Arc<Session>,
     pub(crate) attempt: Attempt,
-    pub(crate) token: u64,
+    /// The create revision of its key, which is the fencing token.
+    pub(crate) revision: i64,
     pub(crate) validity: Validity,
 }
 
 #[async_trait]
 impl Lease for EtcdLease {
     fn token(&self) -> u64 {
-        self.token
+        self.revision.unsigned_abs()
     }
 
     fn validity(&self) -> &Validity {
@@ -30,9 +31,9 @@ impl Lease for EtcdLease {
     }
 
     async fn release(self: Box<Self>) -> Result<ReleaseOutcome, Error> {
-        let Self { sessions, session, attempt, .. } = *self;
+        let Self { sessions, session, attempt, revision, .. } = *self;
         session.forget(&attempt);
-        match sessions.leave("a release", &session, &attempt).await {
+        match sessions.leave("a release", &session, &attempt, revision).await {
             Ok(true) => Ok(ReleaseOutcome::Released),
             Ok(false) => Ok(ReleaseOutcome::Gone),
             Err(error) => {
@@ -45,6 +46,9 @@ impl Lease for EtcdLease {
 
 impl fmt::Debug for EtcdLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdLease").field("attempt", &self.attempt).field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("EtcdLease")
+            .field("attempt", &self.attempt)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
     }
 }

@@ -39,8 +39,8 @@ pub(crate) struct Attempt {
 /// The state of an [`Attempt`] by the store's answer: it holds, waits, was refused, or lost its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttemptState {
-    /// It holds, by this fencing token.
-    Holds(u64),
+    /// It holds, by a key of this create revision, which is the fencing token.
+    Holds(i64),
     /// Somebody else does, and it has no key.
     Refused,
     /// It has a place in line, by the create revision of its key.
@@ -101,11 +101,11 @@ impl Attempt {
         let found = looks(answer).pop().unwrap_or_default();
         match found.as_slice() {
             // Its key is the newest one.
-            [own] if answer.succeeded() => AttemptState::Holds(number(own)),
+            [own] if answer.succeeded() => AttemptState::Holds(own.create_revision()),
             [own, before] => behind(own.create_revision(), before, answer),
             // It entered before, and the answer was lost.
             [own] if waits => AttemptState::InLine(own.create_revision()),
-            [own] => AttemptState::Holds(number(own)),
+            [own] => AttemptState::Holds(own.create_revision()),
             _ if waits => AttemptState::Gone,
             _ => AttemptState::Refused,
         }
@@ -121,16 +121,18 @@ impl Attempt {
     pub(crate) fn looked(&self, answer: &TxnResponse) -> AttemptState {
         let found = looks(answer);
         match found.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
-            [[own], []] => AttemptState::Holds(number(own)),
+            [[own], []] => AttemptState::Holds(own.create_revision()),
             [[own], [before, ..]] => behind(own.create_revision(), before, answer),
             // Safeguard: a waiter's own key is read again before it is granted (etcd)
             _ => AttemptState::Gone,
         }
     }
 
-    /// Deletes its key, whether it waits or holds. One that was sent twice may enter once more, and is kept from that.
-    pub(crate) fn leave(&self) -> Txn {
-        let is_there = Compare::create_revision(self.key.as_str(), CompareOp::Greater, 0);
+    /// Deletes its key, whether it waits or holds, if it was made at that revision. One that was sent twice may enter once more,
+    /// and is kept from that.
+    pub(crate) fn leave(&self, revision: i64) -> Txn {
+        // Safeguard: a late request to leave spares the key of a later attempt (etcd)
+        let is_there = Compare::create_revision(self.key.as_str(), CompareOp::Equal, revision);
         let delete = TxnOp::delete(self.key.as_str(), None);
         match self.entered.load(Ordering::Relaxed) {
             // Safeguard: what was sent twice is kept from coming back (etcd)

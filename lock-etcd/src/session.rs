@@ -139,16 +139,24 @@ impl SessionSlot {
         Ok(session)
     }
 
-    /// Deletes an attempt's key, whether it waits or holds. Whether it was there.
-    pub(crate) async fn leave(&self, what: &str, session: &Session, attempt: &Attempt) -> Result<bool, Error> {
+    /// Deletes an attempt's key, which was made at `revision`, whether it waits or holds. Whether it was there.
+    pub(crate) async fn leave(
+        &self,
+        what: &str,
+        session: &Session,
+        attempt: &Attempt,
+        revision: i64,
+    ) -> Result<bool, Error> {
         let sent = AtomicU32::new(0);
-        let answer = self.servers.transact_counting(what, attempt.leave(), &sent).await?;
-        // Of an attempt that entered and left by one answered request each, nothing is on its way any more.
-        // Safeguard: an attempt's number is given again only when all that it sent was answered (etcd)
-        if attempt.sent().load(Ordering::Relaxed) == 1 && sent.load(Ordering::Relaxed) == 1 {
+        let answer = self.servers.transact_counting(what, attempt.leave(revision), &sent).await?;
+        // Only a request to enter could still make the key; a late one to leave finds another revision.
+        // Safeguard: an attempt's number is given again only when its request to enter was sent once (etcd)
+        if attempt.sent().load(Ordering::Relaxed) == 1 {
             session.numbers().free.push(attempt.number());
         }
-        Ok(answer.is_some_and(|answer| answer.succeeded()))
+        // What is gone at the second try was deleted by the first one, whose answer was lost.
+        // Safeguard: a release whose answer is lost is no loss (etcd)
+        Ok(answer.is_some_and(|answer| answer.succeeded()) || sent.load(Ordering::Relaxed) > 1)
     }
 
     /// Removes an attempt's key in the background, and keeps it from coming back: for as long as its session lives, or until an
@@ -238,32 +246,80 @@ impl SessionRenewer {
 
 #[cfg(test)]
 mod tests {
-    use lock_lab::deployment::Deployment;
+    use lock_core::Clock;
+    use lock_lab::{
+        deployment::{Deployment, Running},
+        proxy::Proxy,
+    };
 
     use super::*;
-    use crate::Config;
+    use crate::{Config, protocol::AttemptState};
+
+    /// Sessions on an etcd server, to which there is a way of their own.
+    struct TestSessions {
+        running: Running,
+        way: Proxy,
+        servers: EtcdServers,
+        sessions: Arc<SessionSlot>,
+        session: Arc<Session>,
+    }
+
+    impl TestSessions {
+        async fn start() -> Self {
+            let deployment: Deployment = "etcd1".parse().unwrap();
+            let running = deployment.start().await.unwrap();
+            let way = Proxy::start(running.ports()[0]).await.unwrap();
+            let (config, context) = (Config::new([("127.0.0.1", way.port())]), Context::current());
+            let servers = EtcdServers::connect(&config, context.clock()).await.unwrap();
+            let sessions = Arc::new(SessionSlot::new(context, servers.clone(), config.session_ttl));
+            let session = sessions.present().await.unwrap();
+            Self { running, way, servers, sessions, session }
+        }
+
+        /// An attempt that holds, and the revision of its key.
+        async fn holder(&self) -> (Attempt, i64) {
+            let attempt = self.session.attempt("/locks", &LockName::new("a").unwrap());
+            let enter = self.servers.transact_counting("an acquisition", attempt.enter(b"", true), attempt.sent());
+            let entered = attempt.entered(&enter.await.unwrap().unwrap(), true);
+            let AttemptState::Holds(revision) = entered else { panic!("{entered:?}") };
+            (attempt, revision)
+        }
+    }
 
     #[tokio::test]
-    async fn a_key_is_used_again_only_after_an_attempt_whose_requests_were_sent_once() {
-        let deployment: Deployment = "etcd1".parse().unwrap();
-        let running = deployment.start().await.unwrap();
-        let (config, context) = (Config::new([("127.0.0.1", running.ports()[0])]), Context::current());
-        let servers = EtcdServers::connect(&config, context.clock()).await.unwrap();
-        let sessions = SessionSlot::new(context, servers.clone(), config.session_ttl);
-        let session = sessions.present().await.unwrap();
-        let name = LockName::new("a").unwrap();
+    async fn a_key_is_used_again_only_after_an_attempt_that_was_sent_once() {
+        let test = TestSessions::start().await;
         let mut keys = Vec::new();
         for _ in 0..4 {
-            let attempt = session.attempt(&config.path, &name);
-            servers.transact_counting("an acquisition", attempt.enter(b"", true), attempt.sent()).await.unwrap();
+            let (attempt, revision) = test.holder().await;
             if keys.len() == 2 {
                 attempt.sent().fetch_add(1, Ordering::Relaxed);
             }
-            assert!(sessions.leave("a release", &session, &attempt).await.unwrap());
+            assert!(test.sessions.leave("a release", &test.session, &attempt, revision).await.unwrap());
             keys.push(attempt.key().to_owned());
         }
         assert_eq!((&keys[0], &keys[1]), (&keys[1], &keys[2]));
         assert_ne!(keys[2], keys[3], "the third one was sent twice");
-        sessions.close().await;
+        test.sessions.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_release_whose_answer_is_lost_is_a_release() {
+        let test = TestSessions::start().await;
+        let (attempt, revision) = test.holder().await;
+        let past_the_way = Config::new([("127.0.0.1", test.running.ports()[0])]);
+        let direct = EtcdServers::connect(&past_the_way, Context::current().clock()).await.unwrap();
+        test.way.hold_replies();
+        let release = tokio::spawn({
+            let (sessions, session) = (Arc::clone(&test.sessions), Arc::clone(&test.session));
+            async move { sessions.leave("a release", &session, &attempt, revision).await }
+        });
+        let is_deleted = async { while !direct.contenders("/locks/a/").await.unwrap().is_empty() {} };
+        Clock::boot().timeout(Duration::from_secs(60), is_deleted).await.expect("the request arrives");
+        // The answer that was held goes with its connection.
+        test.way.cut();
+        test.way.heal();
+        assert!(release.await.unwrap().unwrap(), "the first request had deleted the key");
+        test.sessions.close().await;
     }
 }
