@@ -39,9 +39,9 @@ impl TestServer {
 }
 
 /// The create revision of the key of who holds.
-fn holds(standing: AttemptState) -> i64 {
+fn holds(standing: &AttemptState) -> i64 {
     let AttemptState::Holds(revision) = standing else { panic!("{standing:?}") };
-    revision
+    *revision
 }
 
 /// The create revision of the key of who waits, and the key that it waits for.
@@ -54,7 +54,7 @@ fn waits_for(standing: AttemptState) -> (i64, String) {
 async fn those_who_wait_hold_in_the_order_of_their_arrival_and_by_numbers_that_rise() {
     let mut server = TestServer::start().await;
     let [first, second, third] = [1, 2, 3].map(|number| server.attempt(number));
-    let held = holds(server.enter(&first, true).await);
+    let held = holds(&server.enter(&first, true).await);
     let (of_second, before) = waits_for(server.enter(&second, true).await);
     assert_eq!(before, first.key());
     let (of_third, before) = waits_for(server.enter(&third, true).await);
@@ -63,18 +63,18 @@ async fn those_who_wait_hold_in_the_order_of_their_arrival_and_by_numbers_that_r
     assert_eq!(waits_for(server.look(&third, of_third).await).1, first.key());
     assert_eq!(server.look(&second, of_second).await, AttemptState::Gone);
     assert!(server.does(first.leave(held)).await.succeeded());
-    assert!(holds(server.look(&third, of_third).await) > held);
+    assert!(holds(&server.look(&third, of_third).await) > held);
 }
 
 #[tokio::test]
 async fn one_that_does_not_wait_enters_an_empty_line_only_and_may_ask_twice() {
     let mut server = TestServer::start().await;
     let [holder, other] = [1, 2].map(|number| server.attempt(number));
-    let held = holds(server.enter(&holder, false).await);
+    let held = holds(&server.enter(&holder, false).await);
     assert_eq!(server.enter(&holder, false).await, AttemptState::Holds(held));
     assert_eq!(server.enter(&other, false).await, AttemptState::Refused);
     server.does(holder.leave(held)).await;
-    holds(server.enter(&other, false).await);
+    holds(&server.enter(&other, false).await);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_late_request_of_an_attempt_that_was_undone_takes_nothing() {
     assert_eq!(server.enter(&undone, true).await, AttemptState::Gone);
     // It was sent twice, and one of the two is on its way still.
     left.sent().store(2, Ordering::Relaxed);
-    let held = holds(server.enter(&left, true).await);
+    let held = holds(&server.enter(&left, true).await);
     assert!(server.does(left.leave(held)).await.succeeded());
     assert_eq!(server.enter(&left, true).await, AttemptState::Gone);
     assert!(!server.does(left.leave(held)).await.succeeded());
@@ -106,9 +106,9 @@ async fn a_late_request_of_an_attempt_that_was_undone_takes_nothing() {
 async fn a_late_request_to_leave_spares_the_key_of_the_next_attempt_with_that_number() {
     let mut server = TestServer::start().await;
     let [first, next] = [server.attempt(1), server.attempt(1)];
-    let of_first = holds(server.enter(&first, true).await);
+    let of_first = holds(&server.enter(&first, true).await);
     assert!(server.does(first.leave(of_first)).await.succeeded());
-    let of_next = holds(server.enter(&next, true).await);
+    let of_next = holds(&server.enter(&next, true).await);
     assert!(!server.does(first.leave(of_first)).await.succeeded());
     assert_eq!(server.look(&next, of_next).await, AttemptState::Holds(of_next));
 }
@@ -117,7 +117,7 @@ async fn a_late_request_to_leave_spares_the_key_of_the_next_attempt_with_that_nu
 async fn a_forced_release_deletes_the_key_that_was_made_at_its_revision_and_no_other() {
     let mut server = TestServer::start().await;
     let holder = server.attempt(1);
-    let revision = holds(server.enter(&holder, true).await);
+    let revision = holds(&server.enter(&holder, true).await);
     let (directory, id) = holder.key().rsplit_once('/').map(|(path, id)| (format!("{path}/"), id.to_owned())).unwrap();
     for (other, is_ended) in [(revision - 1, false), (revision + 1, false), (revision, true), (revision, false)] {
         assert_eq!(server.does(revoke(&directory, &id, other)).await.succeeded(), is_ended, "{other}");
