@@ -141,12 +141,14 @@ impl Local {
                 watched = ahead;
             }
             let (at, me) = (directory.clone(), Arc::clone(&contender));
-            let looking = move || Ok((at.ahead_of(&me)?, me.is_there()?));
-            let (now_ahead, there) = self.with("looking at the queue", looking).await?;
-            ahead = now_ahead;
-            if !there {
+            let looking = move || {
+                let ahead = found(at.ahead_of(&me))?;
+                Ok(if me.is_there()? { ahead } else { None })
+            };
+            match self.with("looking at the queue", looking).await? {
+                Some(now_ahead) => ahead = now_ahead,
                 // Somebody deleted our file.
-                (contender, ahead) = self.enter(directory, request, stop).await?;
+                None => (contender, ahead) = self.enter(directory, request, stop).await?,
             }
         }
         Ok(contender)

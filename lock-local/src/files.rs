@@ -120,9 +120,10 @@ impl LockDirectory {
         Ok(Some((Arc::new(contender), ahead)))
     }
 
-    /// Whom a contender waits for now.
+    /// Whom a contender waits for now, provided that its file is found here afterwards: then this is the directory that it
+    /// entered.
     pub(crate) fn ahead_of(&self, contender: &Contender) -> io::Result<Option<u64>> {
-        let at = self.open()?;
+        let at = trust::reopen(&self.path)?;
         let numbers = numbers(&at)?;
         let ahead = numbers.iter().rev().filter(|number| **number < contender.number);
         contender.mode.waits_for(self.live(&at, ahead))

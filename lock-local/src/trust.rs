@@ -44,6 +44,12 @@ pub(crate) fn make(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
+/// Opens a directory that a file of this process is in, so that it was looked at before.
+pub(crate) fn reopen(path: &Path) -> io::Result<OwnedFd> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(openat(CWD, path, how, Mode::empty())?)
+}
+
 /// Opens the directory of all locks.
 fn open(path: &Path) -> io::Result<OwnedFd> {
     trusted(CWD, path, path, OFlags::empty(), true)
