@@ -2,7 +2,8 @@
 //!
 //! Whoever may put something into a directory can put a link there, and lead whoever opens it by its name to another file. So
 //! a directory of locks belongs to this user or to root, and nobody else may write to it; what is in it is opened below the
-//! directory that was looked at, and never through a link. The directory of all locks alone may be everybody's, as
+//! directory that was looked at, and never through a link. Whoever finds its own locked file by its path may use that path again
+//! without another look: nobody else can have put that file there. The directory of all locks alone may be everybody's, as
 //! `/run/lock` is, if it is sticky: then each user's directories in it are safe from the others.
 
 use std::{
