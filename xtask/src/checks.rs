@@ -1,44 +1,29 @@
 //! What must hold for every commit.
 
-use std::process::Command;
-
 use anyhow::Result;
 
-use crate::{
-    cargo, dependencies, packages, run,
-    tests::{self, Job},
-};
+use crate::{cargo, dependencies, packages, run, tests};
 
-/// Every check, the quick ones first, and the last ones beside the tests.
+/// Every check, the quick ones first.
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
+    clippy(&["--workspace", "--all-targets"])?;
+    clippy(&["--workspace", "--all-targets", "--all-features"])?;
+    // Without targets whose dependencies would bring every feature back.
+    for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
+        clippy(&["--package", "fenced-lock", "--lib", "--no-default-features", "--features", features])?;
+    }
     packages::check()?;
-    run(&mut clippy(&["--workspace", "--all-targets", "--all-features"]))?;
-    tests::all(beside_the_tests())?;
+    run(cargo().args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    tests::all()?;
     eprintln!("all checks passed");
     Ok(())
 }
 
-/// The lints with fewer features, and the documentation.
-fn beside_the_tests() -> Vec<Job> {
-    let mut jobs = vec![Job::new("lints with the default features", clippy(&["--workspace", "--all-targets"]))];
-    // Without targets whose dependencies would bring every feature back.
-    jobs.extend(["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"].map(|features| {
-        let facade = ["--package", "fenced-lock", "--lib", "--no-default-features", "--features", features];
-        Job::new(format!("lints of the facade with the features {features:?}"), clippy(&facade))
-    }));
-    let mut documentation = cargo();
-    documentation.args(["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
-    jobs.push(Job::new("documentation", documentation));
-    jobs
-}
-
 /// Lints what cargo is told to build; a warning is an error.
-fn clippy(what: &[&str]) -> Command {
-    let mut clippy = cargo();
-    clippy.arg("clippy").args(what).args(["--", "-D", "warnings"]);
-    clippy
+fn clippy(what: &[&str]) -> Result<()> {
+    run(cargo().arg("clippy").args(what).args(["--", "-D", "warnings"]))
 }
 
 /// Has the test of docs/capabilities.md write it instead.

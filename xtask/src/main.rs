@@ -135,7 +135,7 @@ fn work(job: XtaskCommand) -> Result<()> {
         XtaskCommand::Setup => setup::require_all(),
         XtaskCommand::Test { rest } => {
             setup::require_all()?;
-            if rest.is_empty() { tests::all(Vec::new()) } else { tests::some(&rest) }
+            if rest.is_empty() { tests::all() } else { tests::some(&rest) }
         }
         XtaskCommand::Ci => {
             setup::require_all()?;

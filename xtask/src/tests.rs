@@ -25,22 +25,22 @@ const THREADS: &str = "RUST_TEST_THREADS";
 /// What every build of tests is told.
 const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 
-/// Every test of the workspace, and `checks` by cargo beside them. The conformance suite shares its servers among the trials of
-/// one process, so a runner that gives each test a process of its own would start them hundreds of times.
-pub(crate) fn all(checks: Vec<Job>) -> Result<()> {
+/// Every test of the workspace. The conformance suite shares its servers among the trials of one process, so a runner that
+/// gives each test a process of its own would start them hundreds of times.
+pub(crate) fn all() -> Result<()> {
     let mut programs = programs()?;
+    programs.push(documentation());
     // Those that take longest do not begin last.
     programs.sort_by_key(|program| !program.title.ends_with("suite"));
     programs.sort_by_key(|program| !program.title.ends_with("conformance"));
-    let by_cargo = [examples()].into_iter().chain(checks.into_iter().map(nice)).collect();
-    let results = run_all(programs, by_cargo)?;
+    let results = run_all(programs)?;
     let mut failed = Vec::new();
-    eprintln!("test programs and checks, by how long they took:");
-    for JobOutcome { title, took, succeeded } in results {
+    eprintln!("test programs, by how long they took:");
+    for TestOutcome { title, took, succeeded } in results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if succeeded { "" } else { "  FAILED" });
         failed.extend((!succeeded).then_some(title));
     }
-    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    ensure!(failed.is_empty(), "tests failed in {}", failed.join(", "));
     eprintln!("all tests passed");
     Ok(())
 }
@@ -53,20 +53,14 @@ pub(crate) fn some(rest: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A compiled test program or a check by cargo, and the command that runs it.
-pub(crate) struct Job {
+/// A compiled test program and the command that runs it.
+struct TestProgram {
     title: String,
     command: Command,
 }
 
-impl Job {
-    pub(crate) fn new(title: impl Into<String>, command: Command) -> Self {
-        Self { title: title.into(), command }
-    }
-}
-
-/// How one [`Job`] ended: how long it took, and whether it succeeded.
-struct JobOutcome {
+/// How one [`TestProgram`] ended: how long it took, and whether it succeeded.
+struct TestOutcome {
     title: String,
     took: Duration,
     succeeded: bool,
@@ -81,7 +75,7 @@ fn with_signals(program: impl AsRef<std::ffi::OsStr>) -> Command {
 }
 
 /// Builds all test programs.
-fn programs() -> Result<Vec<Job>> {
+fn programs() -> Result<Vec<TestProgram>> {
     let mut build = cargo();
     build.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(WHOLE);
     let mut building = build.stdout(Stdio::piped()).spawn().context("starting cargo")?;
@@ -100,14 +94,14 @@ fn programs() -> Result<Vec<Job>> {
 }
 
 /// The examples in the documentation.
-fn examples() -> Job {
+fn documentation() -> TestProgram {
     let mut command = cargo();
     command.args(["test", "--doc", "--no-fail-fast"]).args(WHOLE);
-    Job::new("examples in the documentation", command)
+    TestProgram { title: "documentation".to_owned(), command }
 }
 
 /// The program of an artifact as `cargo test` runs it: in the directory of its package.
-fn program(artifact: &Artifact) -> Option<Job> {
+fn program(artifact: &Artifact) -> Option<TestProgram> {
     let executable = artifact.executable.as_ref()?;
     let package = artifact.manifest_path.parent()?;
     let mut command = with_signals(executable);
@@ -115,7 +109,8 @@ fn program(artifact: &Artifact) -> Option<Job> {
     if std::env::var_os(THREADS).is_none() {
         command.env(THREADS, TESTS_AT_ONCE);
     }
-    Some(Job::new(format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name), command))
+    let title = format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name);
+    Some(TestProgram { title, command })
 }
 
 /// The present moment, for figures on a screen.
@@ -124,27 +119,17 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The same command for what has time: it gets what the tests leave of the processors while they wait.
-fn nice(job: Job) -> Job {
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(job.command.get_program()).args(job.command.get_args());
-    command.envs(job.command.get_envs().filter_map(|(key, value)| Some((key, value?))));
-    Job { command, ..job }
-}
-
-/// Runs all test programs, in this order, and beside them what cargo does, one after the other: each has the directory of
-/// what is built for itself. Shows what each said when it has ended.
-fn run_all(programs: Vec<Job>, by_cargo: VecDeque<Job>) -> Result<Vec<JobOutcome>> {
-    let programs = Mutex::new(VecDeque::from(programs));
-    let by_cargo = Mutex::new(by_cargo);
+/// Runs all, in this order, and shows what each said when it has ended.
+fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
+    let waiting = Mutex::new(VecDeque::from(programs));
     let (ended, outcomes) = mpsc::channel();
     let mut results = thread::scope(|scope| {
-        for waiting in [&programs; AT_ONCE].into_iter().chain([&by_cargo]) {
-            let ended = ended.clone();
+        for _ in 0..AT_ONCE {
+            let (waiting, ended) = (&waiting, ended.clone());
             scope.spawn(move || {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                    let Some(Job { title, mut command }) = next else { return };
+                    let Some(TestProgram { title, mut command }) = next else { return };
                     eprintln!("running {title}");
                     let begin = now();
                     // Nobody reads these after a failure here, which ends all.
@@ -159,7 +144,7 @@ fn run_all(programs: Vec<Job>, by_cargo: VecDeque<Job>) -> Result<Vec<JobOutcome
             let (title, took, output) = outcome.context("starting a test program")?;
             let text = [output.stdout, output.stderr].concat();
             println!("---- {title} ----\n{}", String::from_utf8_lossy(&text));
-            results.push(JobOutcome { title, took, succeeded: output.status.success() });
+            results.push(TestOutcome { title, took, succeeded: output.status.success() });
         }
         Ok::<_, anyhow::Error>(results)
     })?;
