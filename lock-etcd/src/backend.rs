@@ -131,7 +131,8 @@ impl Etcd {
         }
     }
 
-    /// Stands in line until the contender holds; gives the create revision of its key. `None` when its key is gone or its session has ended.
+    /// Stands in line until the contender holds; gives the create revision of its key. `None` when its key is gone or its session
+    /// has ended.
     async fn stand(
         &self,
         contender: &mut Contender,

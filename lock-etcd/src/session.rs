@@ -139,7 +139,7 @@ impl SessionSlot {
         Ok(session)
     }
 
-    /// Deletes an attempt's key, which was made at `revision`, whether it waits or holds. Whether it was there.
+    /// Deletes an attempt's key, which was made at `revision`, whether it waits or holds. Whether it was there until then.
     pub(crate) async fn leave(
         &self,
         what: &str,

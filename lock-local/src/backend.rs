@@ -141,14 +141,12 @@ impl Local {
                 watched = ahead;
             }
             let (at, me) = (directory.clone(), Arc::clone(&contender));
-            let looking = move || {
-                let ahead = found(at.ahead_of(&me))?;
-                Ok(if me.is_there()? { ahead } else { None })
-            };
-            match self.with("looking at the queue", looking).await? {
-                Some(now_ahead) => ahead = now_ahead,
+            let looking = move || Ok((at.ahead_of(&me)?, me.is_there()?));
+            let (now_ahead, there) = self.with("looking at the queue", looking).await?;
+            ahead = now_ahead;
+            if !there {
                 // Somebody deleted our file.
-                None => (contender, ahead) = self.enter(directory, request, stop).await?,
+                (contender, ahead) = self.enter(directory, request, stop).await?;
             }
         }
         Ok(contender)

@@ -57,6 +57,7 @@ pub(crate) struct Contender {
     directory: LockDirectory,
     /// Locked.
     file: File,
+    /// Whether it has given up its place, which it does once.
     has_left: AtomicBool,
 }
 
@@ -120,10 +121,9 @@ impl LockDirectory {
         Ok(Some((Arc::new(contender), ahead)))
     }
 
-    /// Whom a contender waits for now, provided that its file is found here afterwards: then this is the directory that it
-    /// entered.
+    /// Whom a contender waits for now.
     pub(crate) fn ahead_of(&self, contender: &Contender) -> io::Result<Option<u64>> {
-        let at = trust::reopen(&self.path)?;
+        let at = self.open()?;
         let numbers = numbers(&at)?;
         let ahead = numbers.iter().rev().filter(|number| **number < contender.number);
         contender.mode.waits_for(self.live(&at, ahead))

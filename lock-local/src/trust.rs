@@ -2,8 +2,8 @@
 //!
 //! Whoever may put something into a directory can put a link there, and lead whoever opens it by its name to another file. So
 //! a directory of locks belongs to this user or to root, and nobody else may write to it; what is in it is opened below the
-//! directory that was looked at, and never through a link. Whoever finds its own locked file by its path may use that path again
-//! without another look: nobody else can have put that file there. The directory of all locks alone may be everybody's, as
+//! directory that was looked at, and never through a link. A contender removes its own file by its path, where it has just found
+//! that very file: nobody else can have put it there. The directory of all locks alone may be everybody's, as
 //! `/run/lock` is, if it is sticky: then each user's directories in it are safe from the others.
 
 use std::{
@@ -43,12 +43,6 @@ pub(crate) fn make(path: &Path) -> io::Result<OwnedFd> {
         return Err(refused(path, "a directory on a file system of this machine, and none of a network's"));
     }
     Ok(directory)
-}
-
-/// Opens a directory that a file of this process is in, so that it was looked at before.
-pub(crate) fn reopen(path: &Path) -> io::Result<OwnedFd> {
-    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(openat(CWD, path, how, Mode::empty())?)
 }
 
 /// Opens the directory of all locks.
@@ -123,7 +117,7 @@ impl LockPart {
 /// Opens the directory of that name, which is `path`, if nobody but root and this user can have put there what is in it.
 fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -> io::Result<OwnedFd> {
     let user = geteuid().as_raw();
-    let is_refused = || {
+    let refusal = || {
         let others =
             if shared { "which others may write to only if it is sticky" } else { "which nobody else may write to" };
         let whose = format!("a directory of user {user} or of root");
@@ -131,7 +125,7 @@ fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -
     };
     let directory = match openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty()) {
         Ok(directory) => directory,
-        Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => return Err(is_refused()),
+        Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => return Err(refusal()),
         Err(error) => return Err(error.into()),
     };
     let is = fstat(&directory)?;
@@ -139,7 +133,7 @@ fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -
     let is_closed = !mode.intersects(Mode::WGRP | Mode::WOTH) || (shared && mode.contains(Mode::SVTX));
     // Safeguard: no directory is used that others may write to (local)
     // Safeguard: no directory of another user is used (local)
-    if is_closed && (is.st_uid == user || is.st_uid == 0) { Ok(directory) } else { Err(is_refused()) }
+    if is_closed && (is.st_uid == user || is.st_uid == 0) { Ok(directory) } else { Err(refusal()) }
 }
 
 fn refused(path: &Path, allowed: &str) -> io::Error {
