@@ -140,13 +140,11 @@ impl Local {
                 watch(&path, &news);
                 watched = ahead;
             }
-            let (at, me) = (directory.clone(), Arc::clone(&contender));
-            let looking = move || Ok((at.ahead_of(&me)?, me.is_there()?));
-            let (now_ahead, there) = self.with("looking at the queue", looking).await?;
-            ahead = now_ahead;
-            if !there {
-                // Somebody deleted our file.
-                (contender, ahead) = self.enter(directory, request, stop).await?;
+            let me = Arc::clone(&contender);
+            match self.with("looking at the queue", move || found(me.ahead())).await? {
+                Some(now_ahead) => ahead = now_ahead,
+                // Somebody deleted our file, or put another directory in the place of the one that it is in.
+                None => (contender, ahead) = self.enter(directory, request, stop).await?,
             }
         }
         Ok(contender)

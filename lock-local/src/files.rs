@@ -4,13 +4,13 @@
 //! is not locked is a dead contender's and counts for nothing.
 
 use std::{
-    fs::{self, File, Metadata, TryLockError},
+    fs::{self, File, TryLockError},
     io::{self, ErrorKind, Read as _},
     os::{
-        fd::OwnedFd,
-        unix::fs::{FileExt as _, MetadataExt as _},
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt as _,
     },
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,10 +20,11 @@ use std::{
 use lock_core::{Contender as Shown, Error, LockName, Mode, Request, Snapshot, Wait, clock::wall_micros};
 use rustix::{
     fs::{
-        AtFlags, Dir, Mode as Rights, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, futimens, openat,
-        renameat_with, unlinkat,
+        AtFlags, CWD, Dir, Mode as Rights, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_NOW, fstat, futimens,
+        openat, renameat_with, statat, unlinkat,
     },
     io::{Errno, FdFlags, fcntl_setfd},
+    path::Arg,
 };
 
 use crate::{Config, counter, trust};
@@ -110,7 +111,7 @@ impl LockDirectory {
         door.write_all_at(&slot, offset)?;
         let contender = self.appear(at, number, request)?;
         // Somebody who deleted the door may have let another one in beside us, who may have moved our file or theirs.
-        let is_in = contender.is_there()? && is_at(&door.metadata()?, &self.path.join("door"))?;
+        let is_in = contender.is_there()? && is_at(&fstat(&door)?, CWD, self.path.join("door"))?;
         // Safeguard: only who stands at the present door is in (local)
         if !is_in {
             return Ok(None);
@@ -119,14 +120,6 @@ impl LockDirectory {
         // Before the number is given out, so that no crash of the machine takes it back.
         door.sync_data()?;
         Ok(Some((Arc::new(contender), ahead)))
-    }
-
-    /// Whom a contender waits for now.
-    pub(crate) fn ahead_of(&self, contender: &Contender) -> io::Result<Option<u64>> {
-        let at = self.open()?;
-        let numbers = numbers(&at)?;
-        let ahead = numbers.iter().rev().filter(|number| **number < contender.number);
-        contender.mode.waits_for(self.live(&at, ahead))
     }
 
     /// `all`, and who holds and who waits here.
@@ -222,16 +215,40 @@ impl LockDirectory {
 }
 
 impl Contender {
-    /// Whether its file is still the one of its name. One that looks old is touched, so that nobody who cleans up takes it for
-    /// forgotten.
+    /// Whom it waits for now. [`ErrorKind::NotFound`] when its file is no longer where it entered: it has no place then.
+    pub(crate) fn ahead(&self) -> io::Result<Option<u64>> {
+        let at = trust::reopen_lock(&self.directory.path)?;
+        // Nobody is ahead in a directory that came in the place of its own, and what the dead left there is not its to remove.
+        self.is_in(&at)?;
+        let numbers = numbers(&at)?;
+        let ahead = numbers.iter().rev().filter(|number| **number < self.number);
+        let ahead = self.mode.waits_for(self.directory.live(&at, ahead))?;
+        // Whose file was deleted meanwhile has no place.
+        self.is_in(&at)?;
+        Ok(ahead)
+    }
+
+    /// [`ErrorKind::NotFound`] when its file is not in this directory.
+    fn is_in(&self, at: &OwnedFd) -> io::Result<()> {
+        let own_file_is_here = is_at(&self.own()?, at, called(self.number))?;
+        // Safeguard: a waiter looks where its own file is (local)
+        if own_file_is_here { Ok(()) } else { Err(ErrorKind::NotFound.into()) }
+    }
+
+    /// Whether its file is still the one of its name.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
-        let own = self.file.metadata()?;
-        let written = u64::try_from(own.mtime()).unwrap_or_default();
+        is_at(&self.own()?, CWD, self.directory.file(self.number))
+    }
+
+    /// What the kernel says of its file. One that looks old is touched, so that nobody who cleans up takes it for forgotten.
+    fn own(&self) -> io::Result<Stat> {
+        let own = fstat(&self.file)?;
+        let written = u64::try_from(own.st_mtime).unwrap_or_default();
         if wall_micros() / 1_000_000 > written.saturating_add(OLD) {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let _ = futimens(&self.file, &Timestamps { last_access: now, last_modification: now });
         }
-        is_at(&own, &self.directory.file(self.number))
+        Ok(own)
     }
 
     /// Goes on as a reader, in one write of one byte: whoever looks sees a writer or a reader.
@@ -293,9 +310,10 @@ fn is_locked(tried: Result<(), TryLockError>) -> io::Result<bool> {
     }
 }
 
-/// Whether the file of that path is this very one, and not another that came in its place.
-fn is_at(own: &Metadata, path: &Path) -> io::Result<bool> {
-    Ok(found(fs::symlink_metadata(path))?.is_some_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+/// Whether the file of that name or path is this very one, and not another that came in its place.
+fn is_at(own: &Stat, at: impl AsFd, path: impl Arg) -> io::Result<bool> {
+    let there = found(statat(at, path, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from))?;
+    Ok(there.is_some_and(|there| (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)))
 }
 
 /// `None` for what is not there, or there already: somebody deleted something under our hands.
@@ -308,6 +326,8 @@ pub(crate) fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
 
     proptest::proptest! {
@@ -334,6 +354,33 @@ mod tests {
         let late = lock.appear(&at, 7, &request);
         assert!(matches!(found(late), Ok(None)), "it is to try again");
         assert!(holder.is_there().unwrap());
+    }
+
+    #[test]
+    fn a_waiter_has_no_place_in_a_directory_that_came_in_the_place_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = LockName::new("a").unwrap();
+        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let request = Request::new(name, Mode::Exclusive);
+        let [holder, waiter] = [(); 2].map(|()| lock.enter(&request).unwrap().unwrap().0);
+        assert_eq!(waiter.ahead().unwrap(), Some(holder.number));
+
+        let elsewhere = directory.path().join("elsewhere");
+        fs::rename(&lock.path, &elsewhere).unwrap();
+        let is_gone = || waiter.ahead().unwrap_err().kind() == ErrorKind::NotFound;
+        assert!(is_gone());
+        fs::create_dir(&lock.path).unwrap();
+        fs::set_permissions(&lock.path, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(is_gone(), "nobody is ahead there, but it is not the directory of the waiter");
+        fs::set_permissions(&lock.path, fs::Permissions::from_mode(0o777)).unwrap();
+        let is_refused = || waiter.ahead().unwrap_err().get_ref().is_some_and(|error| error.is::<Error>());
+        assert!(is_refused(), "others may write to it");
+        fs::remove_dir(&lock.path).unwrap();
+        symlink(&elsewhere, &lock.path).unwrap();
+        assert!(is_refused(), "it is a link");
+        fs::remove_file(&lock.path).unwrap();
+        fs::rename(&elsewhere, &lock.path).unwrap();
+        assert_eq!(waiter.ahead().unwrap(), Some(holder.number));
     }
 
     #[test]

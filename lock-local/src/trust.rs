@@ -2,7 +2,8 @@
 //!
 //! Whoever may put something into a directory can put a link there, and lead whoever opens it by its name to another file. So
 //! a directory of locks belongs to this user or to root, and nobody else may write to it; what is in it is opened below the
-//! directory that was looked at, and never through a link. A contender removes its own file by its path, where it has just found
+//! directory that was looked at, and never through a link. A waiter opens the directory of its lock again by its whole path, and
+//! goes by what is in it only where its own file is. A contender removes its own file by its path, where it has just found
 //! that very file: nobody else can have put it there. The directory of all locks alone may be everybody's, as
 //! `/run/lock` is, if it is sticky: then each user's directories in it are safe from the others.
 
@@ -67,6 +68,12 @@ pub(crate) fn open_lock(all: &Path, parts: &[String]) -> io::Result<OwnedFd> {
         })?;
     }
     Ok(directory)
+}
+
+/// Opens the directory of one lock, or of one semaphore, by its whole path. It is judged as [`open_lock`] does, but not those
+/// that it is in: only who finds a file of its own in it knows that it is the right one.
+pub(crate) fn reopen_lock(path: &Path) -> io::Result<OwnedFd> {
+    trusted(CWD, path, path, OFlags::NOFOLLOW, false)
 }
 
 /// A directory that was opened, or that `make` makes because there was none.
