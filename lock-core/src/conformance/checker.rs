@@ -121,14 +121,17 @@ impl Checker {
         });
     }
 
-    /// Compares all holders again and again.
+    /// Compares all holders again and again. Where they are many, the servers have more to do than to answer about them.
     pub(super) async fn watch(&self) {
+        let clock = Clock::runtime();
         loop {
+            let began = clock.now();
             let holds: Vec<_> = self.book(|book| book.holds().cloned().collect());
             for hold in holds {
                 self.compare(&hold).await;
             }
-            Clock::runtime().sleep(PAUSE).await;
+            let took = clock.now().saturating_since(began);
+            clock.sleep(PAUSE.max(took * 3)).await;
         }
     }
 
