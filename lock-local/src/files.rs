@@ -219,17 +219,17 @@ impl Contender {
     pub(crate) fn ahead(&self) -> io::Result<Option<u64>> {
         let at = trust::reopen_lock(&self.directory.path)?;
         // Nobody is ahead in a directory that came in the place of its own, and what the dead left there is not its to remove.
-        self.is_in(&at)?;
+        self.must_be_in(&at)?;
         let numbers = numbers(&at)?;
         let ahead = numbers.iter().rev().filter(|number| **number < self.number);
         let ahead = self.mode.waits_for(self.directory.live(&at, ahead))?;
         // Whose file was deleted meanwhile has no place.
-        self.is_in(&at)?;
+        self.must_be_in(&at)?;
         Ok(ahead)
     }
 
     /// [`ErrorKind::NotFound`] when its file is not in this directory.
-    fn is_in(&self, at: &OwnedFd) -> io::Result<()> {
+    fn must_be_in(&self, at: &OwnedFd) -> io::Result<()> {
         let own_file_is_here = is_at(&self.own()?, at, called(self.number))?;
         // Safeguard: a waiter looks where its own file is (local)
         if own_file_is_here { Ok(()) } else { Err(ErrorKind::NotFound.into()) }

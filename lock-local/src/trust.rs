@@ -70,8 +70,8 @@ pub(crate) fn open_lock(all: &Path, parts: &[String]) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Opens the directory of one lock, or of one semaphore, by its whole path. It is judged as [`open_lock`] does, but not those
-/// that it is in: only who finds a file of its own in it knows that it is the right one.
+/// Opens the directory of one lock, or of one semaphore, by its whole path. It is judged as [`open_lock`] judges it, but
+/// those that it is in are not: only who finds a file of its own in it knows that it is the right one.
 pub(crate) fn reopen_lock(path: &Path) -> io::Result<OwnedFd> {
     trusted(CWD, path, path, OFlags::NOFOLLOW, false)
 }

@@ -13,8 +13,10 @@ use std::{
 use super::{Fixture, Kept};
 use crate::{Clock, FencingToken, Guard, LockName, Mode, Validity};
 
-/// The pause between two rounds over all holders.
+/// The shortest pause between two rounds over all holders.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The longest one for each of the holders, where these are more than a few.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);
 
 /// Checks the promises of locks on every grant of one run of a conformance case.
 ///
@@ -121,17 +123,19 @@ impl Checker {
         });
     }
 
-    /// Compares all holders again and again. Where they are many, the servers have more to do than to answer about them.
+    /// Compares all holders again and again. Where they are many, it pauses for three times as long as it has asked about them, so
+    /// that the servers have time for others. How long a few take to be answered makes no pause longer.
     pub(super) async fn watch(&self) {
         let clock = Clock::runtime();
         loop {
             let began = clock.now();
             let holds: Vec<_> = self.book(|book| book.holds().cloned().collect());
-            for hold in holds {
-                self.compare(&hold).await;
+            for hold in &holds {
+                self.compare(hold).await;
             }
             let took = clock.now().saturating_since(began);
-            clock.sleep(PAUSE.max(took * 3)).await;
+            let longest = PAUSE_FOR_EACH * u32::try_from(holds.len()).unwrap_or(u32::MAX);
+            clock.sleep(PAUSE.max(longest.min(took * 3))).await;
         }
     }
 
