@@ -97,31 +97,3 @@ impl<E> Agenda<E> {
         Some(entry.event)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_come_in_the_order_of_time_and_at_one_moment_in_that_of_their_scheduling() {
-        let mut agenda = Agenda::default();
-        for (at, event) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
-            agenda.at(at, event);
-        }
-        let mut seen = String::new();
-        while let Some(event) = agenda.next_event() {
-            seen.push(event);
-        }
-        assert_eq!((seen.as_str(), agenda.now()), ("abcd", 5));
-    }
-
-    #[test]
-    fn what_is_scheduled_for_the_past_happens_now() {
-        let mut agenda = Agenda::default();
-        agenda.at(10, ());
-        agenda.next_event();
-        agenda.at(3, ());
-        agenda.next_event();
-        assert_eq!(agenda.now(), 10);
-    }
-}

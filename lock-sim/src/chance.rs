@@ -67,26 +67,3 @@ impl Chance {
         all[self.place(all.len())]
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_gives_the_same_numbers_on_every_platform() {
-        let mut chance = Chance::new(1);
-        let drawn: Vec<u64> = (0..4).map(|_| chance.below(1000)).collect();
-        assert_eq!(drawn, [628, 547, 996, 115]);
-    }
-
-    #[test]
-    fn what_is_drawn_is_within_its_bounds() {
-        let mut chance = Chance::new(2);
-        for _ in 0..1000 {
-            assert!((3..=5).contains(&chance.between(3, 5)));
-            assert!((-5..=5).contains(&chance.signed(-5, 5)));
-            assert!(chance.mostly_short(8) < 8);
-        }
-        assert_eq!((chance.below(0), chance.between(7, 7), chance.place(0)), (0, 7, 0));
-    }
-}

@@ -53,35 +53,3 @@ impl LocalClock {
         self.set_at = at;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_that_is_fast_shows_a_moment_earlier() {
-        let fast = LocalClock::new(500, 10_000);
-        assert_eq!(fast.at(1_000_000), 1_010_500);
-        assert_eq!(fast.when(1_010_500), 1_000_000);
-    }
-
-    #[test]
-    fn when_is_the_first_moment_at_which_it_shows_that_much() {
-        for drift in [-4_321, -1, 0, 1, 3_333] {
-            let clock = LocalClock::new(17, drift);
-            for shows in [18, 1_000, 999_999, 123_456_789] {
-                let when = clock.when(shows);
-                assert!(clock.at(when) >= shows && clock.at(when - 1) < shows, "{drift} {shows}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_jump_changes_what_it_shows_and_not_how_fast_it_runs() {
-        let mut clock = LocalClock::new(0, 0);
-        clock.jump(100, 30);
-        assert_eq!((clock.at(100), clock.at(150)), (130, 180));
-        clock.jump(150, -100);
-        assert_eq!((clock.at(160), clock.when(100)), (90, 170));
-    }
-}

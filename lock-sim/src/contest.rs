@@ -11,8 +11,6 @@ mod strike;
 mod without;
 
 pub(crate) use self::stage::nanos;
-#[cfg(test)]
-pub(crate) use self::without::assert_in_scripts;
 pub use self::{
     oracle::{Grant, New, Oracle},
     program::{Habits, compete, probe},

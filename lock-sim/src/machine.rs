@@ -18,7 +18,8 @@ pub trait Machine: Sync {
         missed::missed(self.name(), safeguard)
     }
 
-    /// How many schedules the tests of this crate play: fewer of a machine that runs a whole backend.
+    /// How many schedules the tests of this crate play: fewer of a machine that runs a whole backend. Everything that it counts
+    /// must come about in them.
     fn tested(&self) -> u64 {
         ENOUGH
     }

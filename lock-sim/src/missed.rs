@@ -11,7 +11,7 @@ pub struct Missed {
 
 /// The machine, the safeguard, the invariant that it stands for, the seed. A change of the weather moves the seeds: the
 /// command tells the new ones.
-const MISSED: &[(&str, &str, &str, u64)] = &[
+pub const MISSED: &[(&str, &str, &str, u64)] = &[
     ("zookeeper", "margin", "T", 1_651),
     ("zookeeper", "tick-before", "T", 7),
     ("zookeeper", "answered-before", "T", 5_415),
@@ -101,20 +101,4 @@ const MISSED: &[(&str, &str, &str, u64)] = &[
 pub fn missed(machine: &str, safeguard: &str) -> Option<Missed> {
     let mut known = MISSED.iter().filter(|(its, name, ..)| *its == machine && *name == safeguard);
     known.next().map(|(_, _, invariant, seed)| Missed { invariant, seed: *seed })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machines;
-
-    #[test]
-    fn every_line_is_of_a_safeguard_that_there_is_and_no_safeguard_has_two() {
-        for (place, (machine, safeguard, ..)) in MISSED.iter().enumerate() {
-            let known = machines().into_iter().find(|known| known.name() == *machine).expect(machine);
-            assert!(known.safeguards().iter().any(|known| known.name == *safeguard), "{machine}: {safeguard}");
-            let again = MISSED[..place].iter().any(|(its, name, ..)| its == machine && name == safeguard);
-            assert!(!again, "{machine}: {safeguard} is there twice");
-        }
-    }
 }

@@ -15,14 +15,3 @@ impl Pipe {
         self.last
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_keeps_its_order_and_two_of_them_do_not() {
-        let (mut one, mut other) = (Pipe::default(), Pipe::default());
-        assert_eq!((one.arrival(10, 50), one.arrival(11, 3), other.arrival(11, 3)), (60, 60, 14));
-    }
-}

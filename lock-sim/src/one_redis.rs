@@ -3,7 +3,7 @@
 mod kept;
 mod line;
 mod plain;
-mod safeguards;
+pub mod safeguards;
 mod weather;
 
 use std::{sync::Arc, time::Duration};

@@ -2,7 +2,7 @@
 //! scripts that are shipped, and keeps keys that end by its own clock.
 //!
 //! It knows the commands that locks use, and answers any other one with an error. What it answers and keeps is compared with
-//! a real server by `lock-sim/tests/redis_beside_a_real_one.rs`.
+//! a real server by `lock-sim/tests/suite/redis_beside_a_real_one.rs`.
 
 mod commands;
 mod fleet;
@@ -17,7 +17,7 @@ mod values;
 
 pub use self::{
     fleet::{Fleet, Loses},
-    lua::{Removal, load},
+    lua::{Removal, load, run},
     network::{HostNetwork, PORTS, address},
     reply::{Reply, Requests},
     server::{Output, Recorded, RedisServer},

@@ -7,7 +7,7 @@
 mod aim;
 mod kept;
 mod operator;
-mod safeguards;
+pub mod safeguards;
 mod weather;
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};

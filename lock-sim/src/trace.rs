@@ -56,18 +56,3 @@ impl<T: fmt::Display> fmt::Display for Padded<T> {
 fn millis(at: Time) -> f64 {
     at as f64 / MS as f64
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kept_trace_has_a_line_for_each_thing_and_a_silent_one_has_nothing() {
-        let (mut kept, mut silent) = (Trace::kept(), Trace::silent());
-        for trace in [&mut kept, &mut silent] {
-            trace.note(1_500_000, "client 1", format_args!("acquires"));
-        }
-        assert_eq!(kept.text(), "       1.500 ms  client 1    acquires\n");
-        assert_eq!(silent.text(), "");
-    }
-}

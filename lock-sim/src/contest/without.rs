@@ -89,18 +89,3 @@ pub const fn alone<const N: usize>(all: &[Placed; N]) -> [Safeguard; N] {
     }
     safeguards
 }
-
-/// Each text that is taken out of scripts stands in one of those in this directory of the workspace.
-#[cfg(test)]
-pub(crate) fn assert_in_scripts(safeguards: &[Placed], directory: &str) {
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(directory);
-    let paths = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
-    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "lua"));
-    let scripts: Vec<_> = paths.map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    for (safeguard, stands) in safeguards {
-        let Stands::Script(removal) = stands else { continue };
-        for (text, _) in removal.changes {
-            assert!(scripts.iter().any(|script| script.contains(text)), "{}: no script has {text:?}", safeguard.name);
-        }
-    }
-}

@@ -72,7 +72,7 @@ const REARM_AGAIN: Removal =
     Removal { name: "rearm-again", changes: &[("    arm(value, ttl, delay)\n    save_head()", "    save_head()")] };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 15] = [
+pub const ALL: [Placed; 15] = [
     script("An undo that comes before its acquisition leaves a tombstone.", &TOMBSTONE, 100_000),
     script("An undo leaves its tombstone also where it found something to give back.", &TOMBSTONE_ALWAYS, 100_000),
     script("A release and a renewal are of the own holding only.", &OWN_VALUE, 10_000),
@@ -122,7 +122,7 @@ const PLAIN_IF_FREE: Removal = Removal { name: "if-free", changes: &[("'NX', 'PX
 const PLAIN_CLOCK_FLOOR: Removal = Removal { name: "clock-floor", changes: &[("counter + 1, now)", "counter + 1)")] };
 
 /// All of the strategy `plain`, and where they stand.
-pub(super) const PLAIN: [Placed; 9] = [
+pub const PLAIN: [Placed; 9] = [
     script("An undo that comes before its acquisition leaves a tombstone.", &PLAIN_TOMBSTONE, 100_000),
     script(
         "An undo leaves its tombstone also where it found something to give back.",
@@ -144,15 +144,3 @@ pub(super) const PLAIN: [Placed; 9] = [
 ];
 
 pub(super) const PLAIN_SAFEGUARDS: [Safeguard; 9] = alone(&PLAIN);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contest::assert_in_scripts;
-
-    #[test]
-    fn what_is_taken_out_of_scripts_stands_there() {
-        assert_in_scripts(&ALL, "lock-redis/src/protocol/scripts");
-        assert_in_scripts(&PLAIN, "lock-redis/src/protocol/scripts/plain");
-    }
-}

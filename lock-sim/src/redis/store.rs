@@ -42,7 +42,9 @@ pub struct Store {
 }
 
 impl Store {
-    pub(super) fn new(run_id: String) -> Self {
+    /// An empty one, of the server process of that id.
+    #[must_use]
+    pub fn new(run_id: String) -> Self {
         Self { run_id, maxmemory_policy: "noeviction", ..Self::default() }
     }
 

@@ -66,7 +66,7 @@ const TOMBSTONE_ALWAYS: Removal = Removal {
 };
 
 /// All of them, and where they stand.
-pub(super) const ALL: [Placed; 29] = [
+pub const ALL: [Placed; 29] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -149,14 +149,3 @@ pub(super) const ALL: [Placed; 29] = [
 ];
 
 pub(super) const SAFEGUARDS: [Safeguard; 29] = alone(&ALL);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contest::assert_in_scripts;
-
-    #[test]
-    fn what_is_taken_out_of_scripts_stands_there() {
-        assert_in_scripts(&ALL, "lock-redlock/src/nodes/scripts");
-    }
-}
