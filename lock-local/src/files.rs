@@ -219,6 +219,7 @@ impl Contender {
     pub(crate) fn ahead(&self) -> io::Result<Option<u64>> {
         let at = trust::reopen_lock(&self.directory.path)?;
         // Nobody is ahead in a directory that came in the place of its own, and what the dead left there is not its to remove.
+        // Safeguard: a waiter removes nothing where its own file is not (local)
         self.must_be_in(&at)?;
         let numbers = numbers(&at)?;
         let ahead = numbers.iter().rev().filter(|number| **number < self.number);
@@ -372,6 +373,10 @@ mod tests {
         fs::create_dir(&lock.path).unwrap();
         fs::set_permissions(&lock.path, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(is_gone(), "nobody is ahead there, but it is not the directory of the waiter");
+        let of_a_dead_one = lock.path.join(called(holder.number));
+        fs::write(&of_a_dead_one, "").unwrap();
+        assert!(is_gone());
+        fs::remove_file(&of_a_dead_one).expect("it is for those to remove who wait in that directory");
         fs::set_permissions(&lock.path, fs::Permissions::from_mode(0o777)).unwrap();
         let is_refused = || waiter.ahead().unwrap_err().kind() == ErrorKind::Other;
         assert!(is_refused(), "others may write to it");
