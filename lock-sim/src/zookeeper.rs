@@ -42,10 +42,6 @@ impl Machine for ZooKeeper {
         "the shipped backend, on an ensemble of three"
     }
 
-    fn tested(&self) -> u64 {
-        3_000
-    }
-
     fn safeguards(&self) -> &'static [Safeguard] {
         &safeguard::SAFEGUARDS
     }

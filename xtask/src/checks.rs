@@ -8,10 +8,9 @@ use crate::{cargo, dependencies, packages, run, tests};
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
+    clippy(&["--workspace", "--all-targets"])?;
     clippy(&["--workspace", "--all-targets", "--all-features"])?;
-    // Fewer features, for what users build: no test goes by them but for whole modules, and the tests' own dependencies would
-    // bring nearly every feature back.
-    clippy(&["--package", "lock-cli", "--bins"])?;
+    // Without targets whose dependencies would bring every feature back.
     for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
         clippy(&["--package", "fenced-lock", "--lib", "--no-default-features", "--features", features])?;
     }

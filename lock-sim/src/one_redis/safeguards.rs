@@ -71,7 +71,7 @@ const REARM: Removal = Removal { name: "rearm", changes: &[("    arm(value, tonu
 const REARM_AGAIN: Removal =
     Removal { name: "rearm-again", changes: &[("    arm(value, ttl, delay)\n    save_head()", "    save_head()")] };
 
-/// All of them, and where they stand.
+/// Every safeguard of the machine `redis`, and where it stands.
 pub const ALL: [Placed; 15] = [
     script("An undo that comes before its acquisition leaves a tombstone.", &TOMBSTONE, 100_000),
     script("An undo leaves its tombstone also where it found something to give back.", &TOMBSTONE_ALWAYS, 100_000),
@@ -121,7 +121,7 @@ const PLAIN_IF_FREE: Removal = Removal { name: "if-free", changes: &[("'NX', 'PX
 
 const PLAIN_CLOCK_FLOOR: Removal = Removal { name: "clock-floor", changes: &[("counter + 1, now)", "counter + 1)")] };
 
-/// All of the strategy `plain`, and where they stand.
+/// Every safeguard of the machine `redis-plain`, and where it stands.
 pub const PLAIN: [Placed; 9] = [
     script("An undo that comes before its acquisition leaves a tombstone.", &PLAIN_TOMBSTONE, 100_000),
     script(

@@ -42,7 +42,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty one, of the server process of that id.
+    /// A store without keys, of the server process with that id.
     #[must_use]
     pub fn new(run_id: String) -> Self {
         Self { run_id, maxmemory_policy: "noeviction", ..Self::default() }

@@ -65,7 +65,7 @@ const TOMBSTONE_ALWAYS: Removal = Removal {
     changes: &[("if ARGV[2] ~= '0' then", "if ARGV[2] ~= '0' and not held and not read then")],
 };
 
-/// All of them, and where they stand.
+/// Every safeguard of the machine `redlock`, and where it stands.
 pub const ALL: [Placed; 29] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
