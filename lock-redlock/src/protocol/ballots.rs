@@ -8,7 +8,8 @@ use crate::protocol::{
     votes::{majority, smallest},
 };
 
-/// For how long an attempt that won no node waits for the others to settle the vote among themselves.
+/// For how long a node that is reserved for those that were woken is left to them. Also after how long one tries again that was not told
+/// when a majority may be free.
 const TURN: Duration = Duration::from_millis(100);
 
 /// A node's answer to a vote, or to a request to join.
@@ -154,17 +155,18 @@ fn vote_lost_by_a_writer<'a>(ballots: impl Iterator<Item = &'a Ballot>, majority
                 readers += 1;
                 free_in.push(*remaining);
             }
-            Ballot::Behind(_) | Ballot::Reserved(_) | Ballot::Undone | Ballot::Quarantined(_) | Ballot::Stranger(_) => {
-            }
+            Ballot::Reserved(remaining) => free_in.push((*remaining).max(TURN)),
+            Ballot::Behind(_) | Ballot::Undone | Ballot::Quarantined(_) | Ballot::Stranger(_) => {}
         }
     }
     let taken = readers >= majority || holders.values().any(|count| *count >= majority);
-    match smallest(free_in, majority) {
-        Some(free_in) if taken => VoteLost::Behind(free_in),
-        // A contender that has some of the nodes tries again at once. One that has none would only stand in the way, and is in
-        // the queue.
-        _ if granted == 0 => VoteLost::Behind(TURN),
-        _ => VoteLost::Contested,
+    // Contenders that have some of the nodes settle the vote among themselves. One that has none would only stand in their way, and is in
+    // the queue.
+    // Safeguard: who won no node waits for its turn (Redlock)
+    if taken || granted == 0 {
+        VoteLost::Behind(smallest(free_in, majority).unwrap_or(TURN))
+    } else {
+        VoteLost::Contested
     }
 }
 
@@ -206,12 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lost_to_a_majority_waits_for_it_and_one_that_split_the_vote_tries_again() {
+    fn one_that_lost_to_a_majority_or_won_no_node_waits_and_one_that_split_the_vote_tries_again() {
         let (x, y, granted) = (held(b"x"), held(b"y"), Ballot::Granted(7));
+        let reserved = Ballot::Reserved(Duration::from_millis(10));
         let known = |ballots: [&'static str; 3]| {
             ballots.map(|ballot| match ballot {
                 "x" => x.clone(),
                 "y" => y.clone(),
+                "reserved" => reserved.clone(),
                 _ => granted.clone(),
             })
         };
@@ -219,6 +223,10 @@ mod tests {
         assert_eq!(verdict(["x", "x", "granted"]), VoteLost::Behind(SECOND));
         assert_eq!(verdict(["x", "y", "granted"]), VoteLost::Contested);
         assert_eq!(verdict(["x", "y", "y"]), VoteLost::Behind(SECOND));
+        assert_eq!(verdict(["x", "reserved", "granted"]), VoteLost::Contested);
+        // They settle it without the one that has none.
+        assert_eq!(verdict(["x", "y", "reserved"]), VoteLost::Behind(SECOND));
+        assert_eq!(verdict(["x", "reserved", "reserved"]), VoteLost::Behind(TURN));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Locking on real servers that all work.
 
+use std::time::Duration;
+
 use crate::{
     deployment::{command, connect, marked, until_free},
     simulation::simulated,
@@ -102,5 +104,32 @@ fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own() {
             nodes.command(node, &[&b"SETRANGE"[..], b"{lock:again}", b"9", &number]);
         }
         assert_eq!(guard.lost().await, Loss::Revoked);
+    });
+}
+
+/// With pauses as for a fast network they take votes from each other for minutes.
+#[test]
+fn contenders_settle_their_votes_also_where_messages_are_slow_each_by_its_own_time() {
+    simulated(5, &[], |nodes| async move {
+        let mut clients = Vec::new();
+        for client in 0..3 {
+            clients.push(nodes.connect_from(client, &[("ttl", "60s")]).await);
+        }
+        nodes.delay_by(Duration::from_millis(20)..=Duration::from_millis(400)).await;
+        let clock = nodes.clock();
+        let holder = clients[0].mutex("far").lock().await.unwrap();
+        let waiters: Vec<_> = (0..12)
+            .map(|waiter| {
+                let mutex = clients[waiter % 3].mutex("far");
+                nodes.start(waiter % 3, async move { mutex.lock().await?.release().await })
+            })
+            .collect();
+        let released = clock.now();
+        holder.release().await.unwrap();
+        for waiter in waiters {
+            waiter.await.unwrap().unwrap();
+        }
+        let took = clock.now().saturating_since(released);
+        assert!(took < Duration::from_secs(90), "twelve grants took {took:?}");
     });
 }

@@ -5,6 +5,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    ops::RangeInclusive,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -313,9 +314,14 @@ impl Nodes {
 
     /// Has every message take so long.
     pub(crate) async fn delay(&self, by: Duration) {
-        let nanos = u64::try_from(by.as_nanos()).unwrap();
-        self.0.longest_way.set(by);
-        self.order(move |world, _| world.set_wires(|wires| (wires.least, wires.most) = (nanos, nanos))).await;
+        self.delay_by(by..=by).await;
+    }
+
+    /// Has each message take a time of its own between these.
+    pub(crate) async fn delay_by(&self, range: RangeInclusive<Duration>) {
+        let [least, most] = [range.start(), range.end()].map(|delay| u64::try_from(delay.as_nanos()).unwrap());
+        self.0.longest_way.set(*range.end());
+        self.order(move |world, _| world.set_wires(|wires| (wires.least, wires.most) = (least, most))).await;
     }
 
     async fn order(&self, order: impl FnOnce(&mut World<()>, &mut Fleet) + 'static) {
