@@ -193,7 +193,8 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 /// Why a service cannot be used, for a finding: the reason and its causes, without the URL of the service.
-pub(crate) fn reason(error: &Error) -> String {
+#[must_use]
+pub fn reason(error: &Error) -> String {
     match error {
         Error::Unavailable { reason, source: Some(source), .. }
         | Error::Refused { reason, source: Some(source), .. } => {

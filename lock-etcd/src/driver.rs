@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, Context, Driver, Error, Scheme, SettingDoc, Settings};
+use lock_core::{Backend, Context, Diagnosis, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, Etcd, config::NAME};
+use crate::{Config, Etcd, config::NAME, diagnose::diagnose};
 
 /// Connects to etcd.
 #[derive(Debug, Clone, Copy)]
@@ -29,5 +29,9 @@ impl Driver for EtcdDriver {
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {
         Ok(Etcd::connect_in(Config::from_settings(settings)?, context).await?)
+    }
+
+    async fn diagnose(&self, settings: Settings, context: Context) -> Result<Diagnosis, Error> {
+        Ok(diagnose(&Config::from_settings(settings)?, &context).await)
     }
 }

@@ -43,6 +43,7 @@
 
 mod backend;
 mod config;
+mod diagnose;
 mod driver;
 mod lease;
 mod protocol;

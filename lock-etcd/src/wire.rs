@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Client, ConnectOptions, EventType, GetOptions, KeyValue, Txn, TxnResponse, WatchOptions};
+use etcd_client::{
+    AlarmAction, AlarmMember, AlarmType, Client, ConnectOptions, EventType, GetOptions, KeyValue, ResponseHeader, Txn,
+    TxnResponse, WatchOptions,
+};
 use lock_core::{Backoff, Clock, Error};
 use tonic::Code;
 
@@ -21,6 +24,9 @@ const KEYS_PER_PAGE: i64 = 500;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// The revision of an etcd in which nothing was ever written.
+const FIRST_REVISION: i64 = 1;
+
 /// A client of the servers of one etcd cluster, with a limit for each request. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct EtcdServers {
@@ -28,6 +34,19 @@ pub(crate) struct EtcdServers {
     clock: Clock,
     limit: Duration,
     url: String,
+}
+
+/// What a server says of itself.
+#[derive(Debug)]
+pub(crate) struct ServerStatus {
+    /// The id of its cluster.
+    pub(crate) cluster: Option<u64>,
+    pub(crate) version: String,
+    pub(crate) database_bytes: i64,
+    /// The number of the last change that it knows of.
+    pub(crate) revision: i64,
+    /// The alarms that are raised because of it.
+    pub(crate) own_alarms: Vec<AlarmType>,
 }
 
 impl EtcdServers {
@@ -107,6 +126,35 @@ impl EtcdServers {
             }
         };
         self.request(what, transact).await
+    }
+
+    /// What the server that is asked says of itself.
+    pub(crate) async fn status(&self) -> Result<ServerStatus, Error> {
+        let what = "a look at the server";
+        let status = self.request(what, |mut client| async move { client.status().await }).await?;
+        let raised = |mut client: Client| async move { client.alarm(AlarmAction::Get, AlarmType::None, None).await };
+        let raised = self.request(what, raised).await?;
+        let header = status.header();
+        let member = header.map(ResponseHeader::member_id);
+        let own = raised.alarms().iter().filter(|alarm| Some(alarm.member_id()) == member);
+        Ok(ServerStatus {
+            cluster: header.map(ResponseHeader::cluster_id),
+            version: status.version().to_owned(),
+            database_bytes: status.db_size(),
+            revision: header.map_or(0, ResponseHeader::revision),
+            own_alarms: own.map(AlarmMember::alarm).collect(),
+        })
+    }
+
+    /// Whether the history before the first key that was ever written is gone. Looks at this key in it.
+    pub(crate) async fn is_compacted(&self, key: &str) -> Result<bool, Error> {
+        let look = |mut client: Client| async move {
+            match client.get(key, Some(GetOptions::new().with_revision(FIRST_REVISION))).await {
+                Err(error) if is_about_compaction(&error) => Ok(true),
+                answer => answer.map(|_| false),
+            }
+        };
+        self.request("a look at the history", look).await
     }
 
     /// All contenders of a prefix, in their order.
@@ -204,6 +252,11 @@ fn is_transient(error: &etcd_client::Error) -> bool {
         ),
         _ => false,
     }
+}
+
+/// Whether the revision that was asked for is gone.
+fn is_about_compaction(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::OutOfRange)
 }
 
 /// Whether the servers do not have the session that was named.

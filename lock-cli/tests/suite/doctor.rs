@@ -253,7 +253,7 @@ fn findings_of(dir: &Path, found: &mut BTreeSet<(String, &'static str)>) {
 fn the_page_lists_each_kind_of_finding_with_its_severities() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut made = BTreeSet::from([("unreachable".to_owned(), "problem")]);
-    for package in ["lock-core", "lock-redis", "lock-redlock", "lock-zk"] {
+    for package in ["lock-core", "lock-redis", "lock-redlock", "lock-zk", "lock-etcd"] {
         findings_of(&root.join(package).join("src"), &mut made);
     }
     let page = fs::read_to_string(root.join("docs/doctor.md")).unwrap();

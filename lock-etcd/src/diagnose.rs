@@ -1,0 +1,182 @@
+//! What is wrong with an etcd cluster, for [`Driver::diagnose`](lock_core::Driver::diagnose): each server is asked by itself, and nothing
+//! is written.
+
+use std::time::Duration;
+
+use etcd_client::AlarmType;
+use futures::future::join_all;
+use lock_core::{Clock, Context, Diagnosis, Error, Finding, LockName, diagnosis::reason};
+
+use crate::{
+    Config, protocol,
+    wire::{EtcdServers, ServerStatus},
+};
+
+/// A history that was never compacted is told of from this revision on, at which some thousand locks were acquired.
+const MANY_REVISIONS: i64 = 10_000;
+
+/// Looks at the servers of `config`, which was checked.
+pub(crate) async fn diagnose(config: &Config, context: &Context) -> Diagnosis {
+    let mut diagnosis = Diagnosis::new();
+    diagnosis.set_lease("session_ttl", config.session_ttl);
+    let directory = unused_directory(config, context);
+    let looks = config.servers.iter().map(|server| {
+        let alone = Config { servers: vec![server.clone()], ..config.clone() };
+        let directory = &directory;
+        async move { look(&alone, directory, context.clock()).await }
+    });
+    let mut answered = Vec::new();
+    for (server, look) in config.addresses().into_iter().zip(join_all(looks).await) {
+        match look {
+            Ok(look) => {
+                diagnosis.answered(&server, look.connected_in, look.round_trip.as_ref().ok().copied());
+                diagnosis.fact(&server, "version", &look.status.version);
+                diagnosis.fact(&server, "database", format_args!("{} bytes", look.status.database_bytes));
+                answered.push((server, look));
+            }
+            Err(error) => diagnosis.find(Finding::unreachable(server, reason(&error))),
+        }
+    }
+    diagnosis.findings.extend(judge(&answered));
+    diagnosis
+}
+
+/// The directory of a lock that nobody uses.
+fn unused_directory(config: &Config, context: &Context) -> String {
+    let name = LockName::new(format!("lock-doctor-{}", context.unique_id()));
+    name.map_or_else(|_| config.path.clone(), |name| protocol::directory(&config.path, &name))
+}
+
+/// What was seen of one server.
+struct ServerLook {
+    /// Until it had answered for the first time.
+    connected_in: Duration,
+    /// How long a look at a lock took, for which the server has to ask the others.
+    round_trip: Result<Duration, Error>,
+    status: ServerStatus,
+    /// Whether the oldest revisions are gone; `None` where it would not say.
+    is_compacted: Option<bool>,
+}
+
+async fn look(config: &Config, directory: &str, clock: Clock) -> Result<ServerLook, Error> {
+    let begin = clock.now();
+    let servers = EtcdServers::connect(config, clock).await?;
+    let status = servers.status().await?;
+    let connected_in = clock.now().saturating_since(begin);
+    let sent = clock.now();
+    let seen = servers.contenders(directory).await;
+    let round_trip = seen.map(|_| clock.now().saturating_since(sent));
+    let is_compacted = servers.is_compacted(directory).await.ok();
+    Ok(ServerLook { connected_in, round_trip, status, is_compacted })
+}
+
+/// Judges the servers that have answered.
+fn judge(looks: &[(String, ServerLook)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (server, look) in looks {
+        if let Err(error) = &look.round_trip {
+            let cure = "Look at the servers of the cluster, and at the rights of the user.";
+            findings.push(Finding::problem("no-look", server, reason(error), cure));
+        }
+    }
+    let Some((first, look)) = looks.first() else { return findings };
+    for (server, other) in &looks[1..] {
+        if other.status.cluster != look.status.cluster {
+            let what =
+                format!("It is a server of another cluster than {first}: who is connected to it sees other locks.");
+            findings.push(Finding::problem("different-clusters", server, what, "Name the servers of one cluster."));
+        }
+    }
+    for (server, look) in looks {
+        // Each server knows of the alarms of all.
+        for alarm in &look.status.own_alarms {
+            findings.extend(alarm_finding(server, *alarm));
+        }
+    }
+    let revision = look.status.revision;
+    if look.is_compacted == Some(false) && revision >= MANY_REVISIONS {
+        findings.push(Finding::warning(
+            "never-compacted",
+            first,
+            format!(
+                "Its history has {revision} revisions and was never compacted. Each acquisition adds to it, until the space quota is \
+                 full and etcd takes no writes."
+            ),
+            "Start the servers with --auto-compaction-retention, for example 5m.",
+        ));
+    }
+    findings
+}
+
+fn alarm_finding(server: &str, alarm: AlarmType) -> Option<Finding> {
+    match alarm {
+        AlarmType::Nospace => Some(Finding::problem(
+            "no-space",
+            server,
+            "Its database has reached the space quota, and the cluster takes no writes: nobody is granted a lock.",
+            "Compact the history, defragment the servers and disarm the alarm (etcd's documentation, Maintenance).",
+        )),
+        AlarmType::Corrupt => Some(Finding::problem(
+            "corrupt",
+            server,
+            "etcd has found that its data differ from those of the other servers.",
+            "Replace this member by an empty one (etcd's documentation, Data corruption).",
+        )),
+        AlarmType::None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::{AlarmAction, AlarmOptions, Client};
+    use lock_core::Severity;
+    use lock_lab::deployment::{Deployment, Running};
+
+    use super::*;
+
+    async fn etcd() -> (Running, u16) {
+        let deployment: Deployment = "etcd1".parse().unwrap();
+        let running = deployment.start().await.unwrap();
+        let port = running.ports()[0];
+        (running, port)
+    }
+
+    fn keys(findings: &[Finding]) -> Vec<(&str, Severity)> {
+        findings.iter().map(|finding| (finding.key, finding.severity)).collect()
+    }
+
+    #[tokio::test]
+    async fn servers_of_two_clusters_and_one_that_is_out_of_space_are_found() {
+        let [(_first, one), (_second, other)] = [etcd().await, etcd().await];
+        let at = |ports: &[u16]| Config::new(ports.iter().map(|port| ("127.0.0.1", *port)));
+        let context = Context::current();
+        let well = diagnose(&at(&[one]), &context).await;
+        assert!(well.is_reached() && well.findings.is_empty(), "{well:?}");
+        let both = diagnose(&at(&[one, other]), &context).await;
+        assert_eq!(keys(&both.findings), [("different-clusters", Severity::Problem)]);
+
+        let mut client = Client::connect([format!("127.0.0.1:{one}")], None).await.unwrap();
+        let member = client.status().await.unwrap().header().unwrap().member_id();
+        let mut options = AlarmOptions::new();
+        options.with_member(member);
+        client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.unwrap();
+        let full = diagnose(&at(&[one]), &context).await;
+        assert_eq!(keys(&full.findings), [("no-space", Severity::Problem)]);
+    }
+
+    #[tokio::test]
+    async fn a_long_history_that_was_never_compacted_is_told_of() {
+        let (_running, port) = etcd().await;
+        let config = Config::new([("127.0.0.1", port)]);
+        let findings_at = async |revision| {
+            let mut look = look(&config, "/locks/a/", Context::current().clock()).await.unwrap();
+            look.status.revision = revision;
+            keys(&judge(&[("e1".to_owned(), look)])).len()
+        };
+        assert_eq!((findings_at(MANY_REVISIONS - 1).await, findings_at(MANY_REVISIONS).await), (0, 1));
+        let mut client = Client::connect([format!("127.0.0.1:{port}")], None).await.unwrap();
+        let written = client.put("/a", "", None).await.unwrap().header().unwrap().revision();
+        client.compact(written, None).await.unwrap();
+        assert_eq!(findings_at(MANY_REVISIONS).await, 0);
+    }
+}
