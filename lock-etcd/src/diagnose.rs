@@ -16,10 +16,11 @@ use crate::{
 const MANY_REVISIONS: i64 = 10_000;
 
 /// Looks at the servers of `config`, which was checked.
-pub(crate) async fn diagnose(config: &Config, context: &Context) -> Diagnosis {
+pub(crate) async fn diagnose(config: &Config, context: &Context) -> Result<Diagnosis, Error> {
     let mut diagnosis = Diagnosis::new();
     diagnosis.set_lease("session_ttl", config.session_ttl);
-    let directory = unused_directory(config, context);
+    let unused = LockName::new(format!("lock-doctor-{}", context.unique_id()))?;
+    let directory = protocol::directory(&config.path, &unused);
     let looks = config.servers.iter().map(|server| {
         let alone = Config { servers: vec![server.clone()], ..config.clone() };
         let directory = &directory;
@@ -38,13 +39,7 @@ pub(crate) async fn diagnose(config: &Config, context: &Context) -> Diagnosis {
         }
     }
     diagnosis.findings.extend(judge(&answered));
-    diagnosis
-}
-
-/// The directory of a lock that nobody uses.
-fn unused_directory(config: &Config, context: &Context) -> String {
-    let name = LockName::new(format!("lock-doctor-{}", context.unique_id()));
-    name.map_or_else(|_| config.path.clone(), |name| protocol::directory(&config.path, &name))
+    Ok(diagnosis)
 }
 
 /// What was seen of one server.
@@ -88,7 +83,6 @@ fn judge(looks: &[(String, ServerLook)]) -> Vec<Finding> {
         }
     }
     for (server, look) in looks {
-        // Each server knows of the alarms of all.
         for alarm in &look.status.own_alarms {
             findings.extend(alarm_finding(server, *alarm));
         }
@@ -150,9 +144,9 @@ mod tests {
         let [(_first, one), (_second, other)] = [etcd().await, etcd().await];
         let at = |ports: &[u16]| Config::new(ports.iter().map(|port| ("127.0.0.1", *port)));
         let context = Context::current();
-        let well = diagnose(&at(&[one]), &context).await;
+        let well = diagnose(&at(&[one]), &context).await.unwrap();
         assert!(well.is_reached() && well.findings.is_empty(), "{well:?}");
-        let both = diagnose(&at(&[one, other]), &context).await;
+        let both = diagnose(&at(&[one, other]), &context).await.unwrap();
         assert_eq!(keys(&both.findings), [("different-clusters", Severity::Problem)]);
 
         let mut client = Client::connect([format!("127.0.0.1:{one}")], None).await.unwrap();
@@ -160,7 +154,7 @@ mod tests {
         let mut options = AlarmOptions::new();
         options.with_member(member);
         client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.unwrap();
-        let full = diagnose(&at(&[one]), &context).await;
+        let full = diagnose(&at(&[one]), &context).await.unwrap();
         assert_eq!(keys(&full.findings), [("no-space", Severity::Problem)]);
     }
 

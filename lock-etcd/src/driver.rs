@@ -32,6 +32,6 @@ impl Driver for EtcdDriver {
     }
 
     async fn diagnose(&self, settings: Settings, context: Context) -> Result<Diagnosis, Error> {
-        Ok(diagnose(&Config::from_settings(settings)?, &context).await)
+        diagnose(&Config::from_settings(settings)?, &context).await
     }
 }
