@@ -12,7 +12,7 @@ use crate::{
     wire::{EtcdServers, ServerStatus},
 };
 
-/// A history that was never compacted is told of from this revision on, at which some thousand locks were acquired.
+/// From this revision on the doctor warns of a history that was never compacted. Each acquisition adds a few revisions.
 const MANY_REVISIONS: i64 = 10_000;
 
 /// Looks at the servers of `config`, which was checked.

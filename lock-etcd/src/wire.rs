@@ -146,7 +146,7 @@ impl EtcdServers {
         })
     }
 
-    /// Whether the history before the first key that was ever written is gone. Looks at this key in it.
+    /// Whether etcd was ever compacted: then it refuses to show `key` as it was at the first revision.
     pub(crate) async fn is_compacted(&self, key: &str) -> Result<bool, Error> {
         let look = |mut client: Client| async move {
             match client.get(key, Some(GetOptions::new().with_revision(FIRST_REVISION))).await {

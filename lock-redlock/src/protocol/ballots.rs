@@ -8,8 +8,8 @@ use crate::protocol::{
     votes::{majority, smallest},
 };
 
-/// For how long a node that is reserved for those that were woken is left to them. Also after how long one tries again that was not told
-/// when a majority may be free.
+/// A node that is reserved for waiters that were woken counts as taken for this long at least. A contender tries again after this time,
+/// too, when too few nodes have said when they may be free.
 const TURN: Duration = Duration::from_millis(100);
 
 /// A node's answer to a vote, or to a request to join.

@@ -107,7 +107,7 @@ fn a_renewal_does_not_take_another_holding_of_the_same_value_for_its_own() {
     });
 }
 
-/// With pauses as for a fast network they take votes from each other for minutes.
+/// Where waiters that won no node come back every 100 ms, their votes stand in the way of the others for minutes.
 #[test]
 fn contenders_settle_their_votes_also_where_messages_are_slow_each_by_its_own_time() {
     simulated(5, &[], |nodes| async move {
