@@ -266,6 +266,8 @@ impl Model {
                     QueuePosition::FirstBlocked => {
                         self.now.has(ahead) && position(&self.now.children, ahead) == QueuePosition::FirstBlocked
                     }
+                    // The oldest agreed with it and has gone since: the next in line is refused at its turn.
+                    QueuePosition::Disagrees { .. } => self.now.has(ahead),
                     _ => false,
                 },
                 State::Looking | State::AboutToWatch(_) | State::Gone => false,
@@ -417,6 +419,28 @@ fn one_in_between_that_is_wrong_about_the_number_is_waited_out() {
         steps.extend([Step::Arrive(permits(5)), Step::Move(at)]);
     }
     play(steps).unwrap();
+}
+
+#[test]
+fn one_in_line_behind_others_that_is_wrong_about_the_number_is_refused_at_its_turn() {
+    let mut model = Model::default();
+    let mut steps = arrived(&[permits(3)]);
+    // It does not look yet, and is the oldest when the holder goes. The two behind it go by its number, and are refused.
+    steps.push(Step::Arrive(permits(5)));
+    for at in 2..9 {
+        steps.extend([Step::Arrive(permits(3)), Step::Move(at), Step::Move(at)]);
+    }
+    steps.extend([Step::Leave(0), Step::Arrive(permits(5)), Step::Move(9), Step::Move(9)]);
+    steps.into_iter().for_each(|step| run(&mut model, step));
+    model.settle().unwrap();
+    let last = model.contenders[9].clone();
+    assert!(matches!(last.state, State::Watching(_)), "{last:?}");
+    assert!(matches!(position(&model.now.children, &last.name), QueuePosition::Disagrees { .. }), "{model:?}");
+    for holder in 4..6 {
+        run(&mut model, Step::Leave(holder));
+        model.settle().unwrap();
+    }
+    assert_eq!([8, 9].map(|who| &model.contenders[who].state), [&State::Holding, &State::Gone]);
 }
 
 proptest! {
