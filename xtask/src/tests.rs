@@ -22,6 +22,15 @@ const TESTS_AT_ONCE: &str = "4";
 /// What the test harness takes the number from.
 const THREADS: &str = "RUST_TEST_THREADS";
 
+/// A file system in memory. Servers that keep their data there wait for no disk.
+const MEMORY: &str = "/dev/shm";
+
+/// How much room there has to be: several times what the servers of all tests that are under way take.
+const ROOM_BYTES: u64 = 4 << 30;
+
+/// Where the laboratory takes from where servers keep their data, if not among the temporary files.
+const DATA: &str = "LOCK_LAB_DATA";
+
 /// What every build of tests is told.
 const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 
@@ -110,8 +119,16 @@ fn program(artifact: &Artifact) -> Option<TestProgram> {
     if std::env::var_os(THREADS).is_none() {
         command.env(THREADS, TESTS_AT_ONCE);
     }
+    if std::env::var_os(DATA).is_none() && has_room(MEMORY) {
+        command.env(DATA, MEMORY);
+    }
     let title = format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name);
     Some(TestProgram { title, command })
+}
+
+/// Whether there is such a file system, with [`ROOM_BYTES`] to spare.
+fn has_room(place: &str) -> bool {
+    rustix::fs::statvfs(place).is_ok_and(|there| there.f_bavail.saturating_mul(there.f_frsize) >= ROOM_BYTES)
 }
 
 /// The present moment, for figures on a screen.

@@ -1,6 +1,10 @@
 //! etcd, one server.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fmt, fs,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use etcd_client::{Client, ConnectOptions, Error, GetOptions, KeyValue, SortOrder, SortTarget};
@@ -18,8 +22,8 @@ use crate::{
         Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
     servers::{
-        directory, ports,
-        process::{Process, Program},
+        ports,
+        process::{Process, Program, data_directory},
         until::RetryLimit,
     },
 };
@@ -77,7 +81,7 @@ struct EtcdDeployment {
 
 impl EtcdDeployment {
     async fn start(patience: Duration) -> Result<Self, LabError> {
-        let (port, peers, dir) = (ports::free(), ports::free(), directory()?);
+        let (port, peers, dir) = (ports::free(), ports::free(), data_directory()?);
         let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
         // Of sessions that live for a second or more none is lengthened: the least is one and a half elections.
         let arguments = [
@@ -93,7 +97,7 @@ impl EtcdDeployment {
         ];
         let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
         let program = Program { name: "etcd", package: "etcd-server", arguments, environment: Vec::new() };
-        let mut etcd = Self { port, dir, program, process: None, truth: Arc::new(EtcdTruth { port, patience }) };
+        let mut etcd = Self { port, dir, program, process: None, truth: Arc::new(EtcdTruth::new(port, patience)) };
         etcd.launch().await?;
         Ok(etcd)
     }
@@ -190,22 +194,47 @@ impl Servers for EtcdDeployment {
     }
 }
 
-/// The [`GroundTruth`] of an etcd server, read from its keys by clients of its own.
-#[derive(Debug)]
+/// The [`GroundTruth`] of an etcd server, read from its keys by a client that is made anew after an error.
 struct EtcdTruth {
     port: u16,
     patience: Duration,
+    client: Mutex<Option<Client>>,
+}
+
+impl fmt::Debug for EtcdTruth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdTruth").field("port", &self.port).finish_non_exhaustive()
+    }
 }
 
 impl EtcdTruth {
+    fn new(port: u16, patience: Duration) -> Self {
+        Self { port, patience, client: Mutex::default() }
+    }
+
     async fn ask<T>(&self, question: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Error> {
         // On the heap: the library's futures are of some 20 KiB each.
-        let look = Box::pin(async {
-            let options = ConnectOptions::new().with_connect_timeout(self.patience);
-            question(Client::connect([format!("127.0.0.1:{}", self.port)], Some(options)).await?).await
-        });
+        let look = Box::pin(async { question(self.client().await?).await });
         let late = || Err(Error::Internal(format!("no answer within {:?}", self.patience)));
-        Clock::boot().timeout(self.patience, look).await.unwrap_or_else(late)
+        let answer = Clock::boot().timeout(self.patience, look).await.unwrap_or_else(late);
+        if answer.is_err() {
+            *self.kept() = None;
+        }
+        answer
+    }
+
+    async fn client(&self) -> Result<Client, Error> {
+        let kept = self.kept().clone();
+        if let Some(client) = kept {
+            return Ok(client);
+        }
+        let options = ConnectOptions::new().with_connect_timeout(self.patience);
+        let client = Client::connect([format!("127.0.0.1:{}", self.port)], Some(options)).await?;
+        Ok(self.kept().insert(client).clone())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The contenders of a lock in the order of their revisions: the first one holds.

@@ -1,6 +1,7 @@
 //! One server process, which never outlives this program.
 
 use std::{
+    env,
     fs::{self, File},
     io,
     os::unix::process::CommandExt,
@@ -16,12 +17,25 @@ use tempfile::TempDir;
 use super::reaper;
 use crate::LabError;
 
-/// A directory for a server's data: removed with this value, or by the reaper.
+/// The environment variable that names where servers keep their data, if not among the temporary files.
+const DATA: &str = "LOCK_LAB_DATA";
+
+/// A temporary directory: removed with this value, or by the reaper.
 pub(crate) fn directory() -> Result<TempDir, LabError> {
+    directory_in(&env::temp_dir())
+}
+
+/// A directory for a server's data, which is removed likewise. Where [`DATA`] names a file system in memory, the server waits for
+/// no disk; nothing in it is executed.
+pub(crate) fn data_directory() -> Result<TempDir, LabError> {
+    directory_in(&env::var_os(DATA).map_or_else(env::temp_dir, PathBuf::from))
+}
+
+fn directory_in(place: &Path) -> Result<TempDir, LabError> {
     let dir = tempfile::Builder::new()
         .prefix("lock-lab-")
-        .tempdir()
-        .map_err(|source| LabError::io("creating a temporary directory", source))?;
+        .tempdir_in(place)
+        .map_err(|source| LabError::io(format!("creating a directory in {}", place.display()), source))?;
     reaper::watch(dir.path())?;
     Ok(dir)
 }
@@ -110,8 +124,8 @@ impl Drop for Process {
 
 /// The first executable of that name on the path, or where Debian keeps programs of the administrator.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places = env::split_paths(&path).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
     places.map(|place| place.join(name)).find(|file| file.is_file())
 }
 

@@ -147,7 +147,7 @@ impl Redis {
 
     fn prepare(kind: RedisKind<'_>, told: RedisOptions, options: &[&str], changing: &[&str]) -> Result<Self, LabError> {
         let port = ports::free();
-        let dir = process::directory()?;
+        let dir = process::data_directory()?;
         let bus = matches!(kind, RedisKind::Member).then(ports::free);
         let mut arguments = Vec::new();
         let name = match kind {

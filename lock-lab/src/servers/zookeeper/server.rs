@@ -56,7 +56,7 @@ pub(super) struct ZooKeeperServer {
 impl ZooKeeperServer {
     /// Writes the configuration of server `id`.
     pub(super) fn prepare(id: usize, ports: &[[u16; 3]], told: ZooKeeperOptions) -> Result<Self, LabError> {
-        let dir = process::directory()?;
+        let dir = process::data_directory()?;
         let data = dir.path().join("data");
         let mut configuration = configuration(&data, id, ports);
         let tls_port = told.tls.map(|_| ports::free());
