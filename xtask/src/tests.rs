@@ -25,8 +25,8 @@ const THREADS: &str = "RUST_TEST_THREADS";
 /// A file system in memory. Servers that keep their data there wait for no disk.
 const MEMORY: &str = "/dev/shm";
 
-/// How much room there has to be: several times what the servers of all tests that are under way take.
-const ROOM_BYTES: u64 = 4 << 30;
+/// How much room there has to be: seven times what the servers of all tests that are under way take.
+const ROOM_BYTES: u64 = 2 << 30;
 
 /// Where the laboratory takes from where servers keep their data, if not among the temporary files.
 const DATA: &str = "LOCK_LAB_DATA";
