@@ -16,6 +16,9 @@ const PROBLEMS: i32 = 1;
 /// Nobody could be asked.
 const UNAVAILABLE: i32 = 69;
 
+/// How often the doctor is asked again because this machine stood still while it measured.
+const STALLED: u32 = 5;
+
 /// What the doctor found.
 #[derive(Debug)]
 struct Diagnosis {
@@ -40,6 +43,19 @@ async fn doctor(url: &str) -> Diagnosis {
     }
     let findings = findings.map(|finding| ["key", "severity", "subject"].map(|field| text(&finding[field]))).collect();
     Diagnosis { status: ran.status, findings }
+}
+
+/// What the doctor finds at a moment at which this machine does not stand still, which it would say, too; or in the end, if there
+/// is no such moment.
+async fn calm_diagnosis(url: &str) -> Diagnosis {
+    let mut seen = doctor(url).await;
+    for _ in 0..STALLED {
+        if !seen.findings.iter().any(|[key, ..]| ["host-stalls", "short-lease"].contains(&key.as_str())) {
+            break;
+        }
+        seen = doctor(url).await;
+    }
+    seen
 }
 
 /// Asserts that the doctor finds a problem, and says so by its exit status.
@@ -194,7 +210,7 @@ async fn a_service_that_is_well_has_no_problem() {
             // The first handshake of a server that has just started takes its time on a busy machine.
             let url = running.plain_url();
             let separator = if url.contains('?') { '&' } else { '?' };
-            let seen = doctor(&format!("{url}{separator}connect_timeout=30s")).await;
+            let seen = calm_diagnosis(&format!("{url}{separator}connect_timeout=30s")).await;
             assert_eq!(seen.status, Some(0), "{key}, secured: {secured}: {seen:?}");
             assert!(seen.findings.iter().all(|[_, severity, _]| severity != "warning"), "{key}: {seen:?}");
         }

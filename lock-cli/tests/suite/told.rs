@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use lock::{Config, Locks};
-use lock_lab::servers::Redis;
+use lock_lab::servers::{Redis, connect_to_redis};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,
@@ -67,8 +67,7 @@ async fn a_password_that_was_changed_is_the_reason_that_is_said() {
     let (_server, url) = server_with_password().await;
     let mut run = Running::start(&format!("{url}?ttl=3s"), &["run", "a", "--", "sh", "-c", "echo runs; sleep 1000"]);
     run.expect("runs").await;
-    let operator = redis::Client::open(url).expect("a URL");
-    let mut operator = operator.get_multiplexed_async_connection().await.expect("Redis answers");
+    let mut operator = connect_to_redis(&url).await.expect("Redis answers");
     for command in ["CONFIG SET requirepass anders", "CLIENT KILL TYPE normal"] {
         let (command, arguments) = command.split_once(' ').unwrap();
         let arguments: Vec<_> = arguments.split(' ').collect();

@@ -1,6 +1,7 @@
 //! Real servers as child processes of this program.
 //!
-//! Each listens on free loopback ports and keeps its data in a temporary directory. `start` returns when the very process
+//! Each listens on free loopback ports and keeps its data in a temporary directory, in the place that `LOCK_LAB_DATA` names or
+//! among the temporary files. `start` returns when the very process
 //! that was started has answered a command. A server ends with the value that started it, and with the program, whether
 //! that returns, panics or is killed: the kernel is asked to kill the server with its parent, and a shell that sees the
 //! program's end removes the directories.
@@ -29,7 +30,7 @@ pub use self::{
     nodes::RedisNodes,
     ports::free as free_port,
     prometheus::Prometheus,
-    redis::{Redis, RedisOptions},
+    redis::{Redis, RedisOptions, connect_to_redis},
     sentinel::{Sentinel, SentinelOptions},
     zookeeper::{ZooKeeper, ZooKeeperOptions},
 };

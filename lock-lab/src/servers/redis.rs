@@ -23,6 +23,17 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How often a start is repeated when somebody else took the port.
 const ATTEMPTS: u32 = 8;
 
+/// A connection to the server with this URL, which waits longer for an answer than a busy machine takes.
+///
+/// # Errors
+/// Those of the client crate.
+pub async fn connect_to_redis(url: &str) -> redis::RedisResult<MultiplexedConnection> {
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_LIMIT))
+        .set_response_timeout(Some(ANSWER_LIMIT));
+    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&limits).await
+}
+
 /// One Redis server.
 #[derive(Debug)]
 pub struct Redis {
@@ -315,12 +326,7 @@ impl Redis {
     /// # Errors
     /// [`LabError::Control`] when it does not answer.
     pub async fn connection(&self) -> Result<MultiplexedConnection, LabError> {
-        let client = redis::Client::open(self.url()).map_err(|error| self.control("connect", &error))?;
-        let limits = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_LIMIT))
-            .set_response_timeout(Some(ANSWER_LIMIT));
-        let connection = client.get_multiplexed_async_connection_with_config(&limits).await;
-        connection.map_err(|error| self.control("connect", &error))
+        connect_to_redis(&self.url()).await.map_err(|error| self.control("connect", &error))
     }
 
     /// The fields of one section of `INFO`.

@@ -11,14 +11,13 @@ use std::{
 };
 
 use crate::{
-    deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until},
+    deployment::{command, config, connect, connect_to, get, marked, marked_as, until},
     simulation::{Nodes, simulated},
 };
 use lock_core::{Error, Guard, Locks};
-use lock_lab::servers::Redis;
+use lock_lab::servers::{Redis, connect_to_redis};
 use lock_redlock::{Redlock, Replaced};
 use lock_sim::world::Way;
-use redis::AsyncConnectionConfig;
 
 const LOCAL: &str = "127.0.0.1";
 
@@ -27,9 +26,7 @@ async fn replace(list: &[u16], old: u16, new: u16) -> Result<Replaced, Error> {
 }
 
 async fn key(port: u16, name: &str) -> Option<Vec<u8>> {
-    let client = redis::Client::open(format!("redis://{LOCAL}:{port}")).unwrap();
-    let limits = AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
-    let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await.unwrap();
+    let mut connection = connect_to_redis(&format!("redis://{LOCAL}:{port}")).await.unwrap();
     redis::cmd("GET").arg(format!("{{lock:{name}}}")).query_async(&mut connection).await.unwrap()
 }
 
