@@ -42,7 +42,8 @@ impl Etcd {
     /// Connects, and begins a session.
     ///
     /// # Errors
-    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when no server answers within the connect limit.
+    /// [`Error::Config`] for a setting that is not allowed; [`Error::Unavailable`] when no server answers within the connect limit;
+    /// [`Error::Refused`] when etcd does not let the user in.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -116,6 +117,12 @@ impl Etcd {
                 }
                 Ok(_) => {}
                 Err(error @ Error::NotAcquired { .. }) => return Err(error),
+                // The one request that would have made its key was not carried out.
+                Err(error @ Error::Refused { .. })
+                    if place.is_none() && attempt.sent().load(Ordering::Relaxed) == 1 =>
+                {
+                    return Err(error);
+                }
                 Err(error) => {
                     let place = place.filter(|_| matches!(error, Error::Cancelled));
                     let has_left = match place {

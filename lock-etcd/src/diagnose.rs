@@ -9,7 +9,7 @@ use lock_core::{Clock, Context, Diagnosis, Error, Finding, LockName, diagnosis::
 
 use crate::{
     Config, protocol,
-    wire::{EtcdServers, ServerStatus},
+    wire::{EtcdServers, ServerStatus, is_about_no_leader},
 };
 
 /// From this revision on the doctor warns of a history that was never compacted. Each acquisition adds a few revisions.
@@ -35,7 +35,7 @@ pub(crate) async fn diagnose(config: &Config, context: &Context) -> Result<Diagn
                 diagnosis.fact(&server, "database", format_args!("{} bytes", look.status.database_bytes));
                 answered.push((server, look));
             }
-            Err(error) => diagnosis.find(Finding::unreachable(server, reason(&error))),
+            Err(error) => diagnosis.find(unusable(server, &error)),
         }
     }
     diagnosis.findings.extend(judge(&answered));
@@ -63,6 +63,22 @@ async fn look(config: &Config, directory: &str, clock: Clock) -> Result<ServerLo
     let round_trip = seen.map(|_| clock.now().saturating_since(sent));
     let is_compacted = servers.is_compacted(directory).await.ok();
     Ok(ServerLook { connected_in, round_trip, status, is_compacted })
+}
+
+/// Why a server did not say how it is.
+fn unusable(server: String, error: &Error) -> Finding {
+    let said = reason(error);
+    match error {
+        Error::Refused { .. } => {
+            let cure = "Set the user and the password that etcd has, or neither where etcd has no users.";
+            Finding::problem("wrong-credentials", server, said, cure)
+        }
+        Error::Unavailable { source: Some(source), .. } if source.downcast_ref().is_some_and(is_about_no_leader) => {
+            let cure = "Start the other servers of the cluster, or see why they do not reach each other.";
+            Finding::problem("no-quorum", server, said, cure)
+        }
+        _ => Finding::unreachable(server, said),
+    }
 }
 
 /// Judges the servers that have answered.
@@ -156,6 +172,14 @@ mod tests {
         client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.unwrap();
         let full = diagnose(&at(&[one]), &context).await.unwrap();
         assert_eq!(keys(&full.findings), [("no-space", Severity::Problem)]);
+    }
+
+    #[test]
+    fn a_server_that_knows_of_no_leader_is_told_from_one_that_is_not_there() {
+        let said = |message| etcd_client::Error::GRpcStatus(tonic::Status::unavailable(message));
+        let finding = |message| unusable("e1".to_owned(), &Error::unavailable("etcd://e1", "no look", said(message)));
+        assert_eq!(finding("etcdserver: no leader").key, "no-quorum");
+        assert_eq!(finding("connection refused").key, "unreachable");
     }
 
     #[tokio::test]

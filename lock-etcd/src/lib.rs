@@ -48,6 +48,8 @@ mod driver;
 mod lease;
 mod protocol;
 mod session;
+#[cfg(test)]
+mod users;
 mod wire;
 
 pub use self::{backend::Etcd, config::Config, driver::EtcdDriver};

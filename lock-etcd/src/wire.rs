@@ -62,11 +62,10 @@ impl EtcdServers {
             options = options.with_user(user, password.read()?).with_auto_token_refresh(true);
         }
         let connecting = Box::pin(Client::connect(config.addresses(), Some(options)));
-        let refused = |reason: &str| format!("connecting {reason} {:?}", config.connect_timeout);
         match clock.timeout(config.connect_timeout, connecting).await {
             Some(Ok(client)) => Ok(Self { client, clock, limit, url }),
-            Some(Err(error)) => Err(Error::unavailable(url, refused("failed within"), error)),
-            None => Err(Error::no_answer(url, refused("took longer than"))),
+            Some(Err(error)) => Err(failure(&url, "connecting", error)),
+            None => Err(Error::no_answer(url, format!("connecting took longer than {:?}", config.connect_timeout))),
         }
     }
 
@@ -224,7 +223,7 @@ impl EtcdServers {
         let late = || format!("{what} took longer than {:?}", self.limit);
         match (answer, last) {
             (Some(Ok(answer)), _) => Ok(answer),
-            (Some(Err(error)), _) => Err(Error::unavailable(&self.url, format!("{what} failed"), error)),
+            (Some(Err(error)), _) => Err(failure(&self.url, what, error)),
             (None, Some(error)) => Err(Error::unavailable(&self.url, late(), error)),
             (None, None) => Err(Error::no_answer(&self.url, late())),
         }
@@ -235,6 +234,31 @@ impl fmt::Debug for EtcdServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Servers").field(&self.url).finish()
     }
+}
+
+fn failure(url: &str, what: &str, error: etcd_client::Error) -> Error {
+    if is_refusal(&error) {
+        return Error::refused(url, format!("{what} was refused"), Some(error.into()));
+    }
+    Error::unavailable(url, format!("{what} failed"), error)
+}
+
+/// Whether the servers do not let the user in, or do not let the user do that: the same request fares no better later. What
+/// etcd's errors say besides their codes is in its `rpctypes`, by which its own client tells them apart, too.
+fn is_refusal(error: &etcd_client::Error) -> bool {
+    let etcd_client::Error::GRpcStatus(status) = error else { return false };
+    match status.code() {
+        Code::PermissionDenied => true,
+        // Users or roles were changed since the client signed in.
+        Code::InvalidArgument => !status.message().contains("revision of auth store is old"),
+        Code::FailedPrecondition => status.message().contains("authentication is not enabled"),
+        _ => false,
+    }
+}
+
+/// Whether a server said that it knows of no leader.
+pub(crate) fn is_about_no_leader(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("no leader"))
 }
 
 /// Whether another server, or the same one a little later, may take the request.
@@ -262,4 +286,23 @@ fn is_about_compaction(error: &etcd_client::Error) -> bool {
 /// Whether the servers do not have the session that was named.
 fn is_about_no_session(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Status;
+
+    use super::*;
+
+    #[test]
+    fn what_may_go_by_itself_is_no_refusal() {
+        let refused = |status| is_refusal(&etcd_client::Error::GRpcStatus(status));
+        assert!(refused(Status::permission_denied("etcdserver: permission denied")));
+        assert!(refused(Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password")));
+        assert!(refused(Status::failed_precondition("etcdserver: authentication is not enabled")));
+        assert!(!refused(Status::invalid_argument("etcdserver: revision of auth store is old")));
+        assert!(!refused(Status::failed_precondition("etcdserver: not leader")));
+        assert!(!refused(Status::unauthenticated("etcdserver: invalid auth token")));
+        assert!(!refused(Status::unavailable("etcdserver: no leader")));
+    }
 }

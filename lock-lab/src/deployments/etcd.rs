@@ -2,7 +2,10 @@
 
 use std::{
     fmt, fs,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,11 +22,12 @@ use tokio::{
 use crate::{
     LabError,
     deployment::{
-        Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
+        Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
     servers::{
         ports,
         process::{Process, Program, data_directory},
+        rights,
         until::RetryLimit,
     },
 };
@@ -60,7 +64,7 @@ fn start(options: StartOptions) -> StartFuture {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            match EtcdDeployment::start(options.patience).await {
+            match EtcdDeployment::start(options).await {
                 // Somebody else may have taken a port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 started => return Ok(Box::new(started?) as Box<dyn Servers>),
@@ -77,10 +81,11 @@ struct EtcdDeployment {
     program: Program,
     process: Option<Process>,
     truth: Arc<EtcdTruth>,
+    is_secured: bool,
 }
 
 impl EtcdDeployment {
-    async fn start(patience: Duration) -> Result<Self, LabError> {
+    async fn start(options: StartOptions) -> Result<Self, LabError> {
         let (port, peers, dir) = (ports::free(), ports::free(), data_directory()?);
         let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
         // Of sessions that live for a second or more none is lengthened: the least is one and a half elections.
@@ -94,12 +99,27 @@ impl EtcdDeployment {
             ("--initial-cluster", format!("{}={peer_url}", name(&dir))),
             ("--heartbeat-interval", "20".to_owned()),
             ("--election-timeout", "200".to_owned()),
+            // Each connection signs in.
+            ("--bcrypt-cost", "4".to_owned()),
         ];
         let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
         let program = Program { name: "etcd", package: "etcd-server", arguments, environment: Vec::new() };
-        let mut etcd = Self { port, dir, program, process: None, truth: Arc::new(EtcdTruth::new(port, patience)) };
-        etcd.launch().await?;
+        let (truth, is_secured) = (Arc::new(EtcdTruth::new(port, options.patience)), options.secured);
+        let mut etcd = Self { port, dir, program, process: None, truth, is_secured };
+        etcd.launch_empty().await?;
         Ok(etcd)
+    }
+
+    /// Starts it without data, and makes its users if it has any.
+    async fn launch_empty(&mut self) -> Result<(), LabError> {
+        self.truth.signs_in(false);
+        self.launch().await?;
+        if self.is_secured {
+            let mut client = self.truth.client().await.map_err(|error| control(&error))?;
+            rights::grant_in_etcd(&mut client).await?;
+            self.truth.signs_in(true);
+        }
+        Ok(())
     }
 
     /// Starts it with the data that it has, and waits until it serves.
@@ -127,6 +147,10 @@ fn name(dir: &TempDir) -> String {
 impl Servers for EtcdDeployment {
     fn ports(&self) -> Vec<u16> {
         vec![self.port]
+    }
+
+    fn authority(&self, way: &Connection) -> String {
+        rights::user(self.is_secured) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {
@@ -190,7 +214,7 @@ impl Servers for EtcdDeployment {
     async fn restart_empty(&mut self, _server: usize) -> Result<(), LabError> {
         self.process = None;
         fs::remove_dir_all(self.data()).map_err(|source| LabError::io("removing the data of etcd", source))?;
-        self.launch().await
+        self.launch_empty().await
     }
 }
 
@@ -198,6 +222,7 @@ impl Servers for EtcdDeployment {
 struct EtcdTruth {
     port: u16,
     patience: Duration,
+    signs_in: AtomicBool,
     client: Mutex<Option<Client>>,
 }
 
@@ -209,7 +234,13 @@ impl fmt::Debug for EtcdTruth {
 
 impl EtcdTruth {
     fn new(port: u16, patience: Duration) -> Self {
-        Self { port, patience, client: Mutex::default() }
+        Self { port, patience, signs_in: AtomicBool::new(false), client: Mutex::default() }
+    }
+
+    /// From now on it asks as the administrator, or as nobody.
+    fn signs_in(&self, signs_in: bool) {
+        self.signs_in.store(signs_in, Ordering::Relaxed);
+        *self.kept() = None;
     }
 
     async fn ask<T>(&self, question: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Error> {
@@ -228,7 +259,11 @@ impl EtcdTruth {
         if let Some(client) = kept {
             return Ok(client);
         }
-        let options = ConnectOptions::new().with_connect_timeout(self.patience);
+        let mut options = ConnectOptions::new().with_connect_timeout(self.patience);
+        if self.signs_in.load(Ordering::Relaxed) {
+            let (user, password) = rights::ADMINISTRATOR;
+            options = options.with_user(user, password);
+        }
         let client = Client::connect([format!("127.0.0.1:{}", self.port)], Some(options)).await?;
         Ok(self.kept().insert(client).clone())
     }

@@ -1,5 +1,7 @@
 //! The users of docs/rights.md, made on real servers as that page says.
 
+use etcd_client::{Client, Permission};
+
 use super::Redis;
 use crate::LabError;
 
@@ -10,6 +12,9 @@ pub(crate) const WATCHER: &str = "sentinel_username=watcher&sentinel_password=se
 
 /// The user of docs/rights.md, with the password.
 pub(crate) const USER: &str = "program:secret";
+
+/// The administrator of etcd on that page, and the password.
+pub(crate) const ADMINISTRATOR: (&str, &str) = ("root", "administrator");
 
 /// What a URL says before the servers, for a client that signs in as that page says.
 pub(crate) fn user(signs_in: bool) -> String {
@@ -26,15 +31,42 @@ pub(crate) async fn grant_all(servers: &[Redis], section: &str) -> Result<(), La
 
 /// Makes the users of that section on a server.
 pub(crate) async fn grant(server: &Redis, section: &str) -> Result<(), LabError> {
+    for rule in rules(section, "ACL SETUSER ")? {
+        () = server.ask("ACL SETUSER", &rule).await?;
+    }
+    Ok(())
+}
+
+/// Makes the users of etcd, and has it ask for them.
+pub(crate) async fn grant_in_etcd(client: &mut Client) -> Result<(), LabError> {
+    for rule in rules("etcd", "etcdctl ")? {
+        let done = match rule.as_slice() {
+            ["user", "add", user] => {
+                let (user, password) = user.split_once(':').unwrap_or((user, ""));
+                client.user_add(user, password, None).await.map(drop)
+            }
+            ["user", "grant-role", user, role] => client.user_grant_role(*user, *role).await.map(drop),
+            ["role", "add", role] => client.role_add(*role).await.map(drop),
+            ["role", "grant-permission", "--prefix=true", role, "readwrite", prefix] => {
+                let permission = Permission::read_write(*prefix).with_prefix();
+                client.role_grant_permission(*role, permission).await.map(drop)
+            }
+            ["auth", "enable"] => client.auth_enable().await.map(drop),
+            _ => return Err(LabError::run(format!("docs/rights.md has a line that nobody carries out: {rule:?}"))),
+        };
+        done.map_err(|error| LabError::control("etcd".to_owned(), "a line of docs/rights.md", &error))?;
+    }
+    Ok(())
+}
+
+/// The words of the lines of that section that begin so, each without its beginning.
+fn rules(section: &str, beginning: &str) -> Result<Vec<Vec<&'static str>>, LabError> {
     let heading = format!("{section}\n");
     let text = PAGE.split("\n## ").find(|text| text.starts_with(&heading));
-    let rules: Vec<_> =
-        text.into_iter().flat_map(str::lines).filter_map(|line| line.strip_prefix("ACL SETUSER ")).collect();
+    let lines = text.into_iter().flat_map(str::lines).filter_map(|line| line.strip_prefix(beginning));
+    let rules: Vec<_> = lines.map(|line| line.split_whitespace().collect()).collect();
     if rules.is_empty() {
         return Err(LabError::run(format!("docs/rights.md says nothing of {section}")));
     }
-    for rule in rules {
-        () = server.ask("ACL SETUSER", &rule.split_whitespace().collect::<Vec<_>>()).await?;
-    }
-    Ok(())
+    Ok(rules)
 }

@@ -1,0 +1,58 @@
+//! etcd with users: who is not let in, or may not do something, is refused at once.
+
+use std::time::Duration;
+
+use lock_core::{Context, Error, Finding, Locks, Password};
+use lock_lab::deployment::{Deployment, Running, StartOptions};
+
+use crate::{Config, Etcd, diagnose::diagnose};
+
+/// A server with the users of docs/rights.md, and how that page's program connects.
+async fn etcd() -> (Running, Config) {
+    let deployment: Deployment = "etcd1".parse().unwrap();
+    let running = deployment.start_with(StartOptions { secured: true, ..StartOptions::default() }).await.unwrap();
+    let mut config = Config::new([("127.0.0.1", running.ports()[0])]);
+    config.user = Some(("program".to_owned(), Password::Text("secret".into())));
+    (running, config)
+}
+
+fn keys(findings: &[Finding]) -> Vec<&str> {
+    findings.iter().map(|finding| finding.key).collect()
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_refused_and_not_waited_for() {
+    let (_running, program) = etcd().await;
+    let well = diagnose(&program, &Context::current()).await.unwrap();
+    assert!(well.is_reached() && well.findings.is_empty(), "{well:?}");
+    let without: Deployment = "etcd1".parse().unwrap();
+    let without = without.start().await.unwrap();
+
+    let mut wrong = program.clone();
+    wrong.user = Some(("program".to_owned(), Password::Text("wrong".into())));
+    let unknown = Config { servers: vec![("127.0.0.1".to_owned(), without.ports()[0])], ..program };
+    for refused in [wrong, unknown] {
+        let error = Etcd::connect(refused.clone()).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let found = diagnose(&refused, &Context::current()).await.unwrap();
+        assert_eq!(keys(&found.findings), ["wrong-credentials"], "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_lock_is_refused_and_has_nothing_to_clean_up() {
+    let (_running, program) = etcd().await;
+    let elsewhere = Config { path: "/elsewhere".to_owned(), ..program.clone() };
+    // etcd begins a session for anybody.
+    let nobody = Config { user: None, ..program };
+    for refused in [elsewhere, nobody] {
+        let found = diagnose(&refused, &Context::current()).await.unwrap();
+        assert_eq!(keys(&found.findings), ["no-look"], "{found:?}");
+        let locks = Locks::new(Etcd::connect(refused).await.unwrap());
+        for _ in 0..3 {
+            let error = locks.mutex("a").lock().await.unwrap_err();
+            assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        }
+        locks.close(Duration::from_secs(30)).await.unwrap();
+    }
+}
