@@ -236,6 +236,7 @@ impl fmt::Debug for EtcdServers {
     }
 }
 
+/// The error of the client library as one of locks: refused, or unavailable.
 fn failure(url: &str, what: &str, error: etcd_client::Error) -> Error {
     if is_refusal(&error) {
         return Error::refused(url, format!("{what} was refused"), Some(error.into()));

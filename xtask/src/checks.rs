@@ -8,8 +8,8 @@ use crate::{cargo, dependencies, packages, run, tests};
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
-    // Every target with every feature; then what is published with fewer of them, as users build it. Without targets whose
-    // dependencies would bring every feature back.
+    // Every target is linted with every feature; then the libraries that are published, with fewer of them, as users build these. The
+    // latter runs leave tests and examples out, whose dependencies would bring every feature back.
     clippy(&["--workspace", "--all-targets", "--all-features"])?;
     clippy(&["--package", "fenced-lock", "--lib"])?;
     for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
