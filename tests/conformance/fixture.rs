@@ -19,14 +19,25 @@ use lock_lab::{
 /// The lease of connections that are cut off: several times as long as a machine with too much to do may stand still.
 const SHORT_LEASE: Duration = Duration::from_secs(6);
 
-/// The limit for one request: the part of a lease that leaves time for a second try at a renewal, and enough for a machine
-/// on which many tests run.
-const LIMITS_PER_LEASE: u32 = 4;
-/// For how long an outage is bridged: less than a case waits.
-const BRIDGED: &str = "outage_timeout=5s";
-/// How long connecting to servers may take: longer than a machine may stand still.
-const CONNECTING: &str = "connect_timeout=5s";
-const LONGEST_LIMIT: Duration = Duration::from_secs(10);
+/// For how long a client is patient with servers.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// The limit for one request.
+    answer: Duration,
+    /// The limit for connecting; on ZooKeeper it is that for a release, too.
+    connect: &'static str,
+    /// For how long an outage is bridged.
+    outage: &'static str,
+}
+
+/// With servers that a case expects to be up: a disk that keeps them waiting, or a machine that stands still, is no outage. Less
+/// than a case waits, and than a lease lasts.
+const PATIENT: Patience =
+    Patience { answer: Duration::from_secs(40), connect: "connect_timeout=40s", outage: "outage_timeout=45s" };
+
+/// With servers that a case cuts off. The limit for a request leaves time for a second try at the renewal of a short lease.
+const BRIEF: Patience =
+    Patience { answer: Duration::from_millis(1500), connect: "connect_timeout=5s", outage: "outage_timeout=5s" };
 
 /// Running servers, and clients that come by TLS with a certificate and have the least rights that are enough, so that the whole
 /// suite shows that they are. By clear text come the clients of every other test.
@@ -44,11 +55,11 @@ impl DeploymentFixture {
         Ok(Self { truth: running.ground_truth(), running, down: Mutex::default() })
     }
 
-    async fn locks(&self, way: Connection, lease: Duration) -> Result<Locks, Error> {
+    async fn locks(&self, way: Connection, lease: Duration, patience: Patience) -> Result<Locks, Error> {
         let deployment = self.running.deployment();
-        let way = way.with_lease(lease).with_answer_limit((lease / LIMITS_PER_LEASE).min(LONGEST_LIMIT)).with(BRIDGED);
+        let way = way.with_lease(lease).with_answer_limit(patience.answer).with(patience.outage);
         // Where a lease ends with its process, there is nothing to connect to.
-        let way = way.with(deployment.lease.map_or("", |_| CONNECTING)).with(deployment.in_trials);
+        let way = way.with(deployment.lease.map_or("", |_| patience.connect)).with(deployment.in_trials);
         lock::connect(&self.running.url(&way)).await
     }
 
@@ -65,12 +76,12 @@ impl DeploymentFixture {
 #[async_trait]
 impl Fixture for DeploymentFixture {
     async fn connect(&self) -> Result<Locks, Failure> {
-        Ok(self.locks(Connection::default(), LONG_TTL).await?)
+        Ok(self.locks(Connection::default(), LONG_TTL, PATIENT).await?)
     }
 
     async fn connect_severable(&self) -> Result<Severable, Failure> {
         let proxies = self.proxies().await?;
-        let locks = self.locks(proxies.way(), SHORT_LEASE).await?;
+        let locks = self.locks(proxies.way(), SHORT_LEASE, BRIEF).await?;
         Ok(Severable { locks, link: Box::new(proxies) })
     }
 
@@ -83,7 +94,7 @@ impl Fixture for DeploymentFixture {
         }
         let way = proxies.way();
         self.down.lock().unwrap_or_else(PoisonError::into_inner).push(proxies);
-        self.locks(way, LONG_TTL).await
+        self.locks(way, LONG_TTL, BRIEF).await
     }
 
     fn ends_grants_in_one_step(&self) -> bool {

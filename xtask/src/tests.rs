@@ -31,6 +31,9 @@ const ROOM_BYTES: u64 = 2 << 30;
 /// Where the laboratory takes from where servers keep their data, if not among the temporary files.
 const DATA: &str = "LOCK_LAB_DATA";
 
+/// What the laboratory takes from whether ZooKeeper waits until its transactions are on the disk.
+const SYNC: &str = "LOCK_LAB_SYNC";
+
 /// What every build of tests is told.
 const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 
@@ -121,6 +124,9 @@ fn program(artifact: &Artifact) -> Option<TestProgram> {
     }
     if std::env::var_os(DATA).is_none() && has_room(MEMORY) {
         command.env(DATA, MEMORY);
+    }
+    if std::env::var_os(SYNC).is_none() {
+        command.env(SYNC, "no");
     }
     let title = format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name);
     Some(TestProgram { title, command })

@@ -14,7 +14,7 @@
 //! Cases see a backend only through [`Locks`](crate::Locks), and its servers only through the fixture. In every case, by
 //! construction, a checker compares each holder's validity with the other holders' and with what the servers keep, and in
 //! the end every connection must close cleanly and the servers must keep nothing for the names that were used. Where a
-//! case waits, it waits for an event with a limit of half a minute; no case judges how long something took.
+//! case waits, it waits for an event with a limit of fifty seconds; no case judges how long something took.
 //!
 //! A case may need a [`Feature`] that not every backend has: where one is missing, the case says so and does nothing. One case
 //! tries out that whatever a backend lacks is refused by its name, so that every *no* of a backend is as well tested as every

@@ -118,8 +118,8 @@ const ONE: Description = Description {
 const ROOT: &str = "/locks";
 /// What whoever looks on writes to, to see everything that was committed before.
 const MARKER: &str = "/observer";
-/// The session of whoever looks on.
-const SESSION: Duration = Duration::from_secs(60);
+/// The session of whoever looks on. An answer may take two fifths of it.
+const SESSION: Duration = Duration::from_secs(120);
 /// How often each server is asked for the present holder.
 const ROUNDS: usize = 10;
 /// How many digits a server puts behind a name.

@@ -20,6 +20,15 @@ use crate::LabError;
 /// The environment variable that names where servers keep their data, if not among the temporary files.
 const DATA: &str = "LOCK_LAB_DATA";
 
+/// The environment variable that, as `no`, spares ZooKeeper the wait until each transaction is on the disk.
+const SYNC: &str = "LOCK_LAB_SYNC";
+
+/// Whether servers wait until what they promise to keep is on the disk: so they do for whoever operates them, and in every
+/// measurement. Without that they lose nothing either when they are killed, only when the machine is.
+pub(crate) fn waits_for_disks() -> bool {
+    env::var_os(SYNC).is_none_or(|said| said != "no")
+}
+
 /// A temporary directory: removed with this value, or by the reaper.
 pub(crate) fn directory() -> Result<TempDir, LabError> {
     directory_in(&env::temp_dir())

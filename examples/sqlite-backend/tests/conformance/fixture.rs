@@ -60,7 +60,7 @@ impl Fixture for SqliteFixture {
     /// By URL, as a program would.
     async fn connect(&self) -> Result<Locks, Failure> {
         let ttl = LONG_TTL.as_secs();
-        let url = format!("sqlite://{}?ttl={ttl}s&look_again=20ms&outage_timeout=3s", self.file().display());
+        let url = format!("sqlite://{}?ttl={ttl}s&look_again=20ms&outage_timeout=45s", self.file().display());
         let registry = lock::registry().with(SqliteDriver);
         Ok(lock::Config::from_url(&url)?.connect_with(&registry).await?)
     }

@@ -90,10 +90,11 @@ impl ZooKeeperServer {
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             "zoo.cfg",
         ];
+        let sync = (!process::waits_for_disks()).then(|| "-Dzookeeper.forceSync=no".to_owned());
         let program = Program {
             name: "java",
             package: "default-jre-headless",
-            arguments: logins.into_iter().chain(options.map(String::from)).collect(),
+            arguments: logins.into_iter().chain(sync).chain(options.map(String::from)).collect(),
             environment: Vec::new(),
         };
         Ok(Self { id, ports: ports[id], tls_port, dir, program, process: None })
