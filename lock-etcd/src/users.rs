@@ -1,8 +1,9 @@
 //! etcd with users: who is not let in, or may not do something, is refused at once.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
-use lock_core::{Context, Error, Finding, Locks, Password};
+use etcd_client::{Client, ConnectOptions};
+use lock_core::{Context, Error, Finding, Locks, LocksOptions, Password};
 use lock_lab::deployment::{Deployment, Running, StartOptions};
 
 use crate::{Config, Etcd, diagnose::diagnose};
@@ -55,4 +56,50 @@ async fn who_may_not_lock_is_refused_and_has_nothing_to_clean_up() {
         }
         locks.close(Duration::from_secs(30)).await.unwrap();
     }
+}
+
+/// The administrator of docs/rights.md.
+async fn administrator(config: &Config) -> Client {
+    let options = ConnectOptions::new().with_user("root", "administrator");
+    Client::connect(config.addresses(), Some(options)).await.unwrap()
+}
+
+/// Locks that bridge no outage.
+async fn connect(config: Config) -> Locks {
+    let options = LocksOptions::default().with_outage_timeout(Duration::ZERO);
+    Locks::with_options(Etcd::connect(config).await.unwrap(), options)
+}
+
+#[tokio::test]
+async fn a_change_of_users_is_no_outage_for_those_who_are_there() {
+    let (_running, program) = etcd().await;
+    let mut administrator = administrator(&program).await;
+    let locks = [connect(program.clone()).await, connect(program).await];
+    for locks in &locks {
+        locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    }
+    administrator.user_add("another", "secret", None).await.unwrap();
+    let held = locks[0].mutex("a").lock().await.unwrap();
+    let mutex = locks[1].mutex("a");
+    let waits = mutex.lock();
+    let (_, waited) = tokio::join!(async { held.release().await.unwrap() }, waits);
+    waited.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_that_changes_is_read_at_the_next_sign_in() {
+    let (_running, mut program) = etcd().await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("password");
+    fs::write(&path, "secret\n").unwrap();
+    program.user = Some(("program".to_owned(), Password::File { setting: "password_file", path: path.clone() }));
+    let mut administrator = administrator(&program).await;
+    let locks = connect(program).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+
+    administrator.user_change_password("program", "new").await.unwrap();
+    let error = locks.mutex("a").lock().await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    fs::write(&path, "new\n").unwrap();
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
 }

@@ -3,7 +3,10 @@
 use std::{
     fmt,
     future::Future,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -11,7 +14,8 @@ use etcd_client::{
     AlarmAction, AlarmMember, AlarmType, Client, ConnectOptions, EventType, GetOptions, KeyValue, ResponseHeader, Txn,
     TxnResponse, WatchOptions,
 };
-use lock_core::{Backoff, Clock, Error};
+use lock_core::{Backoff, Clock, Error, Password};
+use tokio::sync::Mutex;
 use tonic::Code;
 
 use crate::{Config, protocol};
@@ -31,9 +35,19 @@ const FIRST_REVISION: i64 = 1;
 #[derive(Clone)]
 pub(crate) struct EtcdServers {
     client: Client,
+    sign_in: Option<Arc<SignIn>>,
     clock: Clock,
     limit: Duration,
     url: String,
+}
+
+/// Who signs in. The servers give a token for it that each request carries, and that they stop to take: when it has not been used
+/// for some time, after a restart, and one with a signature (`--auth-token=jwt`) after any change of users or roles.
+struct SignIn {
+    user: String,
+    password: Password,
+    /// How often it was done after the first time. Whoever signs in keeps the lock, so that others need not.
+    again: Mutex<u64>,
 }
 
 /// What a server says of itself.
@@ -59,11 +73,12 @@ impl EtcdServers {
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
         if let Some((user, password)) = &config.user {
-            options = options.with_user(user, password.read()?).with_auto_token_refresh(true);
+            options = options.with_user(user, password.read()?);
         }
+        let sign_in = config.user.clone().map(|(user, password)| SignIn { user, password, again: Mutex::default() });
         let connecting = Box::pin(Client::connect(config.addresses(), Some(options)));
         match clock.timeout(config.connect_timeout, connecting).await {
-            Some(Ok(client)) => Ok(Self { client, clock, limit, url }),
+            Some(Ok(client)) => Ok(Self { client, sign_in: sign_in.map(Arc::new), clock, limit, url }),
             Some(Err(error)) => Err(failure(&url, "connecting", error)),
             None => Err(Error::no_answer(url, format!("connecting took longer than {:?}", config.connect_timeout))),
         }
@@ -211,22 +226,52 @@ impl EtcdServers {
         let tries = async {
             let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
             loop {
+                let sign_ins = self.sign_ins().await;
                 // On the heap: the library's futures are of some 20 KiB each.
-                match Box::pin(ask(self.client.clone())).await {
-                    Err(error) if is_transient(&error) => last = Some(error),
-                    done => return done,
+                let error = match Box::pin(ask(self.client.clone())).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(error) => error,
+                };
+                if is_about_the_sign_in(&error) {
+                    self.sign_in_again(sign_ins).await?;
+                } else if !is_transient(&error) {
+                    return Err(failure(&self.url, what, error));
                 }
+                last = Some(error);
                 self.clock.sleep(pauses.pause()).await;
             }
         };
         let answer = self.clock.timeout(self.limit, tries).await;
         let late = || format!("{what} took longer than {:?}", self.limit);
         match (answer, last) {
-            (Some(Ok(answer)), _) => Ok(answer),
-            (Some(Err(error)), _) => Err(failure(&self.url, what, error)),
+            (Some(done), _) => done,
             (None, Some(error)) => Err(Error::unavailable(&self.url, late(), error)),
             (None, None) => Err(Error::no_answer(&self.url, late())),
         }
+    }
+
+    /// How often this client has signed in again, once nobody is about to.
+    async fn sign_ins(&self) -> u64 {
+        match &self.sign_in {
+            Some(sign_in) => *sign_in.again.lock().await,
+            None => 0,
+        }
+    }
+
+    /// Signs in, with the password as it is now, unless that was done since there were so many sign-ins.
+    async fn sign_in_again(&self, sign_ins: u64) -> Result<(), Error> {
+        let Some(sign_in) = &self.sign_in else { return Ok(()) };
+        let mut again = sign_in.again.lock().await;
+        if *again != sign_ins {
+            return Ok(());
+        }
+        let user = (sign_in.user.clone(), sign_in.password.read()?);
+        match Box::pin(self.client.clone().update_user(Some(user))).await {
+            Ok(()) => *again += 1,
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(failure(&self.url, "signing in", error)),
+        }
+        Ok(())
     }
 }
 
@@ -250,11 +295,16 @@ fn is_refusal(error: &etcd_client::Error) -> bool {
     let etcd_client::Error::GRpcStatus(status) = error else { return false };
     match status.code() {
         Code::PermissionDenied => true,
-        // Users or roles were changed since the client signed in.
-        Code::InvalidArgument => !status.message().contains("revision of auth store is old"),
+        Code::InvalidArgument => !is_about_the_sign_in(error),
         Code::FailedPrecondition => status.message().contains("authentication is not enabled"),
         _ => false,
     }
+}
+
+/// Whether the servers do not take the token of the sign-in any more: they do not know it, or users or roles were changed since.
+fn is_about_the_sign_in(error: &etcd_client::Error) -> bool {
+    let told = ["invalid auth token", "revision of auth store is old"];
+    matches!(error, etcd_client::Error::GRpcStatus(status) if told.iter().any(|told| status.message().contains(told)))
 }
 
 /// Whether a server said that it knows of no leader.

@@ -88,6 +88,8 @@ impl EtcdDeployment {
     async fn start(options: StartOptions) -> Result<Self, LabError> {
         let (port, peers, dir) = (ports::free(), ports::free(), data_directory()?);
         let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
+        let key = dir.path().join("token.key");
+        fs::write(&key, "what signs the tokens").map_err(|source| LabError::io("writing the key of etcd", source))?;
         // Of sessions that live for a second or more none is lengthened: the least is one and a half elections.
         let arguments = [
             ("--name", name(&dir)),
@@ -101,6 +103,8 @@ impl EtcdDeployment {
             ("--election-timeout", "200".to_owned()),
             // Each connection signs in.
             ("--bcrypt-cost", "4".to_owned()),
+            // As its documentation asks for where there are users: tokens that end with any change of users, and after their time.
+            ("--auth-token", format!("jwt,sign-method=HS256,priv-key={},ttl=1m", key.display())),
         ];
         let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
         let program = Program { name: "etcd", package: "etcd-server", arguments, environment: Vec::new() };
@@ -262,7 +266,7 @@ impl EtcdTruth {
         let mut options = ConnectOptions::new().with_connect_timeout(self.patience);
         if self.signs_in.load(Ordering::Relaxed) {
             let (user, password) = rights::ADMINISTRATOR;
-            options = options.with_user(user, password);
+            options = options.with_user(user, password).with_auto_token_refresh(true);
         }
         let client = Client::connect([format!("127.0.0.1:{}", self.port)], Some(options)).await?;
         Ok(self.kept().insert(client).clone())
