@@ -255,6 +255,7 @@ impl Model {
     }
 
     fn nobody_sleeps_who_could_hold(&self) -> Result<(), TestCaseError> {
+        let mut nearest_permit = None;
         for contender in self.contenders.iter().filter(|contender| self.now.has(&contender.name)) {
             let stands = position(&self.now.children, &contender.name);
             let right = match &contender.state {
@@ -267,12 +268,15 @@ impl Model {
                         self.now.has(ahead) && position(&self.now.children, ahead) == QueuePosition::FirstBlocked
                     }
                     // The oldest agreed with it and has gone since: the next in line is refused at its turn.
-                    QueuePosition::Disagrees { .. } => self.now.has(ahead),
+                    QueuePosition::Disagrees { .. } => Some(ahead) == nearest_permit,
                     _ => false,
                 },
                 State::Looking | State::AboutToWatch(_) | State::Gone => false,
             };
             prop_assert!(right, "{contender:?} stands {stands:?} in {:?}\n{:?}", self.now, self.log);
+            if matches!(contender.kind, ContenderKind::Permit { .. }) {
+                nearest_permit = Some(&contender.name);
+            }
         }
         Ok(())
     }
