@@ -61,13 +61,14 @@ async fn who_may_not_lock_is_refused_and_has_nothing_to_clean_up() {
 /// The administrator of docs/rights.md.
 async fn administrator(config: &Config) -> Client {
     let options = ConnectOptions::new().with_user("root", "administrator");
-    Client::connect(config.addresses(), Some(options)).await.unwrap()
+    // The library's futures are of some 20 KiB each.
+    Box::pin(Client::connect(config.addresses(), Some(options))).await.unwrap()
 }
 
 /// Locks that bridge no outage.
 async fn connect(config: Config) -> Locks {
     let options = LocksOptions::default().with_outage_timeout(Duration::ZERO);
-    Locks::with_options(Etcd::connect(config).await.unwrap(), options)
+    Locks::with_options(Box::pin(Etcd::connect(config)).await.unwrap(), options)
 }
 
 #[tokio::test]
