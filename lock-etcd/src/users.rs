@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use etcd_client::{Client, ConnectOptions};
+use etcd_client::{Client, ConnectOptions, DeleteOptions};
 use lock_core::{Context, Error, Finding, Locks, LocksOptions, Password};
 use lock_lab::deployment::{Deployment, Running, StartOptions};
 
@@ -85,6 +85,19 @@ async fn a_change_of_users_is_no_outage_for_those_who_are_there() {
     let waits = mutex.lock();
     let (_, waited) = tokio::join!(async { held.release().await.unwrap() }, waits);
     waited.unwrap().release().await.unwrap();
+}
+
+/// Else a release that finds nothing would be taken for one whose first request had done it.
+#[tokio::test]
+async fn what_is_refused_for_its_sign_in_was_not_sent() {
+    let (_running, program) = etcd().await;
+    let mut administrator = administrator(&program).await;
+    let locks = connect(program).await;
+    let held = locks.mutex("a").lock().await.unwrap();
+    administrator.delete("/locks/", Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    administrator.user_add("another", "secret", None).await.unwrap();
+    let released = held.release().await;
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
 }
 
 #[tokio::test]

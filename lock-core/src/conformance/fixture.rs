@@ -21,7 +21,7 @@ pub trait Fixture: Debug + Send + Sync + 'static {
     async fn connect(&self) -> Result<Locks, Failure>;
 
     /// A new connection that can be cut off from the servers while they go on serving others, with a short ttl (or
-    /// session), a few seconds: some cases wait for its end, or for a renewal; and with an `outage_timeout` of five seconds
+    /// session), a few seconds: some cases wait for its end, or for a renewal; and with an `outage_timeout` of ten seconds
     /// at most: some wait until an outage was bridged for long enough. Only called where the backend has
     /// [`Feature::Expiry`](crate::Feature::Expiry).
     async fn connect_severable(&self) -> Result<Severable, Failure>;

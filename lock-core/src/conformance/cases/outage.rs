@@ -80,7 +80,7 @@ pub(super) async fn a_wait_goes_on_when_the_backend_was_out_of_reach_for_a_momen
     /// Shorter than any outage that ends a wait.
     const MOMENT: Duration = Duration::from_millis(300);
     /// Longer than the outages that severable connections bridge.
-    const AFTERWARDS: Duration = Duration::from_secs(7);
+    const AFTERWARDS: Duration = Duration::from_secs(12);
     let name = run.name();
     let [first, second] = [run.connect().await?, run.connect_severable().await?];
     let guard = first.lock(&name).await?;
