@@ -151,6 +151,8 @@ impl QueueAcquisition<'_> {
             None => (waiters.listen(client, &node), None),
         };
         let mut following = waiter.follow();
+        // One for all of the wait: another one would not know that an outage was told, and not tell that it is over.
+        let mut report = std::pin::pin!(node.report(&self.request.outage));
         loop {
             let state = *following.borrow_and_update();
             if let Some(end) = state.end {
@@ -168,7 +170,7 @@ impl QueueAcquisition<'_> {
                     looked_under = subscription.confirmation();
                     beats.renew_by(client.clock().now());
                 }
-                never = node.report(&self.request.outage) => match never {},
+                never = &mut report => match never {},
             }
         }
     }
