@@ -117,9 +117,9 @@ impl Etcd {
                 }
                 Ok(_) => {}
                 Err(error @ Error::NotAcquired { .. }) => return Err(error),
-                // The one request that would have made its key was not carried out.
+                // No request that would have made its key was carried out, or ever will be.
                 Err(error @ Error::Refused { .. })
-                    if place.is_none() && attempt.sent().load(Ordering::Relaxed) == 1 =>
+                    if place.is_none() && attempt.sent().load(Ordering::Relaxed) == 0 =>
                 {
                     return Err(error);
                 }

@@ -108,12 +108,15 @@ async fn a_password_that_changes_is_read_at_the_next_sign_in() {
     fs::write(&path, "secret\n").unwrap();
     program.user = Some(("program".to_owned(), Password::File { setting: "password_file", path: path.clone() }));
     let mut administrator = administrator(&program).await;
-    let locks = connect(program).await;
+    let [locks, others] = [connect(program.clone()).await, connect(program).await];
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
 
     administrator.user_change_password("program", "new").await.unwrap();
     let error = locks.mutex("a").lock().await.unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    // Nothing was done, so there is nothing to clean up, for which it could not sign in.
+    others.mutex("a").lock().await.unwrap_err();
+    others.close(Duration::from_secs(30)).await.unwrap();
     fs::write(&path, "new\n").unwrap();
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
 }

@@ -122,8 +122,8 @@ impl EtcdServers {
         self.transact_counting(what, transaction, &AtomicU32::new(0)).await
     }
 
-    /// The same, and adds to `sent` how often the transaction was sent: all but the last one may yet arrive. One that was refused for
-    /// its sign-in does not count: it has done nothing, and never will.
+    /// The same, and adds to `sent` how often the transaction was sent: all but the last one may yet arrive. One that was refused does
+    /// not count: it has done nothing, and never will.
     pub(crate) async fn transact_counting(
         &self,
         what: &str,
@@ -136,8 +136,8 @@ impl EtcdServers {
             async move {
                 match client.txn(transaction).await {
                     Err(error) if is_about_no_session(&error) => Ok(None),
-                    Err(error) if is_about_the_sign_in(&error) => {
-                        // Safeguard: what was refused for its sign-in counts as not sent (etcd)
+                    Err(error) if is_about_the_sign_in(&error) || is_refusal(&error) => {
+                        // Safeguard: what was refused counts as not sent (etcd)
                         sent.fetch_sub(1, Ordering::Relaxed);
                         Err(error)
                     }
