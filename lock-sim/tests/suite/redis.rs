@@ -1,8 +1,14 @@
 //! The shipped Redis backend on a simulated server.
 
-use std::{cell::RefCell, future, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    future,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
-use lock_core::{Error, Locks};
+use lock_core::{Error, Locks, LocksOptions};
 use lock_redis::{Config, Redis, Strategy};
 use lock_sim::{
     Chance, LocalClock, MS, SECOND,
@@ -139,5 +145,66 @@ fn an_undo_goes_on_for_as_long_as_what_it_undoes_may_arrive() {
     for seed in 0..20 {
         arrive_late(seed, Strategy::Queue, "{lock:late}");
         arrive_late(seed, Strategy::Plain { look_again: Duration::from_millis(500) }, "lock:late");
+    }
+}
+
+/// What happens to a waiter's way to the server.
+#[derive(Debug)]
+enum Cut {
+    Begins,
+    Ends,
+}
+
+/// A waiter whose subscription connection breaks and cannot be made anew for a moment, and who waits for many times its
+/// `outage_timeout` afterwards. Its other connection is used by its heartbeats alone, one of which may be answered before
+/// there is another subscription connection.
+fn cut_off_for_a_moment(seed: u64) {
+    const OUTAGE_TIMEOUT: Duration = Duration::from_secs(5);
+    let ms = |ms: u64| Duration::from_millis(ms);
+    let mut world = World::new(Chance::new(seed), Wires::default());
+    let [holder, waiter] = [(); 2].map(|()| world.add_host(HostClocks::true_time()));
+    let mut fleet = Fleet::default();
+    let server = fleet.add(&mut world, LocalClock::new(1_600_000_000 * SECOND, 0), None);
+    let at = address(server);
+    let was_granted = Rc::new(Cell::new(false));
+    for (host, begins_after, holds_for) in [(holder, 0, 60_000), (waiter, 1_000, 0)] {
+        let (context, was_granted) = (world.context(host), Rc::clone(&was_granted));
+        let config = Config::new(at.host.clone(), at.port).with_network(Arc::new(HostNetwork(host)));
+        let config = config.with_ttl(ms(3_000)).with_connect_timeout(ms(200)).with_response_timeout(ms(200));
+        world.spawn(host, async move {
+            let clock = context.clock();
+            let options = LocksOptions::default().with_outage_timeout(OUTAGE_TIMEOUT);
+            let locks = Locks::with_options(Redis::connect_in(config, context).await.unwrap(), options);
+            clock.sleep(ms(begins_after)).await;
+            let guard = locks.mutex("orders").lock().await.unwrap_or_else(|error| panic!("{seed}: {error}"));
+            clock.sleep(ms(holds_for)).await;
+            guard.release().await.unwrap();
+            was_granted.set(was_granted.get() || host == waiter);
+            locks.close(Duration::from_secs(1)).await.unwrap();
+        });
+    }
+    let begin = 4 * SECOND + seed * 20 * MS;
+    world.at(begin, Cut::Begins);
+    world.at(begin + 300 * MS, Cut::Ends);
+    while let Some(happening) = world.next() {
+        if let Some(cut) = fleet.see_to(&mut world, happening) {
+            if let Cut::Begins = cut {
+                // It is the second one of its host.
+                let subscription = world.connections().into_iter().filter(|of| world.ends_of(*of).0 == waiter).max();
+                world.break_off(subscription.unwrap());
+            }
+            for way in [Way::Up, Way::Down] {
+                world.block(waiter, server, way, matches!(cut, Cut::Begins));
+            }
+        }
+        assert!(world.now() < 100 * SECOND, "{seed}: it does not come to an end");
+    }
+    assert!(was_granted.get(), "{seed}: the waiter was not granted");
+}
+
+#[test]
+fn an_outage_of_a_moment_does_not_end_a_wait_for_longer_than_outages_are_bridged() {
+    for seed in 0..50 {
+        cut_off_for_a_moment(seed);
     }
 }
