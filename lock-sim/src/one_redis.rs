@@ -102,7 +102,7 @@ impl Machine for OneRedis {
     }
 
     fn tested(&self) -> u64 {
-        600
+        300
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {

@@ -42,6 +42,10 @@ impl Machine for ZooKeeper {
         "the shipped backend, on an ensemble of three"
     }
 
+    fn tested(&self) -> u64 {
+        2_000
+    }
+
     fn safeguards(&self) -> &'static [Safeguard] {
         &safeguard::SAFEGUARDS
     }

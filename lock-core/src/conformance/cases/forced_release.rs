@@ -169,7 +169,7 @@ struct RaceCounts {
 pub(super) async fn a_forced_release_in_a_race_with_the_holders_own_ends_exactly_one_grant(
     run: Arc<CaseRun>,
 ) -> CaseResult {
-    const ROUNDS: u32 = 1_000;
+    const ROUNDS: u32 = 500;
     let name = run.name();
     let clients = run.connect_several(2).await?;
     let operator = run.connect().await?;
