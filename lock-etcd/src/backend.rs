@@ -62,10 +62,11 @@ impl Etcd {
     pub async fn connect_in(config: Config, context: Context) -> Result<Arc<Self>, Error> {
         let config = config.checked()?;
         let clock = context.clock();
-        let servers = EtcdServers::connect(&config, clock).await?;
+        // On the heap: the library's futures are of some 20 KiB each.
+        let servers = Box::pin(EtcdServers::connect(&config, clock)).await?;
         let sessions = Arc::new(SessionSlot::new(context.clone(), servers.clone(), config.session_ttl));
         let etcd = Self { config, context, servers, sessions };
-        etcd.sessions.present().await?;
+        Box::pin(etcd.sessions.present()).await?;
         Ok(Arc::new(etcd))
     }
 

@@ -68,7 +68,7 @@ async fn administrator(config: &Config) -> Client {
 /// Locks that bridge no outage.
 async fn connect(config: Config) -> Locks {
     let options = LocksOptions::default().with_outage_timeout(Duration::ZERO);
-    Locks::with_options(Box::pin(Etcd::connect(config)).await.unwrap(), options)
+    Locks::with_options(Etcd::connect(config).await.unwrap(), options)
 }
 
 #[tokio::test]

@@ -14,9 +14,14 @@ use super::{Fixture, Kept};
 use crate::{Clock, FencingToken, Guard, LockName, Mode, Validity};
 
 /// The shortest pause between two rounds over all holders.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(50);
 /// The longest one for each of the holders, where these are more than a few.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);
+
+/// So many grants of a lock are each compared with the servers at once.
+const COMPARED_AT_ONCE: usize = 200;
+/// Of the grants after those, one in so many is.
+const COMPARED_LATER: usize = 10;
 
 /// Checks the promises of locks on every grant of one run of a conformance case.
 ///
@@ -91,8 +96,8 @@ impl Checker {
         self.book(|book| book.violations.clone())
     }
 
-    /// Watches a new grant from now on.
-    pub(super) fn admit(&self, guard: &Guard, mode: Mode) -> Arc<WatchedGrant> {
+    /// Watches a new grant from now on. Whether it is to be compared with the servers at once: not each one of thousands is.
+    pub(super) fn admit(&self, guard: &Guard, mode: Mode) -> (Arc<WatchedGrant>, bool) {
         let hold = Arc::new(WatchedGrant {
             family: ResourceKey { name: guard.name().clone(), permits: matches!(mode, Mode::Permit { .. }) },
             mode,
@@ -103,8 +108,8 @@ impl Checker {
             seen_lost: AtomicBool::new(false),
             reported: AtomicBool::new(false),
         });
-        self.book(|book| book.admit(&hold));
-        hold
+        let grants = self.book(|book| book.admit(&hold));
+        (hold, grants <= COMPARED_AT_ONCE || grants.is_multiple_of(COMPARED_LATER))
     }
 
     /// Stops watching a grant: its holder is about to give it back.
@@ -184,11 +189,13 @@ impl CheckedGrants {
         self.lines.values().flat_map(|line| &line.holds)
     }
 
-    fn admit(&mut self, hold: &Arc<WatchedGrant>) {
+    /// Returns how many grants of the lock there have been.
+    fn admit(&mut self, hold: &Arc<WatchedGrant>) -> usize {
         let line = self.lines.entry(hold.family.clone()).or_default();
         self.violations.extend(line.shared_wrongly(hold));
         self.violations.extend(line.numbered_wrongly(hold));
         line.holds.push(Arc::clone(hold));
+        line.tokens.len()
     }
 }
 

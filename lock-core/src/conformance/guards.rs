@@ -65,11 +65,13 @@ pub(super) struct CheckedGuard<G: AnyGuard = Guard> {
 }
 
 impl<G: AnyGuard> CheckedGuard<G> {
-    /// Watches a new grant, and compares it with the servers at once.
+    /// Has a new grant watched, and compared with the servers at once if the checker asks for that.
     pub(super) async fn admit(checker: &Arc<Checker>, guard: G, mode: Mode) -> Self {
-        let hold = checker.admit(guard.guard(), mode);
+        let (hold, is_compared) = checker.admit(guard.guard(), mode);
         let checked = Self { guard: Some(guard), handed_on: false, hold, checker: Arc::clone(checker) };
-        checker.compare(&checked.hold).await;
+        if is_compared {
+            checker.compare(&checked.hold).await;
+        }
         checked
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Failure, failure::CaseResult};
-use crate::Clock;
+use crate::{Backoff, Clock};
 
 /// How long to wait for what happens at once, or after a short ttl. Far above both, and above the time for which a machine or its
 /// disk stands still now and then: a case that reaches it hangs.
@@ -16,8 +16,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(50);
 /// How long a whole case may take: thousands of grants on a busy machine.
 pub(super) const CASE_LIMIT: Duration = Duration::from_secs(1800);
 
-/// The pause between two looks at a server.
-const PAUSE: Duration = Duration::from_millis(3);
+/// The pauses between two looks at a server: what comes at once is seen at once, and a long wait leaves the machine to others.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(3), Duration::from_millis(50));
 
 /// What `future` gives, within [`LIMIT`].
 #[track_caller]
@@ -36,13 +36,13 @@ where
 {
     let late = Failure::new(format!("within {LIMIT:?} it did not come to this: {what}"));
     async move {
-        let clock = Clock::runtime();
+        let (clock, mut pauses) = (Clock::runtime(), PAUSES);
         let seen = clock.timeout(LIMIT, async {
             loop {
                 if let Some(seen) = look().await? {
                     return Ok(seen);
                 }
-                clock.sleep(PAUSE).await;
+                clock.sleep(pauses.pause()).await;
             }
         });
         seen.await.unwrap_or(Err(late))
