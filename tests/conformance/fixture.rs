@@ -52,7 +52,9 @@ pub(crate) struct DeploymentFixture {
 
 impl DeploymentFixture {
     pub(crate) async fn start(deployment: Deployment) -> Result<Self, LabError> {
-        let running = deployment.start_with(StartOptions { secured: true, ..StartOptions::default() }).await?;
+        let running = deployment
+            .start_with(StartOptions { secured: true, patience: PATIENT.answer, ..StartOptions::default() })
+            .await?;
         Ok(Self { truth: running.ground_truth(), running, down: Mutex::default() })
     }
 

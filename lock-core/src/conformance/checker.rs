@@ -96,7 +96,8 @@ impl Checker {
         self.book(|book| book.violations.clone())
     }
 
-    /// Watches a new grant from now on. Whether it is to be compared with the servers at once: not each one of thousands is.
+    /// Watches a new grant from now on. Returns also whether the grant is to be compared with the servers at once: of thousands
+    /// not each one is.
     pub(super) fn admit(&self, guard: &Guard, mode: Mode) -> (Arc<WatchedGrant>, bool) {
         let hold = Arc::new(WatchedGrant {
             family: ResourceKey { name: guard.name().clone(), permits: matches!(mode, Mode::Permit { .. }) },
