@@ -21,6 +21,9 @@ use crate::{
 /// The node above all others.
 const TOP: &str = "/";
 
+/// A try to connect that fails after this was not refused: the server may be slow, and answer the next one.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Looks at the servers of `config`, which was checked.
 pub(crate) async fn diagnose(config: &Config, context: &Context) -> Diagnosis {
     let mut diagnosis = Diagnosis::new();
@@ -71,7 +74,17 @@ async fn open(config: &Config, server: &Server, clock: Clock) -> Result<OpenSess
     let (ensemble, limit) = (config.ensemble(), config.connect_timeout);
     let servers = std::slice::from_ref(server);
     let begin = clock.now();
-    let client = match clock.timeout(limit, ensemble.connect(servers, config.session_timeout)).await {
+    // The client library gives up sooner than the limit. Locks that connect go on, too.
+    let connecting = async {
+        loop {
+            let tried = clock.now();
+            let connected = ensemble.connect(servers, config.session_timeout).await;
+            if connected.is_ok() || clock.now().saturating_since(tried) < SLOW {
+                return connected;
+            }
+        }
+    };
+    let client = match clock.timeout(limit, connecting).await {
         Some(Ok(client)) => client,
         Some(Err(error)) => return Err(lock_core::diagnosis::with_causes(&error)),
         None => return Err(format!("no session was opened within {limit:?}")),

@@ -16,6 +16,9 @@ use crate::{cargo, run};
 /// How many test programs run at once. Each has several tests under way, and servers of its own.
 const AT_ONCE: usize = 2;
 
+/// The programs that take longest. They do not begin last, with nothing beside them.
+const LONGEST: [&str; 5] = ["main conformance", "main suite", "lock-cli suite", "lock-zk suite", "lock-lab suite"];
+
 /// How many tests a program has under way, unless `RUST_TEST_THREADS` says otherwise. The conformance suite has its own number.
 const TESTS_AT_ONCE: &str = "4";
 
@@ -42,10 +45,9 @@ const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 pub(crate) fn all() -> Result<()> {
     let mut programs = programs()?;
     programs.push(documentation());
-    // Those that take longest do not begin last, except for the simulator's, which use all processors with nothing beside them.
-    programs.sort_by_key(|program| !program.title.ends_with("suite"));
-    programs.sort_by_key(|program| program.title.starts_with("lock-sim"));
-    programs.sort_by_key(|program| !program.title.ends_with("conformance"));
+    let place = |title: &str| LONGEST.iter().position(|longest| *longest == title).unwrap_or(LONGEST.len());
+    // The simulator's come last: they use all processors with nothing beside them.
+    programs.sort_by_key(|program| (program.title.starts_with("lock-sim"), place(&program.title)));
     let results = run_all(programs)?;
     let mut failed = Vec::new();
     eprintln!("test programs, by how long they took:");

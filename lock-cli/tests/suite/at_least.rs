@@ -46,7 +46,8 @@ async fn a_loss_after_the_command_has_ended_is_said_and_no_failure(service: Serv
     service.delete("a").await;
     assert_eq!(run.end().await.code(), Some(3));
     let said = run.stderr().await;
-    assert!(said.starts_with("lock: lock \"a\" was lost after its command had ended, ") && said.contains("--at-least"));
+    let begin = "lock: lock \"a\" was lost after its command had ended, ";
+    assert!(said.starts_with(begin) && said.contains("--at-least"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 

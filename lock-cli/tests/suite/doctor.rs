@@ -217,6 +217,19 @@ async fn a_service_that_is_well_has_no_problem() {
     }
 }
 
+/// The client library gives up a try to connect after two fifths of the session time-out.
+#[tokio::test]
+async fn a_server_that_is_slow_is_asked_for_as_long_as_connecting_may_take() {
+    let server = ZooKeeper::start(1).await.unwrap();
+    let url = format!("{}?tick_time=100ms&session_timeout=4s&connect_timeout=60s", server.url());
+    server.stop(0).unwrap();
+    let (seen, ()) = tokio::join!(doctor(&url), async {
+        lock::Clock::boot().sleep(Duration::from_secs(4)).await;
+        server.cont(0).unwrap();
+    });
+    assert!(seen.findings.iter().all(|[key, ..]| key != "unreachable"), "{seen:?}");
+}
+
 #[tokio::test]
 async fn it_says_for_people_what_it_says_in_json_and_refuses_wrong_settings() {
     let server = redis().await;
