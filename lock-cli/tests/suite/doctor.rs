@@ -4,12 +4,13 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
 use lock_lab::{
     deployment::{Deployment, StartOptions},
+    proxy::Proxy,
     servers::{Cluster, Redis, RedisNodes, RedisOptions, Sentinel, ZooKeeper},
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::common::{Output, finish, lock, output};
+use crate::common::{Output, finish, lock, output, within};
 
 /// Something has to be repaired.
 const PROBLEMS: i32 = 1;
@@ -221,12 +222,19 @@ async fn a_service_that_is_well_has_no_problem() {
 #[tokio::test]
 async fn a_server_that_is_slow_is_asked_for_as_long_as_connecting_may_take() {
     let server = ZooKeeper::start(1).await.unwrap();
-    let url = format!("{}?tick_time=100ms&session_timeout=4s&connect_timeout=60s", server.url());
-    server.stop(0).unwrap();
-    let (seen, ()) = tokio::join!(doctor(&url), async {
-        lock::Clock::boot().sleep(Duration::from_secs(4)).await;
-        server.cont(0).unwrap();
-    });
+    let proxy = Proxy::start(server.ports()[0]).await.unwrap();
+    let url = format!("zk://127.0.0.1:{}?tick_time=100ms&session_timeout=4s&connect_timeout=60s", proxy.port());
+    proxy.hold_replies();
+    let (seen, ()) = tokio::join!(
+        doctor(&url),
+        within(async {
+            // The first try was given up by the second one.
+            while proxy.requests().bursts < 2 {
+                lock::Clock::boot().sleep(Duration::from_millis(5)).await;
+            }
+            proxy.heal();
+        })
+    );
     assert!(seen.findings.iter().all(|[key, ..]| key != "unreachable"), "{seen:?}");
 }
 

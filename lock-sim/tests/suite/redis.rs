@@ -15,6 +15,7 @@ use lock_sim::{
     redis::{Fleet, HostNetwork, address},
     world::{HostClocks, Way, Wires, World},
 };
+use tokio::sync::Notify;
 
 type Log = Rc<RefCell<Vec<String>>>;
 
@@ -166,20 +167,26 @@ fn cut_off_for_a_moment(seed: u64) {
     let mut fleet = Fleet::default();
     let server = fleet.add(&mut world, LocalClock::new(1_600_000_000 * SECOND, 0), None);
     let at = address(server);
-    let was_granted = Rc::new(Cell::new(false));
-    for (host, begins_after, holds_for) in [(holder, 0, 60_000), (waiter, 1_000, 0)] {
-        let (context, was_granted) = (world.context(host), Rc::clone(&was_granted));
+    let (is_held, was_granted) = (Rc::new(Notify::new()), Rc::new(Cell::new(false)));
+    for host in [holder, waiter] {
+        let (context, is_held, was_granted) = (world.context(host), Rc::clone(&is_held), Rc::clone(&was_granted));
         let config = Config::new(at.host.clone(), at.port).with_network(Arc::new(HostNetwork(host)));
         let config = config.with_ttl(ms(3_000)).with_connect_timeout(ms(200)).with_response_timeout(ms(200));
         world.spawn(host, async move {
             let clock = context.clock();
             let options = LocksOptions::default().with_outage_timeout(OUTAGE_TIMEOUT);
             let locks = Locks::with_options(Redis::connect_in(config, context).await.unwrap(), options);
-            clock.sleep(ms(begins_after)).await;
+            if host == waiter {
+                is_held.notified().await;
+            }
             let guard = locks.mutex("orders").lock().await.unwrap_or_else(|error| panic!("{seed}: {error}"));
-            clock.sleep(ms(holds_for)).await;
+            if host == holder {
+                is_held.notify_one();
+                clock.sleep(12 * OUTAGE_TIMEOUT).await;
+            } else {
+                was_granted.set(true);
+            }
             guard.release().await.unwrap();
-            was_granted.set(was_granted.get() || host == waiter);
             locks.close(Duration::from_secs(1)).await.unwrap();
         });
     }
