@@ -43,7 +43,7 @@ impl Machine for ZooKeeper {
     }
 
     fn tested(&self) -> u64 {
-        2_000
+        1_000
     }
 
     fn safeguards(&self) -> &'static [Safeguard] {

@@ -231,7 +231,18 @@ fn run_lab<'a>(arguments: impl IntoIterator<Item = &'a str>, rest: &[String]) ->
 
 /// Cargo, as it runs this program, in the caller's directory.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    of_no_package(Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())))
+}
+
+/// The command without what cargo tells this program of its own package. There are build scripts (that of ring is one) that look at
+/// these variables: they would run anew, and all that depends on them would be compiled anew, after each `cargo` without xtask.
+fn of_no_package(mut command: Command) -> Command {
+    for (variable, _) in std::env::vars_os() {
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| variable.to_string_lossy().starts_with(begin)) {
+            command.env_remove(variable);
+        }
+    }
+    command
 }
 
 /// Runs a command, shown first; an error when it fails.

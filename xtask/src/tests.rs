@@ -11,10 +11,10 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Artifact, Message};
 
-use crate::{cargo, run};
+use crate::{cargo, of_no_package, run};
 
 /// How many test programs run at once. Each has several tests under way, and servers of its own.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
 
 /// The programs that take longest. They do not begin last, with nothing beside them.
 const LONGEST: [&str; 5] = ["main conformance", "main suite", "lock-cli suite", "lock-zk suite", "lock-lab suite"];
@@ -84,7 +84,7 @@ struct TestOutcome {
 /// What is started in the background of a script ignores SIGINT and SIGQUIT, and SIGHUP after `nohup`, and so does all that it
 /// starts; some tests send them.
 fn with_signals(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new("env");
+    let mut command = of_no_package(Command::new("env"));
     command.arg("--default-signal=HUP,INT,QUIT").arg(program);
     command
 }
