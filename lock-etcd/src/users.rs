@@ -11,7 +11,7 @@ use crate::{Config, Etcd, diagnose::diagnose};
 /// A server with the users of docs/rights.md, and how that page's program connects.
 async fn etcd() -> (Running, Config) {
     let deployment: Deployment = "etcd1".parse().unwrap();
-    let running = deployment.start_with(StartOptions { secured: true, ..StartOptions::default() }).await.unwrap();
+    let running = deployment.start_with(StartOptions { users: true, ..StartOptions::default() }).await.unwrap();
     let mut config = Config::new([("127.0.0.1", running.ports()[0])]);
     config.user = Some(("program".to_owned(), Password::Text("secret".into())));
     (running, config)

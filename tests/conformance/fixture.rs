@@ -40,8 +40,8 @@ const PATIENT: Patience =
 const BRIEF: Patience =
     Patience { answer: Duration::from_millis(1500), connect: "connect_timeout=5s", outage: "outage_timeout=10s" };
 
-/// Running servers, and clients that come by TLS with a certificate and have the least rights that are enough, so that the whole
-/// suite shows that they are. By clear text come the clients of every other test.
+/// Running servers, and clients that have the least rights that are enough, so that the whole suite shows that they are. To one of
+/// the deployments of each backend at least they come by TLS with a certificate.
 #[derive(Debug)]
 pub(crate) struct DeploymentFixture {
     running: Running,
@@ -52,9 +52,9 @@ pub(crate) struct DeploymentFixture {
 
 impl DeploymentFixture {
     pub(crate) async fn start(deployment: Deployment) -> Result<Self, LabError> {
-        let running = deployment
-            .start_with(StartOptions { secured: true, patience: PATIENT.answer, ..StartOptions::default() })
-            .await?;
+        let (tls, patience) = (!deployment.is_in_clear, PATIENT.answer);
+        let running =
+            deployment.start_with(StartOptions { tls, users: true, patience, ..StartOptions::default() }).await?;
         Ok(Self { truth: running.ground_truth(), running, down: Mutex::default() })
     }
 

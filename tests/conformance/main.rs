@@ -160,6 +160,9 @@ fn drift(trials: &[Trial]) -> Trial {
             if those.is_empty() {
                 return Err(format!("{} is tried on no deployment", scheme.name).into());
             }
+            if scheme.with_tls.is_some() && those.iter().all(|one| one.is_in_clear) {
+                return Err(format!("{} is not tried by TLS", scheme.name).into());
+            }
             let missing =
                 |one: &&Deployment| cases(**one).any(|case| !names.contains(&format!("{one}::{}", case.name)));
             if let Some(one) = those.iter().find(missing) {

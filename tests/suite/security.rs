@@ -258,7 +258,7 @@ async fn a_user_that_the_servers_of_zookeeper_know_signs_in_by_sasl_and_nobody_e
 #[tokio::test]
 async fn the_laboratory_is_secured_by_tls_wherever_there_is_a_scheme_with_it() {
     let running = Deployment::named("redis").unwrap();
-    let running = running.start_with(StartOptions { secured: true, ..StartOptions::default() }).await.unwrap();
+    let running = running.start_with(StartOptions { tls: true, users: true, ..StartOptions::default() }).await.unwrap();
     let url = running.plain_url();
     assert!(url.starts_with("rediss://program:secret@") && url.contains("cert_file="), "{url}");
     // Without a certificate, and in clear text, nobody comes in at that port.

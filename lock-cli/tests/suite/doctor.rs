@@ -206,7 +206,7 @@ async fn an_ensemble_that_does_not_do_what_its_url_says_is_found() {
 async fn a_service_that_is_well_has_no_problem() {
     for key in ["redis", "redlock3", "zk1", "etcd1"] {
         for secured in [false, true] {
-            let options = StartOptions { secured, ..StartOptions::default() };
+            let options = StartOptions { tls: secured, users: secured, ..StartOptions::default() };
             let running = Deployment::named(key).unwrap().start_with(options).await.unwrap();
             // The first handshake of a server that has just started takes its time on a busy machine.
             let url = running.plain_url();

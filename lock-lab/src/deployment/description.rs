@@ -41,6 +41,8 @@ pub struct Description {
     pub has_quarantine: bool,
     /// Which cases of the conformance suite are tried out on it.
     pub trials: Trials,
+    /// Whether they come to it in clear text although the backend has TLS, by which they come to other servers of its kind.
+    pub is_in_clear: bool,
     /// The cases among them in which it is not tried, since it promises less by design.
     pub except: &'static [&'static str],
     /// Whether it is measured beside the others.
@@ -127,6 +129,7 @@ impl Description {
             is_durable: false,
             has_quarantine: false,
             trials: Trials::None,
+            is_in_clear: false,
             except: &[],
             is_compared: false,
             strike: None,
@@ -191,22 +194,23 @@ pub struct StartOptions {
     pub own_clocks: bool,
     /// The longest lease that clients may ask for, where the deployment has a record of that.
     pub longest_lease: Option<Duration>,
-    /// Whether clients come by TLS with a certificate, where the backend has it, and have the least rights that are enough, as
-    /// docs/rights.md gives them.
-    pub secured: bool,
+    /// Whether clients come by TLS with a certificate, where the backend has it.
+    pub tls: bool,
+    /// Whether clients are users with the least rights that are enough, as docs/rights.md gives them.
+    pub users: bool,
     /// How long one server may take to answer whoever looks at it directly.
     pub patience: Duration,
 }
 
 impl StartOptions {
-    /// What a server of Redis shows to those who come by TLS.
-    pub(crate) fn tls(self) -> Option<ServerCertificate> {
-        self.secured.then_some(ServerCertificate::Good)
+    /// What a server shows to those who come by TLS.
+    pub(crate) fn certificate(self) -> Option<ServerCertificate> {
+        self.tls.then_some(ServerCertificate::Good)
     }
 }
 
 impl Default for StartOptions {
     fn default() -> Self {
-        Self { own_clocks: false, longest_lease: None, secured: false, patience: Duration::from_secs(30) }
+        Self { own_clocks: false, longest_lease: None, tls: false, users: false, patience: Duration::from_secs(30) }
     }
 }

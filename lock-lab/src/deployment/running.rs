@@ -24,11 +24,11 @@ pub struct Running {
 }
 
 impl Running {
-    pub(super) fn new(deployment: Deployment, servers: Box<dyn Servers>, is_secured: bool) -> Result<Self, LabError> {
+    pub(super) fn new(deployment: Deployment, servers: Box<dyn Servers>, by_tls: bool) -> Result<Self, LabError> {
         let registry = lock::registry();
         let with_tls =
             registry.schemes().find(|scheme| scheme.name == deployment.scheme).and_then(|scheme| scheme.with_tls);
-        Ok(match with_tls.filter(|_| is_secured) {
+        Ok(match with_tls.filter(|_| by_tls) {
             None => Self { deployment, servers, scheme: deployment.scheme, tls: String::new() },
             Some(scheme) => {
                 let tls = Certificates::shared()?.settings(ClientCertificate::Good);

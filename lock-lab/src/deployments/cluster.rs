@@ -30,13 +30,13 @@ inventory::submit! {
 
 fn start(options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let cluster = Cluster::start_with(ClusterOptions::default().with_own_clocks(options.own_clocks).with_tls(options.secured)).await?;
-        if options.secured {
+        let cluster = Cluster::start_with(ClusterOptions::default().with_own_clocks(options.own_clocks).with_tls(options.tls)).await?;
+        if options.users {
             rights::grant_all(cluster.nodes(), "Redis").await?;
             rights::grant_all(cluster.nodes(), "Redis Cluster").await?;
         }
         let truth = RedisTruth::of_one(cluster.nodes().iter().map(Redis::port).collect(), options.patience);
-        Ok(Box::new(ClusterDeployment { cluster, truth, is_secured: options.secured }) as Box<dyn Servers>)
+        Ok(Box::new(ClusterDeployment { cluster, truth, has_users: options.users }) as Box<dyn Servers>)
     })
 }
 
@@ -45,13 +45,13 @@ fn start(options: StartOptions) -> StartFuture {
 struct ClusterDeployment {
     cluster: Cluster,
     truth: Arc<RedisTruth>,
-    is_secured: bool,
+    has_users: bool,
 }
 
 #[async_trait]
 impl Servers for ClusterDeployment {
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.is_secured) + &way.hosts(&self.ports())
+        rights::user(self.has_users) + &way.hosts(&self.ports())
     }
 
     fn settings(&self, way: &Connection) -> String {

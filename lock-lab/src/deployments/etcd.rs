@@ -81,7 +81,7 @@ struct EtcdDeployment {
     program: Program,
     process: Option<Process>,
     truth: Arc<EtcdTruth>,
-    is_secured: bool,
+    has_users: bool,
 }
 
 impl EtcdDeployment {
@@ -108,8 +108,8 @@ impl EtcdDeployment {
         ];
         let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
         let program = Program { name: "etcd", package: "etcd-server", arguments, environment: Vec::new() };
-        let (truth, is_secured) = (Arc::new(EtcdTruth::new(port, options.patience)), options.secured);
-        let mut etcd = Self { port, dir, program, process: None, truth, is_secured };
+        let (truth, has_users) = (Arc::new(EtcdTruth::new(port, options.patience)), options.users);
+        let mut etcd = Self { port, dir, program, process: None, truth, has_users };
         etcd.launch_empty().await?;
         Ok(etcd)
     }
@@ -118,7 +118,7 @@ impl EtcdDeployment {
     async fn launch_empty(&mut self) -> Result<(), LabError> {
         self.truth.signs_in(false);
         self.launch().await?;
-        if self.is_secured {
+        if self.has_users {
             let mut client = self.truth.client().await.map_err(|error| control(&error))?;
             rights::grant_in_etcd(&mut client).await?;
             self.truth.signs_in(true);
@@ -154,7 +154,7 @@ impl Servers for EtcdDeployment {
     }
 
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.is_secured) + &way.hosts(&self.ports())
+        rights::user(self.has_users) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {

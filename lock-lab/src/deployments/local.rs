@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::{
     LabError,
     deployment::{Connection, Decides, Description, GroundTruth, Left, Sample, Servers, Trials},
-    servers::directory,
+    servers::process::data_directory,
 };
 
 inventory::submit! {
@@ -28,7 +28,7 @@ inventory::submit! {
         is_compared: true,
         column: Some("local"),
         ..Description::new("local", "local", |_| Box::pin(async {
-            Ok(Box::new(LocalDeployment { files: LocalTruth(Arc::new(directory()?)) }) as Box<dyn Servers>)
+            Ok(Box::new(LocalDeployment { files: LocalTruth(Arc::new(data_directory()?)) }) as Box<dyn Servers>)
         }))
     }
 }

@@ -51,6 +51,7 @@ inventory::submit! {
         lease: Some(Lease::TTL),
         is_struck: false,
         trials: Trials::All,
+        is_in_clear: true,
         column: Some("Redis `strategy=plain`"),
         start: |options| start_with(false, true, options),
         ..REDIS
@@ -74,14 +75,14 @@ fn start(is_durable: bool, options: StartOptions) -> StartFuture {
 /// `is_plain`: for the strategy `plain`.
 fn start_with(is_durable: bool, is_plain: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.tls());
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.certificate());
         let server = Redis::start_as_told(kind).await?;
-        if options.secured {
+        if options.users {
             rights::grant(&server, if is_plain { "Redis with strategy=plain" } else { "Redis" }).await?;
         }
         let truth = if is_plain { RedisTruth::of_one_plain } else { RedisTruth::of_one };
         let truth = truth(vec![server.port()], options.patience);
-        Ok(Box::new(RedisDeployment { server, truth, is_secured: options.secured }) as Box<dyn Servers>)
+        Ok(Box::new(RedisDeployment { server, truth, has_users: options.users }) as Box<dyn Servers>)
     })
 }
 
@@ -90,13 +91,13 @@ fn start_with(is_durable: bool, is_plain: bool, options: StartOptions) -> StartF
 struct RedisDeployment {
     server: Redis,
     truth: Arc<RedisTruth>,
-    is_secured: bool,
+    has_users: bool,
 }
 
 #[async_trait]
 impl Servers for RedisDeployment {
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.is_secured) + &way.hosts(&self.ports())
+        rights::user(self.has_users) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {

@@ -42,6 +42,7 @@ inventory::submit! {
         start: |options| start(5, false, options),
         // Every case is tried out on three servers.
         trials: Trials::OfTheWay,
+        is_in_clear: true,
         is_compared: true,
         strike: Some("one node of five killed"),
         quick: &[
@@ -86,16 +87,16 @@ const REDLOCK: Description = Description {
 /// `is_durable`: each has a write on its disk before it answers, and the deployment was told that they forget nothing.
 fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.tls());
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.certificate());
         let max_ttl = options.longest_lease.map(|lease| format!("{}ms", lease.as_millis()));
         let mut settings = vec![("restart_quarantine", if is_durable { "off" } else { "on" })];
         settings.extend(max_ttl.as_deref().map(|ttl| ("max_ttl", ttl)));
         let nodes = RedisNodes::start_as(count, kind, &settings).await?;
-        if options.secured {
+        if options.users {
             rights::grant_all(nodes.nodes(), "Redlock").await?;
         }
         let truth = RedisTruth::of_majority(nodes.ports(), options.patience);
-        Ok(Box::new(RedlockDeployment { nodes, truth, is_secured: options.secured }) as Box<dyn Servers>)
+        Ok(Box::new(RedlockDeployment { nodes, truth, has_users: options.users }) as Box<dyn Servers>)
     })
 }
 
@@ -104,13 +105,13 @@ fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
 struct RedlockDeployment {
     nodes: RedisNodes,
     truth: Arc<RedisTruth>,
-    is_secured: bool,
+    has_users: bool,
 }
 
 #[async_trait]
 impl Servers for RedlockDeployment {
     fn authority(&self, way: &Connection) -> String {
-        rights::user(self.is_secured) + &way.hosts(&self.ports())
+        rights::user(self.has_users) + &way.hosts(&self.ports())
     }
 
     fn ground_truth(&self) -> Arc<dyn GroundTruth> {

@@ -47,14 +47,14 @@ const SENTINEL: Description = Description {
 /// `least`: how many replicas a primary has to hear of to take writes.
 fn start(least: usize, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = SentinelOptions::default().with_own_clocks(options.own_clocks).with_tls(options.secured).with_min_replicas_to_write(least);
+        let kind = SentinelOptions::default().with_own_clocks(options.own_clocks).with_tls(options.tls).with_min_replicas_to_write(least);
         let servers = Sentinel::start_with(kind).await?;
-        if options.secured {
+        if options.users {
             rights::grant_all(servers.nodes(), "Redis").await?;
             rights::grant_all(servers.sentinels(), "Redis with Sentinel").await?;
         }
         let truth = RedisTruth::of_one(servers.nodes().iter().map(Redis::port).collect(), options.patience);
-        Ok(Box::new(SentinelDeployment { servers, truth, is_secured: options.secured }) as Box<dyn Servers>)
+        Ok(Box::new(SentinelDeployment { servers, truth, has_users: options.users }) as Box<dyn Servers>)
     })
 }
 
@@ -63,7 +63,7 @@ fn start(least: usize, options: StartOptions) -> StartFuture {
 struct SentinelDeployment {
     servers: Sentinel,
     truth: Arc<RedisTruth>,
-    is_secured: bool,
+    has_users: bool,
 }
 
 #[async_trait]
@@ -73,12 +73,12 @@ impl Servers for SentinelDeployment {
     }
 
     fn authority(&self, way: &Connection) -> String {
-        format!("{}{}/{}", rights::user(self.is_secured), way.hosts(&self.guides()), Sentinel::NAME)
+        format!("{}{}/{}", rights::user(self.has_users), way.hosts(&self.guides()), Sentinel::NAME)
     }
 
     fn settings(&self, way: &Connection) -> String {
         let ways = way.address_map(&[self.ports(), self.guides()].concat());
-        match (self.is_secured, ways.is_empty()) {
+        match (self.has_users, ways.is_empty()) {
             (false, _) => ways,
             (true, true) => rights::WATCHER.to_owned(),
             (true, false) => format!("{}&{ways}", rights::WATCHER),

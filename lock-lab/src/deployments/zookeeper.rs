@@ -45,6 +45,7 @@ inventory::submit! {
         settings: "strategy=herd",
         start: |options| start(1, Strategy::Herd, options),
         trials: Trials::All,
+        is_in_clear: true,
         is_compared: true,
         column: Some("ZooKeeper `strategy=herd`"),
         ..ONE
@@ -84,6 +85,7 @@ inventory::submit! {
         settings: "layout=curator",
         start: |options| start(1, Strategy::Curator, options),
         trials: Trials::AllButLong,
+        is_in_clear: true,
         except: &OTHER_NAMES,
         column: Some("ZooKeeper `layout=curator`"),
         ..ONE
@@ -97,6 +99,7 @@ inventory::submit! {
         settings: "layout=kazoo",
         start: |options| start(1, Strategy::Kazoo, options),
         trials: Trials::AllButLong,
+        is_in_clear: true,
         except: &OTHER_NAMES,
         column: Some("ZooKeeper `layout=kazoo`"),
         ..ONE
@@ -159,12 +162,12 @@ impl Strategy {
 
 fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.tls())).await?;
+        let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.certificate())).await?;
         let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
-        if options.secured {
+        if options.users {
             truth.grant_least_rights().await.map_err(|error| control(&error))?;
         }
-        Ok(Box::new(ZooKeeperDeployment { servers, truth, is_secured: options.secured }) as Box<dyn Servers>)
+        Ok(Box::new(ZooKeeperDeployment { servers, truth, has_users: options.users }) as Box<dyn Servers>)
     })
 }
 
@@ -173,7 +176,7 @@ fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture
 struct ZooKeeperDeployment {
     servers: ZooKeeper,
     truth: Arc<ZooKeeperTruth>,
-    is_secured: bool,
+    has_users: bool,
 }
 
 #[async_trait]
@@ -185,7 +188,7 @@ impl Servers for ZooKeeperDeployment {
     fn authority(&self, way: &Connection) -> String {
         // Where the names are paths, nothing is put before them that the URL does not say.
         let root = if self.truth.strategy.is_foreign() { ROOT } else { "" };
-        rights::user(self.is_secured) + &way.hosts(&self.ports()) + root
+        rights::user(self.has_users) + &way.hosts(&self.ports()) + root
     }
 
     fn settings(&self, _way: &Connection) -> String {
