@@ -119,6 +119,7 @@ impl Etcd {
                 Ok(_) => {}
                 Err(error @ Error::NotAcquired { .. }) => return Err(error),
                 // No request that would have made its key was carried out, or ever will be.
+                // Safeguard: an acquisition that was sent and is refused afterwards is cleaned up (etcd)
                 Err(error @ Error::Refused { .. })
                     if place.is_none() && attempt.sent().load(Ordering::Relaxed) == 0 =>
                 {

@@ -2,9 +2,12 @@
 
 use std::{fs, time::Duration};
 
-use etcd_client::{Client, ConnectOptions, DeleteOptions};
-use lock_core::{Context, Error, Finding, Locks, LocksOptions, Password};
-use lock_lab::deployment::{Deployment, Running, StartOptions};
+use etcd_client::{Client, ConnectOptions, DeleteOptions, GetOptions};
+use lock_core::{Clock, Context, Error, Finding, Locks, LocksOptions, Password};
+use lock_lab::{
+    deployment::{Deployment, Running, StartOptions},
+    proxy::Proxy,
+};
 
 use crate::{Config, Etcd, diagnose::diagnose};
 
@@ -119,4 +122,44 @@ async fn a_password_that_changes_is_read_at_the_next_sign_in() {
     others.close(Duration::from_secs(30)).await.unwrap();
     fs::write(&path, "new\n").unwrap();
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+}
+
+/// Waits until so many contend for the lock `a`.
+async fn contenders(config: &Config, count: i64) {
+    let (clock, mut administrator) = (Clock::boot(), administrator(config).await);
+    let look = async {
+        let options = || GetOptions::new().with_prefix().with_count_only();
+        while Box::pin(administrator.get("/locks/a/", Some(options()))).await.unwrap().count() != count {
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+    };
+    clock.timeout(Duration::from_secs(30), look).await.expect("it comes to that");
+}
+
+#[tokio::test]
+async fn an_acquisition_whose_answer_was_lost_is_cleaned_up_when_its_next_request_is_refused() {
+    let (running, direct) = etcd().await;
+    let way = Proxy::start(running.ports()[0]).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("password");
+    fs::write(&path, "secret\n").unwrap();
+    let mut program = Config::new([("127.0.0.1", way.port())]);
+    program.user = Some(("program".to_owned(), Password::File { setting: "password_file", path: path.clone() }));
+    program.response_timeout = Duration::from_secs(60);
+    let locks = connect(program).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+
+    way.hold_replies();
+    let mutex = locks.mutex("a");
+    let acquisition = tokio::spawn(async move { mutex.lock().await });
+    contenders(&direct, 1).await;
+    administrator(&direct).await.user_change_password("program", "new").await.unwrap();
+    // The answer that was held goes with its connection.
+    way.cut();
+    way.heal();
+    let error = acquisition.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    fs::write(&path, "new\n").unwrap();
+    contenders(&direct, 0).await;
+    locks.close(Duration::from_secs(30)).await.unwrap();
 }
