@@ -104,8 +104,8 @@ impl Fixture for DeploymentFixture {
         !self.running.deployment().is_quorum()
     }
 
-    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
-        Ok(self.truth.residue(std::slice::from_ref(name), false).await.complete()?)
+    async fn residue(&self, names: &[LockName]) -> Result<Vec<String>, Failure> {
+        Ok(self.truth.residue(names, false).await.complete()?)
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {

@@ -45,10 +45,10 @@ pub trait Fixture: Debug + Send + Sync + 'static {
         true
     }
 
-    /// Everything that the servers keep for `name`, in words: keys, queue entries, nodes; of the lock with its writer, its
+    /// Everything that the servers keep for these names, in words: keys, queue entries, nodes; of each lock with its writer, its
     /// readers and their intents, and of the semaphore of that name. Not what is meant to outlive a release: the counter
     /// behind the fencing token, a server's own membership, an empty directory.
-    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure>;
+    async fn residue(&self, names: &[LockName]) -> Result<Vec<String>, Failure>;
 
     /// Takes `name` away from all its holders as somebody else would, by deleting their keys or nodes: those of the writer,
     /// of every reader, of every permit. Only called while nobody waits for it.

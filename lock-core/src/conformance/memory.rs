@@ -70,11 +70,14 @@ impl Fixture for MemoryFixture {
         }
     }
 
-    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
-        let kept = self.server.snapshot(name);
-        let holders = kept.holders.iter().map(|holder| format!("the holder {}", holder.id));
-        let queue = kept.queue.iter().map(|waiter| format!("the waiter {}", waiter.id));
-        Ok(holders.chain(queue).collect())
+    async fn residue(&self, names: &[LockName]) -> Result<Vec<String>, Failure> {
+        let mut left = Vec::new();
+        for name in names {
+            let kept = self.server.snapshot(name);
+            left.extend(kept.holders.iter().map(|holder| format!("the holder {} of {name:?}", holder.id)));
+            left.extend(kept.queue.iter().map(|waiter| format!("the waiter {} for {name:?}", waiter.id)));
+        }
+        Ok(left)
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {

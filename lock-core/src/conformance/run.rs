@@ -1,6 +1,9 @@
 //! One run of one case on one fixture: its connections, its names, its checker, and the order it must leave behind.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    slice,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tokio::task::JoinHandle;
 
@@ -13,6 +16,9 @@ use super::{
     limits::{LIMIT, eventually, within},
 };
 use crate::{Capabilities, Clock, Error, Feature, LockName, Locks};
+
+/// How many violations, names and things that were left a failure shows.
+const SHOWN: usize = 5;
 
 /// One run of a conformance case: its connections, its lock names and its [`Checker`].
 #[derive(Debug)]
@@ -133,16 +139,22 @@ impl CaseRun {
 
     /// Waits until the servers keep nothing for `name`.
     pub(super) async fn nothing_left(&self, name: &LockName) -> CaseResult {
+        self.nothing_left_of(slice::from_ref(name)).await
+    }
+
+    /// Waits until the servers keep nothing for any of `names`.
+    async fn nothing_left_of(&self, names: &[LockName]) -> CaseResult {
         let last = Mutex::new(Vec::new());
         let gone = eventually("nothing is left on the servers", || async {
-            let left = self.fixture.residue(name).await?;
+            let left = self.fixture.residue(names).await?;
             let empty = left.is_empty();
             *last.lock().unwrap_or_else(PoisonError::into_inner) = left;
             Ok(empty.then_some(()))
         });
         let Err(failure) = gone.await else { return Ok(()) };
         let left = last.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Err(Failure::new(format!("{failure}; {name:?} has left {left:?}")))
+        let (some, names) = (&left[..left.len().min(SHOWN)], &names[..names.len().min(SHOWN)]);
+        Err(Failure::new(format!("{failure}; of {names:?}, {} things, such as {some:?}", left.len())))
     }
 
     /// Fails unless the servers keep this grant now.
@@ -169,7 +181,7 @@ impl CaseRun {
         };
         let mut wrong = self.checker.violations();
         let count = wrong.len();
-        wrong.truncate(5);
+        wrong.truncate(SHOWN);
         if count > wrong.len() {
             wrong.push(format!("... {count} violations in all"));
         }
@@ -196,10 +208,8 @@ impl CaseRun {
     }
 
     async fn nothing_left_anywhere(&self) -> CaseResult {
-        for name in self.checker.names() {
-            self.nothing_left(&name).await?;
-        }
-        Ok(())
+        let names: Vec<_> = self.checker.names().into_iter().collect();
+        self.nothing_left_of(&names).await
     }
 }
 

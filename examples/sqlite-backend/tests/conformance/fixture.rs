@@ -99,14 +99,18 @@ impl Fixture for SqliteFixture {
         Ok(Locks::new(Sqlite::connect(config).await?))
     }
 
-    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
+    async fn residue(&self, names: &[LockName]) -> Result<Vec<String>, Failure> {
         let connection = self.connection();
         let mut rows = connection.prepare("SELECT place, held FROM lock_contender WHERE name = ?1")?;
-        let rows = rows.query_map([name.as_str()], |row| {
-            let (place, held): (i64, bool) = (row.get(0)?, row.get(1)?);
-            Ok(format!("the {} at place {place}", if held { "holder" } else { "waiter" }))
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let mut left = Vec::new();
+        for name in names {
+            let rows = rows.query_map([name.as_str()], |row| {
+                let (place, held): (i64, bool) = (row.get(0)?, row.get(1)?);
+                Ok(format!("the {} at place {place} of {name:?}", if held { "holder" } else { "waiter" }))
+            })?;
+            left.extend(rows.collect::<Result<Vec<_>, _>>()?);
+        }
+        Ok(left)
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {

@@ -97,8 +97,8 @@ impl Fixture for Sabotaged {
         self.memory.connect_to_down(down).await
     }
 
-    async fn residue(&self, name: &LockName) -> Result<Vec<String>, Failure> {
-        self.memory.residue(name).await
+    async fn residue(&self, names: &[LockName]) -> Result<Vec<String>, Failure> {
+        self.memory.residue(names).await
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), Failure> {
