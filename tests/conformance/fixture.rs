@@ -41,7 +41,7 @@ const BRIEF: Patience =
     Patience { answer: Duration::from_millis(1500), connect: "connect_timeout=5s", outage: "outage_timeout=10s" };
 
 /// Running servers, and clients that have the least rights that are enough, so that the whole suite shows that they are. To one of
-/// the deployments of each backend at least they come by TLS with a certificate.
+/// the deployments of each scheme that has TLS at least they come by it, with a certificate.
 #[derive(Debug)]
 pub(crate) struct DeploymentFixture {
     running: Running,

@@ -13,10 +13,10 @@ use std::{
 use super::{Fixture, Kept};
 use crate::{Clock, FencingToken, Guard, LockName, Mode, Validity};
 
-/// The pause between two rounds.
+/// The shortest pause between two rounds over all holders.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many holders are compared in a round. Where there are more, it is the turn of others in the next one.
-const COMPARED_IN_A_ROUND: usize = 10;
+/// The longest one for each of the holders, where these are more than a few.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);
 
 /// So many grants of a lock are each compared with the servers at once.
 const COMPARED_AT_ONCE: usize = 200;
@@ -129,16 +129,19 @@ impl Checker {
         });
     }
 
-    /// Compares the holders again and again.
+    /// Compares all holders again and again. Where they are many, it pauses for three times as long as it has asked about them, so
+    /// that the servers have time for others. How long a few take to be answered makes no pause longer.
     pub(super) async fn watch(&self) {
-        let (clock, mut turn) = (Clock::runtime(), 0);
+        let clock = Clock::runtime();
         loop {
+            let began = clock.now();
             let holds: Vec<_> = self.book(|book| book.holds().cloned().collect());
-            for hold in holds.iter().cycle().skip(turn).take(holds.len().min(COMPARED_IN_A_ROUND)) {
+            for hold in &holds {
                 self.compare(hold).await;
             }
-            turn = (turn + COMPARED_IN_A_ROUND) % holds.len().max(1);
-            clock.sleep(PAUSE).await;
+            let took = clock.now().saturating_since(began);
+            let longest = PAUSE_FOR_EACH * u32::try_from(holds.len()).unwrap_or(u32::MAX);
+            clock.sleep(PAUSE.max(longest.min(took * 3))).await;
         }
     }
 
