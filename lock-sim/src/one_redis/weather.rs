@@ -74,7 +74,11 @@ impl Weather {
             permits: None,
             delay: 0,
             resets: if is_straggling { chance.between(3, 12) } else { 0 },
-            end: if is_straggling { chance.between(4, 12) * SECOND } else { ttl * chance.between(3, 8) },
+            end: if is_straggling {
+                SECOND + chance.mostly_short(6 * SECOND)
+            } else {
+                ttl + chance.mostly_short(3 * ttl)
+            },
             wires,
             faults: chance.below(6),
             drift: if kind == Kind::Losing { 0 } else { chance.one_of(&[0, 1_000, 4_500]) },

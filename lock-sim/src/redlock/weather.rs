@@ -80,15 +80,15 @@ impl Weather {
     }
 
     fn aiming(self, aim: Aim, chance: &mut Chance) -> Self {
-        let (ttl, late, late_per_mille) = match aim {
+        let (ttl, end, late, late_per_mille) = match aim {
             Aim::Nothing => return self,
             Aim::Behind | Aim::Lapse => {
                 let ttl = chance.one_of(&[300, 600]) * MS;
-                (ttl, ttl * chance.one_of(&[1, 2, 4]), chance.one_of(&[30, 100]))
+                (ttl, 8 * ttl, ttl * chance.one_of(&[1, 2, 4]), chance.one_of(&[30, 100]))
             }
-            Aim::Forgetful => (300 * MS, 2 * MS, 0),
-            Aim::Replaced => (1_000 * MS, 2 * MS, 0),
-            Aim::Strays => (4_000 * MS, 3_000 * MS, 100),
+            Aim::Forgetful => (300 * MS, 4_500 * MS, 2 * MS, 0),
+            Aim::Replaced => (1_000 * MS, 3_000 * MS, 2 * MS, 0),
+            Aim::Strays => (4_000 * MS, 6_000 * MS, 3_000 * MS, 100),
         };
         let wires = Wires {
             most: 2 * MS,
@@ -111,7 +111,7 @@ impl Weather {
             resets: 0,
             is_replacing: matches!(aim, Aim::Forgetful | Aim::Replaced),
             is_rolling: false,
-            end: if ttl >= SECOND || aim == Aim::Forgetful { 6 * SECOND } else { 8 * ttl },
+            end,
             wires,
             faults: 0,
             ..self
@@ -138,20 +138,35 @@ impl Weather {
             ..Wires::default()
         };
         let is_crowded = chance.one_in(16);
+        let servers = if chance.one_in(3) { 5 } else { 3 };
+        let clients = if is_crowded { 4 } else { 2 + chance.place(3) };
+        let max_ttl = if is_straggling { ttl } else { chance.one_of(&[1_000, 1_000, 1_500]) * MS };
+        let ttls_differ = !is_straggling && chance.one_in(4);
+        let shares = is_crowded || chance.one_in(2);
+        let resets = if is_straggling { chance.between(3, 12) } else { 0 };
+        let [is_replacing, is_rolling] = [(); 2].map(|()| kind == Kind::Usual && chance.one_in(3));
+        let end = if is_straggling {
+            SECOND + chance.mostly_short(6 * SECOND)
+        } else if is_replacing && is_rolling {
+            // A change of the members takes as long as a lease that it does not know, and all servers restart meanwhile.
+            ttl * chance.between(3, 6)
+        } else {
+            ttl + chance.mostly_short(3 * ttl)
+        };
         Self {
             kind,
             aim: Aim::Nothing,
-            servers: if chance.one_in(3) { 5 } else { 3 },
-            clients: if is_crowded { 4 } else { 2 + chance.place(3) },
+            servers,
+            clients,
             ttl,
-            max_ttl: if is_straggling { ttl } else { chance.one_of(&[1_000, 1_000, 1_500]) * MS },
-            ttls_differ: !is_straggling && chance.one_in(4),
-            shares: is_crowded || chance.one_in(2),
+            max_ttl,
+            ttls_differ,
+            shares,
             is_crowded,
-            resets: if is_straggling { chance.between(3, 12) } else { 0 },
-            is_replacing: kind == Kind::Usual && chance.one_in(3),
-            is_rolling: kind == Kind::Usual && chance.one_in(3),
-            end: if is_straggling { chance.between(4, 12) * SECOND } else { ttl * chance.between(3, 6) },
+            resets,
+            is_replacing,
+            is_rolling,
+            end,
             wires,
             faults: chance.below(6),
             keeps_stamps: true,
