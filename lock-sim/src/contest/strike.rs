@@ -13,6 +13,10 @@ use crate::{
 impl Stage {
     /// Has a fault happen, and be over when its time has passed.
     pub fn strike(&mut self, fault: Fault) {
+        // A server that is down is not stopped once more: what it comes back with is what its first restart left of its data.
+        if matches!(fault, Fault::Restart(server, ..) if self.world.is_stopped(server)) {
+            return;
+        }
         self.oracle.note("world", format_args!("{fault:?}"));
         let heals = |length| Some(length);
         self.server_stood_still |= matches!(fault, Fault::PauseServer(..) | Fault::Restart(..));
