@@ -144,6 +144,8 @@ struct OneServer {
     line: Lines,
     /// With the strategy `plain`.
     plain: Option<Plain>,
+    /// By how much the clock of the server has jumped, by all its jumps.
+    jumped: Time,
 }
 
 fn prepare(
@@ -186,7 +188,7 @@ fn prepare(
         wires: weather.wires,
     };
     let plain = is_plain.then(Plain::default);
-    let scene = OneServer { weather, server, config, line: Lines::default(), plain };
+    let scene = OneServer { weather, server, config, line: Lines::default(), plain, jumped: 0 };
     oracle_begins(&mut stage, &scene, &mut chance);
     plan(&mut stage, &weather, &mut chance);
     if is_plain {
@@ -371,8 +373,10 @@ impl Scene for OneServer {
                 let by = i64::from(number) * 4_000_000;
                 stage.oracle.note("world", format_args!("the server's clock jumps by {} ms", by / 1_000_000));
                 stage.fleet.jump(server, now, by);
-                // Tombstones end too early by that much.
+                self.jumped += by.unsigned_abs();
+                // Tombstones end too early by that much. By its own clock the server stood still for as long.
                 stage.is_lasting |= stage.most_pause < Time::MAX;
+                stage.was_cut_off |= self.jumped > stage.most_pause;
             }
         }
     }

@@ -13,7 +13,8 @@ use crate::{
 impl Stage {
     /// Has a fault happen, and be over when its time has passed.
     pub fn strike(&mut self, fault: Fault) {
-        // A server that is down is not stopped once more: what it comes back with is what its first restart left of its data.
+        // A server that is down is not stopped a second time: the end of either restart would start it for both, and it would
+        // lose what the other one was to lose.
         if matches!(fault, Fault::Restart(server, ..) if self.world.is_stopped(server)) {
             return;
         }

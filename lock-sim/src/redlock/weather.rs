@@ -144,11 +144,12 @@ impl Weather {
         let ttls_differ = !is_straggling && chance.one_in(4);
         let shares = is_crowded || chance.one_in(2);
         let resets = if is_straggling { chance.between(3, 12) } else { 0 };
-        let [is_replacing, is_rolling] = [(); 2].map(|()| kind == Kind::Usual && chance.one_in(3));
+        let is_replacing = kind == Kind::Usual && chance.one_in(3);
+        let is_rolling = kind == Kind::Usual && chance.one_in(3);
         let end = if is_straggling {
             SECOND + chance.mostly_short(6 * SECOND)
         } else if is_replacing && is_rolling {
-            // A change of the members takes as long as a lease that it does not know, and all servers restart meanwhile.
+            // So long that servers still restart while the members change: a new member votes only when `max_ttl` has passed.
             ttl * chance.between(3, 6)
         } else {
             ttl + chance.mostly_short(3 * ttl)
