@@ -45,6 +45,12 @@ const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 pub(crate) fn all() -> Result<()> {
     let mut programs = programs()?;
     programs.push(documentation());
+    for longest in LONGEST {
+        ensure!(
+            programs.iter().any(|program| program.title == longest),
+            "no test program is named {longest}: see LONGEST"
+        );
+    }
     let place = |title: &str| LONGEST.iter().position(|longest| *longest == title).unwrap_or(LONGEST.len());
     // The simulator's come last: they use all processors with nothing beside them.
     programs.sort_by_key(|program| (program.title.starts_with("lock-sim"), place(&program.title)));

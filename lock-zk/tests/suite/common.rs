@@ -1,10 +1,15 @@
 //! What the tests on real servers share.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use lock_core::{Backend, Clock, LockName, Locks, Snapshot};
 use lock_lab::servers;
 use lock_zk::{Config, ZooKeeper};
+use tokio::sync::Mutex;
 use zookeeper_client::Client;
 
 /// Far beyond what anything here takes; a test that waits that long has failed.
@@ -22,6 +27,18 @@ pub(crate) fn config(port: u16) -> Config {
 
 pub(crate) async fn server() -> servers::ZooKeeper {
     servers::ZooKeeper::start(1).await.expect("a ZooKeeper server")
+}
+
+/// A server for tests that do nothing to it, each with locks of its own. It runs until the last of those that use it has ended.
+pub(crate) async fn shared_server() -> Arc<servers::ZooKeeper> {
+    static RUNNING: Mutex<Weak<servers::ZooKeeper>> = Mutex::const_new(Weak::new());
+    let mut running = RUNNING.lock().await;
+    if let Some(server) = running.upgrade() {
+        return server;
+    }
+    let server = Arc::new(server().await);
+    *running = Arc::downgrade(&server);
+    server
 }
 
 pub(crate) async fn connect(port: u16) -> Arc<ZooKeeper> {

@@ -1,7 +1,15 @@
 //! The layouts of other libraries, beside programs that use these: Curator's `InterProcessMutex` and
 //! `InterProcessReadWriteLock`, kazoo's `Lock`, `ReadLock` and `WriteLock`.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use lock_core::{Clock, Error, Guard, Locks, WriteGuard};
 use lock_lab::servers::ZooKeeper;
@@ -9,21 +17,20 @@ use tokio::task::JoinHandle;
 use zookeeper_client::Client;
 
 use crate::{
-    common::{eventually, outsider, server, within},
+    common::{eventually, outsider, shared_server, within},
     peers::{Kind, Library, Peer},
 };
 
 /// How often each of two increments a counter.
 const TIMES: u32 = 200;
 
-/// The name of the lock; its path is the same with a slash in front.
-const NAME: &str = "app/orders";
-
-/// A server, with connections of this library that share locks with another one's programs.
+/// A server, with connections of this library that share a lock with another one's programs.
 struct World {
     library: Library,
     kind: Kind,
-    server: ZooKeeper,
+    /// The name of the lock, which no other world has; its path is the same with a slash in front.
+    name: String,
+    server: Arc<ZooKeeper>,
     client: Client,
     ours: Locks,
     files: tempfile::TempDir,
@@ -31,10 +38,12 @@ struct World {
 
 impl World {
     async fn new(library: Library, kind: Kind) -> Self {
-        let server = server().await;
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("app/orders-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let server = shared_server().await;
         let port = server.ports()[0];
         let (client, ours) = (outsider(port).await, library.locks(port).await);
-        Self { library, kind, server, client, ours, files: tempfile::tempdir().unwrap() }
+        Self { library, kind, name, server, client, ours, files: tempfile::tempdir().unwrap() }
     }
 
     async fn peer(&self) -> Peer {
@@ -42,7 +51,7 @@ impl World {
     }
 
     async fn peer_of(&self, kind: Kind) -> Peer {
-        Peer::start(self.library, self.server.ports()[0], NAME, kind).await
+        Peer::start(self.library, self.server.ports()[0], &self.name, kind).await
     }
 
     /// A file with that text.
@@ -53,7 +62,7 @@ impl World {
     }
 
     async fn children(&self) -> Vec<String> {
-        match self.client.list_children(&format!("/{NAME}")).await {
+        match self.client.list_children(&format!("/{}", self.name)).await {
             Ok(children) => children,
             Err(zookeeper_client::Error::NoNode) => Vec::new(),
             Err(error) => panic!("{error}"),
@@ -66,13 +75,17 @@ impl World {
     }
 
     async fn lock(&self) -> Guard {
-        lock(&self.ours, self.kind).await
+        self.lock_as(self.kind).await
+    }
+
+    async fn lock_as(&self, kind: Kind) -> Guard {
+        lock(&self.ours, &self.name, kind).await
     }
 
     /// Waits for the lock, beside the test.
     fn locking(&self, kind: Kind) -> JoinHandle<Guard> {
-        let ours = self.ours.clone();
-        tokio::spawn(async move { lock(&ours, kind).await })
+        let (ours, name) = (self.ours.clone(), self.name.clone());
+        tokio::spawn(async move { lock(&ours, &name, kind).await })
     }
 
     /// Holds the lock once, beside the test, and appends a word to a file meanwhile.
@@ -87,19 +100,19 @@ impl World {
 
     async fn try_lock(&self) -> Option<Guard> {
         match self.kind {
-            Kind::Mutex => self.ours.mutex(NAME).try_lock().await.unwrap(),
-            Kind::Write => self.ours.rwlock(NAME).try_write().await.unwrap().map(WriteGuard::into_guard),
-            Kind::Read => self.ours.rwlock(NAME).try_read().await.unwrap(),
+            Kind::Mutex => self.ours.mutex(&self.name).try_lock().await.unwrap(),
+            Kind::Write => self.ours.rwlock(&self.name).try_write().await.unwrap().map(WriteGuard::into_guard),
+            Kind::Read => self.ours.rwlock(&self.name).try_read().await.unwrap(),
         }
     }
 }
 
-async fn lock(ours: &Locks, kind: Kind) -> Guard {
+async fn lock(ours: &Locks, name: &str, kind: Kind) -> Guard {
     let granted = async {
         match kind {
-            Kind::Mutex => ours.mutex(NAME).lock().await,
-            Kind::Write => ours.rwlock(NAME).write().await.map(WriteGuard::into_guard),
-            Kind::Read => ours.rwlock(NAME).read().await,
+            Kind::Mutex => ours.mutex(name).lock().await,
+            Kind::Write => ours.rwlock(name).write().await.map(WriteGuard::into_guard),
+            Kind::Read => ours.rwlock(name).read().await,
         }
     };
     within("a grant", granted).await.unwrap()
@@ -143,7 +156,7 @@ async fn assert_exclusion(library: Library, kind: Kind) {
     assert!(world.try_lock().await.is_none());
     let waiting = world.locking(kind);
     world.standing(2).await;
-    let shown = world.ours.inspect(NAME).await.unwrap();
+    let shown = world.ours.inspect(&world.name).await.unwrap();
     let [holder] = shown.holders.as_slice() else { panic!("{shown:?}") };
     assert!(world.children().await.contains(&holder.id), "{holder:?}");
     assert!(holder.mode == Some(kind.mode()) && !holder.payload.is_empty() && holder.token.is_some(), "{holder:?}");
@@ -154,7 +167,7 @@ async fn assert_exclusion(library: Library, kind: Kind) {
     assert_eq!(peer.ask("try").await, "refused");
     peer.tell("lock").await;
     world.standing(2).await;
-    let shown = world.ours.inspect(NAME).await.unwrap();
+    let shown = world.ours.inspect(&world.name).await.unwrap();
     assert_eq!((shown.holders[0].token, shown.queue.len()), (Some(guard.token().number), 1), "{shown:?}");
     guard.release().await.unwrap();
     peer.hear("held").await;
@@ -202,17 +215,20 @@ async fn assert_sharing(library: Library) {
     let (mut reader, mut late) = (world.peer_of(Kind::Read).await, world.peer_of(Kind::Read).await);
     let mut writer = world.peer().await;
     let file = world.file("");
-    let ours = lock(&world.ours, Kind::Read).await;
+    let ours = world.lock_as(Kind::Read).await;
     assert_eq!(reader.ask("lock").await, "held");
     // Theirs waits for ours, and ours behind it for theirs.
     writer.tell(&format!("append {file} theirs")).await;
     world.standing(3).await;
-    assert!(world.ours.rwlock(NAME).try_read().await.unwrap().is_none(), "a reader does not overtake their writer");
+    assert!(
+        world.ours.rwlock(&world.name).try_read().await.unwrap().is_none(),
+        "a reader does not overtake their writer"
+    );
     let second = world.appending(&file, "ours");
     world.standing(4).await;
     late.tell("lock").await;
     world.standing(5).await;
-    let shown = world.ours.inspect(NAME).await.unwrap();
+    let shown = world.ours.inspect(&world.name).await.unwrap();
     assert_eq!((shown.holders.len(), shown.queue.len()), (2, 3), "{shown:?}");
     assert_eq!(reader.ask("unlock").await, "released");
     ours.release().await.unwrap();
@@ -221,8 +237,8 @@ async fn assert_sharing(library: Library) {
     late.hear("held").await;
     assert_eq!(fs::read_to_string(&file).unwrap(), "theirs\nours\n");
     // A reader that has come last reads beside theirs.
-    let beside = lock(&world.ours, Kind::Read).await;
-    assert!(world.ours.rwlock(NAME).try_write().await.unwrap().is_none());
+    let beside = world.lock_as(Kind::Read).await;
+    assert!(world.ours.rwlock(&world.name).try_write().await.unwrap().is_none());
     beside.release().await.unwrap();
     assert_eq!(late.ask("unlock").await, "released");
     world.standing(0).await;
@@ -232,7 +248,7 @@ async fn assert_sharing(library: Library) {
 async fn assert_downgrade(library: Library) {
     let world = World::new(library, Kind::Write).await;
     let (mut reader, mut writer) = (world.peer_of(Kind::Read).await, world.peer().await);
-    let guard = within("a grant", world.ours.rwlock(NAME).write()).await.unwrap();
+    let guard = within("a grant", world.ours.rwlock(&world.name).write()).await.unwrap();
     let token = guard.token();
     reader.tell("lock").await;
     world.standing(2).await;
@@ -248,7 +264,7 @@ async fn assert_downgrade(library: Library) {
         writer.tell("lock").await;
         world.standing(3).await;
     }
-    let shown = world.ours.inspect(NAME).await.unwrap();
+    let shown = world.ours.inspect(&world.name).await.unwrap();
     assert_eq!((shown.holders.len(), shown.queue.len()), (2, 1), "{shown:?}");
     assert_eq!((guard.token(), shown.holders[0].token), (token, Some(token.number)));
     assert_eq!(reader.ask("unlock").await, "released");
@@ -332,7 +348,7 @@ async fn a_writer_of_curators_that_goes_on_as_a_reader_by_the_same_number_lets_r
     world.standing(2).await;
     assert_eq!(peer.ask("downgrade").await, "reads");
     let guard = waiting.await.unwrap();
-    let shown = world.ours.inspect(NAME).await.unwrap();
+    let shown = world.ours.inspect(&world.name).await.unwrap();
     assert_eq!((shown.holders.len(), shown.queue.len()), (2, 0), "{shown:?}");
     assert!(world.try_lock().await.is_none());
     assert_eq!(peer.ask("unlock").await, "released");
@@ -348,8 +364,8 @@ async fn curators_other_kind_of_lock_on_one_path_is_refused_where_it_shows() {
         let mut peer = world.peer_of(theirs).await;
         assert_eq!(peer.ask("lock").await, "held");
         let refused = match ours {
-            Kind::Read => within("an answer", world.ours.rwlock(NAME).read()).await,
-            _ => within("an answer", world.ours.mutex(NAME).lock()).await,
+            Kind::Read => within("an answer", world.ours.rwlock(&world.name).read()).await,
+            _ => within("an answer", world.ours.mutex(&world.name).lock()).await,
         };
         let error = refused.unwrap_err();
         assert!(matches!(&error, Error::Config { key, .. } if key == "layout"), "{error}");
@@ -362,14 +378,14 @@ async fn curators_other_kind_of_lock_on_one_path_is_refused_where_it_shows() {
 async fn a_mutex_and_a_read_write_lock_of_ours_are_one_lock_in_every_layout() {
     for library in [Library::Curator, Library::Kazoo] {
         let world = World::new(library, Kind::Mutex).await;
-        let reader = lock(&world.ours, Kind::Read).await;
+        let reader = world.lock_as(Kind::Read).await;
         assert!(world.try_lock().await.is_none());
         let waiting = world.locking(Kind::Mutex);
         world.standing(2).await;
-        assert!(world.ours.rwlock(NAME).try_read().await.unwrap().is_none());
+        assert!(world.ours.rwlock(&world.name).try_read().await.unwrap().is_none());
         reader.release().await.unwrap();
         let guard = waiting.await.unwrap();
-        assert!(world.ours.rwlock(NAME).try_write().await.unwrap().is_none());
+        assert!(world.ours.rwlock(&world.name).try_write().await.unwrap().is_none());
         guard.release().await.unwrap();
         world.standing(0).await;
     }
@@ -379,12 +395,12 @@ async fn a_mutex_and_a_read_write_lock_of_ours_are_one_lock_in_every_layout() {
 async fn kazoo_shows_our_payloads_among_its_contenders_and_no_payload_that_it_cannot_read() {
     let world = World::new(Library::Kazoo, Kind::Mutex).await;
     let mut peer = world.peer().await;
-    let mutex = world.ours.mutex(NAME);
+    let mutex = world.ours.mutex(&world.name);
     let guard = within("a grant", mutex.clone().payload("ours: ключ".as_bytes()).lock()).await.unwrap();
     assert_eq!(peer.ask("contenders").await, "ours: ключ");
     peer.tell("lock").await;
     world.standing(2).await;
-    let shown = world.ours.inspect(NAME).await.unwrap();
+    let shown = world.ours.inspect(&world.name).await.unwrap();
     assert_eq!(shown.queue[0].payload, b"kazoo");
     let refused = within("an answer", mutex.payload([0xff]).lock()).await.unwrap_err();
     assert!(matches!(&refused, Error::Config { key, .. } if key == "payload"), "{refused}");

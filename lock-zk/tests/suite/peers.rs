@@ -1,13 +1,17 @@
 //! Programs that lock by another library, each in a process of its own: Curator in Java, kazoo in Python. What they are told to do
 //! and what they say is in `tests/peers`.
 
-use std::{path::Path, process::Stdio};
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use lock_core::{Locks, Mode};
 use lock_zk::{Layout, ZooKeeper};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
+    sync::OnceCell,
 };
 
 use crate::common::{config, within};
@@ -75,24 +79,46 @@ impl Library {
         Locks::new(ZooKeeper::connect(config).await.expect("a connection"))
     }
 
-    fn command(self) -> Command {
-        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers");
+    async fn command(self) -> Command {
         match self {
             Self::Curator => {
                 let mut command = Command::new("java");
-                let classes = CLASSES.map(|class| format!("{JAVA}/{class}")).join(":");
+                let classes = format!("{}:{}", compiled_peer().await.display(), curator_classes());
                 // A short life: the quick compiler and the simple collector are enough.
-                command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", &classes]);
-                command.arg(peers.join("CuratorPeer.java"));
+                command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", &classes, "CuratorPeer"]);
                 command
             }
             Self::Kazoo => {
                 let mut command = Command::new(PYTHON);
-                command.arg(peers.join("kazoo_peer.py"));
+                command.arg(sources().join("kazoo_peer.py"));
                 command
             }
         }
     }
+}
+
+/// Where the sources of the programs are.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers")
+}
+
+/// What a program with Curator's locks is compiled and run with.
+fn curator_classes() -> String {
+    CLASSES.map(|class| format!("{JAVA}/{class}")).join(":")
+}
+
+/// The directory of the compiled program with Curator's locks. Java would compile the source at each start; the tests do it once.
+async fn compiled_peer() -> &'static Path {
+    static COMPILED: OnceCell<PathBuf> = OnceCell::const_new();
+    let compiled = COMPILED.get_or_init(async || {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator-peer");
+        let mut compiler = Command::new("javac");
+        compiler.args(["-cp", &curator_classes(), "-d"]).arg(&directory).arg(sources().join("CuratorPeer.java"));
+        let output = compiler.output().await.expect("javac is installed: cargo xtask setup");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        directory
+    });
+    compiled.await
 }
 
 /// A program with a lock of another library.
@@ -106,7 +132,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts a program with the lock `name`.
     pub(crate) async fn start(library: Library, port: u16, name: &str, kind: Kind) -> Self {
-        let mut command = library.command();
+        let mut command = library.command().await;
         command.args([&port.to_string(), &format!("/{name}"), kind.name()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("java and python3 are installed: cargo xtask setup");
