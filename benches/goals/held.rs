@@ -2,7 +2,7 @@
 //!
 //! The client is a program of its own, this one again, so that memory that others have used before is not taken for free.
 
-use std::{env, fs, process::Stdio, time::Duration};
+use std::{env, fs, time::Duration};
 
 use comfy_table::Table;
 use futures::{StreamExt, stream};
@@ -41,7 +41,7 @@ struct Load {
 /// The figures of held locks on Redis.
 pub(crate) async fn on_redis(is_test: bool) -> Vec<Figure> {
     let server = Redis::start().await.expect("redis-server starts");
-    let (locks, ttl) = if is_test { (100, TTL / 100) } else { (LOCKS, TTL) };
+    let (locks, ttl) = if is_test { (100, TTL / 5) } else { (LOCKS, TTL) };
     let mut loads = Vec::new();
     for _ in 0..rounds(is_test) {
         loads.push(client(&server.url(), locks, ttl).await);
@@ -63,10 +63,12 @@ pub(crate) async fn on_redis(is_test: bool) -> Vec<Figure> {
 async fn client(url: &str, locks: usize, ttl: Duration) -> Load {
     let mut program = Command::new(env::current_exe().expect("this program has a path"));
     program.args([ARGUMENT, url, &locks.to_string(), &ttl.as_millis().to_string()]);
-    let output = program.stderr(Stdio::inherit()).kill_on_drop(true).output().await.expect("this program starts again");
+    let output = program.kill_on_drop(true).output().await.expect("this program starts again");
     let text = String::from_utf8(output.stdout).expect("it prints figures");
     let figures: Vec<f64> = text.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
-    let [percent, bare, kibibytes] = figures[..] else { panic!("{} printed {text:?}", output.status) };
+    let [percent, bare, kibibytes] = figures[..] else {
+        panic!("{} printed {text:?} and {}", output.status, String::from_utf8_lossy(&output.stderr));
+    };
     Load { percent, bare, kibibytes }
 }
 

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_of_two_clusters_and_one_that_is_out_of_space_are_found() {
+    async fn servers_of_two_clusters_and_those_with_alarms_are_found() {
         let [(_first, one), (_second, other)] = [etcd().await, etcd().await];
         let at = |ports: &[u16]| Config::new(ports.iter().map(|port| ("127.0.0.1", *port)));
         let context = Context::current();
@@ -165,13 +165,15 @@ mod tests {
         let both = diagnose(&at(&[one, other]), &context).await.unwrap();
         assert_eq!(keys(&both.findings), [("different-clusters", Severity::Problem)]);
 
-        let mut client = Client::connect([format!("127.0.0.1:{one}")], None).await.unwrap();
-        let member = client.status().await.unwrap().header().unwrap().member_id();
-        let mut options = AlarmOptions::new();
-        options.with_member(member);
-        client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(options)).await.unwrap();
-        let full = diagnose(&at(&[one]), &context).await.unwrap();
-        assert_eq!(keys(&full.findings), [("no-space", Severity::Problem)]);
+        for (port, alarm, key) in [(one, AlarmType::Nospace, "no-space"), (other, AlarmType::Corrupt, "corrupt")] {
+            let mut client = Client::connect([format!("127.0.0.1:{port}")], None).await.unwrap();
+            let member = client.status().await.unwrap().header().unwrap().member_id();
+            let mut options = AlarmOptions::new();
+            options.with_member(member);
+            client.alarm(AlarmAction::Activate, alarm, Some(options)).await.unwrap();
+            let alarmed = diagnose(&at(&[port]), &context).await.unwrap();
+            assert_eq!(keys(&alarmed.findings), [(key, Severity::Problem)]);
+        }
     }
 
     #[test]

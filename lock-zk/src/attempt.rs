@@ -230,13 +230,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Resolves when the session is of no use to the attempt any more. One that waits outlasts a disconnection, which it reports;
-    /// one that does not wait gives up after the connect limit.
+    /// one that does not wait gives up after the limit for an answer.
     async fn session_fails(&self) -> AttemptError {
         if self.request.wait == Wait::UntilStopped {
             self.session.report(&self.request.outage).await;
             return AttemptError::Restart;
         }
-        let limit = self.zk.config().connect_timeout;
+        let limit = self.zk.config().response_timeout;
         match self.session.failed(limit).await {
             SessionFailure::Ended => AttemptError::Restart,
             SessionFailure::Outage => {

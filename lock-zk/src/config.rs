@@ -49,6 +49,14 @@ const CONNECT_TIMEOUT: Setting<Duration> = Setting::duration(
     "How long one attempt to connect may take.",
 );
 
+const RESPONSE_TIMEOUT: Setting<Duration> = Setting::duration(
+    "response_timeout",
+    Duration::from_secs(5),
+    Duration::from_millis(10),
+    Duration::from_secs(60),
+    "How long a release may wait for its answer, and whatever does not wait for a lock for a lost connection to come back.",
+);
+
 const STRATEGY: Setting<Strategy> = Setting::choice(
     "strategy",
     &[("queue", Strategy::Queue), ("herd", Strategy::Herd)],
@@ -83,8 +91,8 @@ const ACL: Setting<Access> = Setting::choice(
 
 /// The settings of a URL of `scheme`.
 pub(crate) fn settings(scheme: &str) -> Vec<SettingDoc> {
-    let mut all = vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), STRATEGY.doc(), LAYOUT.doc()];
-    all.extend([SIGN_IN.doc(), ACL.doc(), Password::FILE.doc()]);
+    let mut all = vec![SESSION_TIMEOUT.doc(), TICK_TIME.doc(), CONNECT_TIMEOUT.doc(), RESPONSE_TIMEOUT.doc()];
+    all.extend([STRATEGY.doc(), LAYOUT.doc(), SIGN_IN.doc(), ACL.doc(), Password::FILE.doc()]);
     all.extend(Security::settings(scheme == WITH_TLS));
     all
 }
@@ -156,9 +164,12 @@ pub struct Config {
     /// The servers' `tickTime`, or anything longer. A value below theirs overstates validity, and is noticed only where the
     /// servers lengthen [`Config::session_timeout`] to two of their ticks.
     pub tick_time: Duration,
-    /// How long a connection may take, how long an outage is bridged, and how long a release waits for its answer before it
-    /// goes on in the background and is reported as unavailable.
+    /// How long one attempt to connect may take.
     pub connect_timeout: Duration,
+    /// How long a release waits for its answer before it goes on in the background and is reported as unavailable, and for how
+    /// long whatever does not wait for a lock bridges a lost connection. Who waits for a lock has
+    /// [`LocksOptions::with_outage_timeout`](lock_core::LocksOptions::with_outage_timeout).
+    pub response_timeout: Duration,
     /// How contenders of one name take turns.
     pub strategy: Strategy,
     /// Whose nodes the locks have. With a layout that is not native, a lock's name is its path below [`Config::root`].
@@ -201,6 +212,7 @@ impl Config {
             session_timeout: SESSION_TIMEOUT.default_value(),
             tick_time: TICK_TIME.default_value(),
             connect_timeout: CONNECT_TIMEOUT.default_value(),
+            response_timeout: RESPONSE_TIMEOUT.default_value(),
             strategy: Strategy::Queue,
             layout: Layout::Native,
             user: None,
@@ -232,10 +244,17 @@ impl Config {
         self
     }
 
-    /// Sets how long a connection may take, and how long an outage is bridged.
+    /// Sets how long one attempt to connect may take.
     #[must_use]
     pub const fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets [`Config::response_timeout`].
+    #[must_use]
+    pub const fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
         self
     }
 
@@ -333,6 +352,7 @@ impl Config {
         config.session_timeout = SESSION_TIMEOUT.read(&mut settings)?;
         config.tick_time = TICK_TIME.read(&mut settings)?;
         config.connect_timeout = CONNECT_TIMEOUT.read(&mut settings)?;
+        config.response_timeout = RESPONSE_TIMEOUT.read(&mut settings)?;
         config.strategy = STRATEGY.read(&mut settings)?;
         settings.finish()?;
         config.checked()
@@ -380,6 +400,7 @@ impl Config {
         SESSION_TIMEOUT.check(self.session_timeout)?;
         TICK_TIME.check(self.tick_time)?;
         CONNECT_TIMEOUT.check(self.connect_timeout)?;
+        RESPONSE_TIMEOUT.check(self.response_timeout)?;
         // Validity counts from a request that is more than a tick older than the write that proves it, and the next such
         // write comes half a tick later: of a session that is only two ticks long nothing would be left.
         if self.tick_time * 3 > self.session_timeout {
@@ -448,14 +469,20 @@ mod tests {
 
     #[test]
     fn what_is_set_is_taken() {
-        let values =
-            [("session_timeout", "4s"), ("tick_time", "100ms"), ("connect_timeout", "1s"), ("strategy", "herd")];
+        let values = [
+            ("session_timeout", "4s"),
+            ("tick_time", "100ms"),
+            ("connect_timeout", "1s"),
+            ("response_timeout", "3s"),
+            ("strategy", "herd"),
+        ];
         let config = Config::from_settings(settings("/app/locks", &values)).unwrap();
         let expected = Config::new([("h1", 2181), ("::1", 2182)])
             .with_root("/app/locks")
             .with_session_timeout(Duration::from_secs(4))
             .with_tick_time(Duration::from_millis(100))
             .with_connect_timeout(Duration::from_secs(1))
+            .with_response_timeout(Duration::from_secs(3))
             .with_strategy(Strategy::Herd);
         assert_eq!(config, expected);
     }

@@ -77,7 +77,8 @@ impl Connection {
         }
     }
 
-    /// The answer to what is asked in `session` once it is connected, unless an outage lasts for longer than the connect limit.
+    /// The answer to what is asked in `session` once it is connected, unless an outage lasts for longer than the limit for
+    /// an answer.
     pub(crate) async fn while_connected<T>(
         &self,
         session: &Session,
@@ -91,7 +92,7 @@ impl Connection {
         tokio::select! {
             biased;
             answer = asking => answer.map_err(|error| Error::unavailable(self.config.url(), what, error)),
-            _ = session.failed(self.config.connect_timeout) => Err(Error::no_answer(self.config.url(), what)),
+            _ = session.failed(self.config.response_timeout) => Err(Error::no_answer(self.config.url(), what)),
         }
     }
 

@@ -164,7 +164,7 @@ impl Lease for ZkLease {
             answer = answered => {
                 answer.unwrap_or_else(|_| Err(self.no_answer("the connection was closed during a release")))
             }
-            error = self.unanswered("release", self.session().config().connect_timeout) => match error {
+            error = self.unanswered("release", self.session().config().response_timeout) => match error {
                 // Its nodes have gone with it.
                 Error::Lost { .. } => Ok(ReleaseOutcome::Gone),
                 other => Err(other),

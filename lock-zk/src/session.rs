@@ -41,7 +41,7 @@ enum LinkState {
 /// Why a session cannot be used now: an outage of its connection, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SessionFailure {
-    /// Not connected for longer than the connect limit.
+    /// Not connected for longer than the limit.
     Outage,
     /// Ended for good.
     Ended,

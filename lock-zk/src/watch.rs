@@ -64,7 +64,7 @@ impl WatchState {
     /// outlives an outage: the servers tell what was missed when the session is connected again.
     async fn changed(&mut self) -> Result<(), Error> {
         let Some((reservation, watch)) = self.watching.as_mut() else { return Ok(()) };
-        let limit = self.zk.config().connect_timeout;
+        let limit = self.zk.config().response_timeout;
         tokio::select! {
             biased;
             _ = watch => {}

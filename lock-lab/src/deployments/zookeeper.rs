@@ -111,6 +111,7 @@ const ONE: Description = Description {
     scheme: "zk",
     // A session ends at the end of a tick.
     lease: Some(Lease { setting: "session_timeout", notice: Duration::from_millis(200), has_claims: false }),
+    answer_limit: Some("response_timeout"),
     decides: Decides::Ensemble(1),
     is_durable: true,
     strike: Some("the server killed, and started again with its data"),

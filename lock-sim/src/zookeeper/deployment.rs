@@ -99,6 +99,7 @@ impl Deployment {
             .with_session_timeout(Duration::from_secs(10))
             .with_tick_time(TICK_TIME)
             .with_connect_timeout(Duration::from_secs(10))
+            .with_response_timeout(Duration::from_secs(10))
             .with_ensemble(Arc::new(SimEnsemble { host }))
     }
 

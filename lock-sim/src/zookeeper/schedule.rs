@@ -171,6 +171,7 @@ impl<'a> Schedule<'a> {
             .with_session_timeout(Duration::from_nanos(timeout))
             .with_tick_time(Duration::from_nanos(counted))
             .with_connect_timeout(Duration::from_nanos(patience))
+            .with_response_timeout(Duration::from_nanos(patience))
             .with_strategy(if habits.is_herd { Strategy::Herd } else { Strategy::Queue })
             .with_ensemble(Arc::new(SimEnsemble { host }));
         let seed = chance.below(u64::MAX);

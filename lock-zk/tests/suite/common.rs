@@ -23,6 +23,7 @@ pub(crate) fn config(port: u16) -> Config {
         .with_session_timeout(SESSION)
         .with_tick_time(servers::ZooKeeper::TICK)
         .with_connect_timeout(Duration::from_secs(10))
+        .with_response_timeout(Duration::from_secs(10))
 }
 
 pub(crate) async fn server() -> servers::ZooKeeper {

@@ -26,7 +26,7 @@ async fn changes(client: &Client, name: &str) -> i32 {
 /// A session that outlives the restarts, and waits for their end.
 async fn patient(port: u16) -> Locks {
     const LONG: Duration = Duration::from_secs(60);
-    let config = config(port).with_session_timeout(LONG).with_connect_timeout(LONG);
+    let config = config(port).with_session_timeout(LONG).with_connect_timeout(LONG).with_response_timeout(LONG);
     Locks::new(ZooKeeper::connect(config).await.unwrap())
 }
 

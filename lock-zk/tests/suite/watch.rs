@@ -140,7 +140,7 @@ async fn a_stream_that_is_dropped_leaves_no_watch() {
 #[test]
 fn an_outage_is_told_and_the_stream_goes_on_after_it() {
     simulated(async |servers| {
-        let impatient = servers.config(1).with_connect_timeout(Duration::from_secs(2));
+        let impatient = servers.config(1).with_response_timeout(Duration::from_secs(2));
         let (zk, locks) = (connect_with(&servers, 1, impatient).await, locks(&servers, 2).await);
         let mut changes = changes(&zk, "outage");
         let first = locks.mutex("outage").lock().await.unwrap();

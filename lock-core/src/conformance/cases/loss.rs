@@ -2,13 +2,16 @@
 
 use std::{future::pending, sync::Arc};
 
-use super::super::{
-    Failure,
-    client::CheckedClient,
-    failure::{CaseResult, ensure},
-    guards::CheckedGuard,
-    limits::{eventually, within},
-    run::CaseRun,
+use super::{
+    super::{
+        Failure,
+        client::CheckedClient,
+        failure::{CaseResult, ensure},
+        guards::CheckedGuard,
+        limits::{eventually, within},
+        run::CaseRun,
+    },
+    tokens::is_renewed,
 };
 use crate::{BootInstant, Error, LockName, Loss};
 
@@ -103,14 +106,15 @@ pub(super) async fn lost_is_final(run: Arc<CaseRun>) -> CaseResult {
     within("the news of the loss", old.lost()).await?;
     first.heal().await;
     // The connection works again, and is renewed again: for a new grant, never for the old one.
-    let new = first.lock(&name).await?;
-    ensure!(new.token() > old.token(), "the token of the new grant is {}, of the old {}", new.token(), old.token());
-    let deadline = new.valid_until();
-    eventually("the new grant is renewed", || async {
-        ensure!(!old.is_valid(), "{old:?} was lost and is valid again");
-        Ok((new.valid_until() > deadline).then_some(()))
-    })
-    .await?;
+    let new = loop {
+        let new = first.lock(&name).await?;
+        ensure!(new.token() > old.token(), "the token of the new grant is {}, of the old {}", new.token(), old.token());
+        // A machine that stands still loses the new one, too.
+        if is_renewed(&new).await? {
+            break new;
+        }
+    };
+    ensure!(!old.is_valid(), "{old:?} was lost and is valid again");
     ensure!(matches!(within("a release", old.release()).await?, Err(Error::Lost { .. })), "a lost lock was released");
     ensure!(!kept.is_valid(), "a lost validity is valid after the release");
     run.is_kept(&new).await?;
