@@ -262,7 +262,9 @@ impl Contender {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return false;
         }
+        // Safeguard: who leaves removes no file that came in the place of its own (local)
         let there = self.is_there().unwrap_or(true);
+
         // Whoever removes the file has ended the grant: this one, or a forced release.
         let was_there = there && self.directory.remove(self.number).unwrap_or(true);
         // Should any of that have failed: without its lock it is a dead one's.
@@ -386,6 +388,19 @@ mod tests {
         fs::remove_file(&lock.path).unwrap();
         fs::rename(&elsewhere, &lock.path).unwrap();
         assert_eq!(waiter.ahead().unwrap(), Some(holder.number));
+    }
+
+    #[test]
+    fn who_leaves_removes_no_file_that_came_in_the_place_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = LockName::new("a").unwrap();
+        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let holder = lock.enter(&Request::new(name, Mode::Exclusive)).unwrap().unwrap().0;
+        let place = lock.file(holder.number);
+        fs::rename(&place, directory.path().join("elsewhere")).unwrap();
+        fs::write(&place, "").unwrap();
+        assert!(!holder.leave(), "it was gone");
+        assert!(place.exists());
     }
 
     #[test]
