@@ -54,7 +54,7 @@ const RESPONSE_TIMEOUT: Setting<Duration> = Setting::duration(
     Duration::from_secs(5),
     Duration::from_millis(10),
     Duration::from_secs(60),
-    "How long a release may wait for its answer, and whatever does not wait for a lock for a lost connection to come back.",
+    "How long a release may wait for its answer, and a try or a look for a lost connection to come back.",
 );
 
 const STRATEGY: Setting<Strategy> = Setting::choice(

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 /// How long the full size may take.
 const LIMIT: Duration = Duration::from_secs(600);
-/// How long a request may.
+/// How long a release may wait for its answer.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(60);
 
 fn size(key: &str, usual: usize) -> usize {

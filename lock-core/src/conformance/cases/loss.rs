@@ -2,16 +2,13 @@
 
 use std::{future::pending, sync::Arc};
 
-use super::{
-    super::{
-        Failure,
-        client::CheckedClient,
-        failure::{CaseResult, ensure},
-        guards::CheckedGuard,
-        limits::{eventually, within},
-        run::CaseRun,
-    },
-    tokens::is_renewed,
+use super::super::{
+    Failure,
+    client::CheckedClient,
+    failure::{CaseResult, ensure},
+    guards::CheckedGuard,
+    limits::{eventually, within},
+    run::CaseRun,
 };
 use crate::{BootInstant, Error, LockName, Loss};
 
@@ -106,15 +103,23 @@ pub(super) async fn lost_is_final(run: Arc<CaseRun>) -> CaseResult {
     within("the news of the loss", old.lost()).await?;
     first.heal().await;
     // The connection works again, and is renewed again: for a new grant, never for the old one.
+    let mut tries = 5;
     let new = loop {
         let new = first.lock(&name).await?;
         ensure!(new.token() > old.token(), "the token of the new grant is {}, of the old {}", new.token(), old.token());
-        // A machine that stands still loses the new one, too.
-        if is_renewed(&new).await? {
+        let deadline = new.valid_until();
+        let is_renewed = eventually("the new grant is renewed, or lost", || async {
+            ensure!(!old.is_valid(), "{old:?} was lost and is valid again");
+            let until = new.valid_until();
+            Ok((until.is_none() || until > deadline).then_some(until.is_some()))
+        });
+        if is_renewed.await? {
             break new;
         }
+        // A machine that stands still may have lost it, too.
+        tries -= 1;
+        ensure!(tries > 0, "one new grant after another was lost");
     };
-    ensure!(!old.is_valid(), "{old:?} was lost and is valid again");
     ensure!(matches!(within("a release", old.release()).await?, Err(Error::Lost { .. })), "a lost lock was released");
     ensure!(!kept.is_valid(), "a lost validity is valid after the release");
     run.is_kept(&new).await?;

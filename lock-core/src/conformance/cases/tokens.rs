@@ -76,7 +76,7 @@ pub(super) async fn validity_counts_from_the_sending_of_a_request_not_from_its_a
 }
 
 /// Whether the guard is renewed before it is lost.
-pub(super) async fn is_renewed(guard: &CheckedGuard) -> CaseResult<bool> {
+async fn is_renewed(guard: &CheckedGuard) -> CaseResult<bool> {
     let deadline = guard.valid_until();
     eventually("a slow renewal arrives, or the lock is lost", || async {
         let now = guard.valid_until();
