@@ -116,8 +116,15 @@ impl Etcd {
                 Ok(_) if session.has_ended() => {
                     self.sessions.clean("an attempt of an earlier session", session, attempt);
                 }
-                Ok(_) => {}
-                Err(error @ Error::NotAcquired { .. }) => return Err(error),
+                // It has no key, and is never heard of again.
+                Ok(_) | Err(Error::NotAcquired { .. }) => {
+                    // Safeguard: a late request of an attempt that was given up makes no key (etcd)
+                    if attempt.may_enter_again() {
+                        self.sessions.clean("a request that may be late", session, attempt);
+                    }
+
+                    held.map(drop)?;
+                }
                 // No request that would have made its key was carried out, or ever will be.
                 // Safeguard: an acquisition that was sent and is refused afterwards is cleaned up (etcd)
                 Err(error @ Error::Refused { .. })
@@ -243,5 +250,92 @@ impl Backend for Etcd {
 
     async fn close(&self, limit: Duration) {
         self.context.clock().timeout(limit, self.sessions.close()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use etcd_client::{Client, GetOptions};
+    use lock_core::{Clock, Locks, LocksOptions};
+    use lock_lab::{
+        deployment::{Deployment, Running},
+        proxy::Proxy,
+    };
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    async fn start(deployment: &str) -> Running {
+        deployment.parse::<Deployment>().unwrap().start().await.unwrap()
+    }
+
+    /// Locks at these ports, with a session that lives on whatever happens, and without bridging outages.
+    async fn connect(ports: &[u16], response_timeout: Duration) -> Locks {
+        let mut config = Config::new(ports.iter().map(|port| ("127.0.0.1", *port)));
+        (config.session_ttl, config.response_timeout) = (Duration::from_secs(3600), response_timeout);
+        let options = LocksOptions::default().with_outage_timeout(Duration::ZERO);
+        Locks::with_options(Box::pin(Etcd::connect(config)).await.unwrap(), options)
+    }
+
+    /// Waits until it is so.
+    async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+        let clock = Clock::boot();
+        let look = async {
+            while !is_so().await {
+                clock.sleep(Duration::from_millis(10)).await;
+            }
+        };
+        clock.timeout(LIMIT, look).await.unwrap_or_else(|| panic!("not within {LIMIT:?}: {what}"));
+    }
+
+    #[tokio::test]
+    async fn a_try_that_was_sent_twice_and_is_refused_enters_no_more() {
+        let running = start("etcd1").await;
+        let port = running.ports()[0];
+        let way = Proxy::start(port).await.unwrap();
+        let (holder, locks) = (connect(&[port], LIMIT).await, connect(&[way.port()], LIMIT).await);
+        let held = holder.mutex("a").lock().await.unwrap();
+
+        way.hold_replies();
+        let asked = running.requests().await.unwrap();
+        let mutex = locks.mutex("a");
+        let trying = tokio::spawn(async move { mutex.try_lock().await });
+        eventually("the request arrives", async || running.requests().await.unwrap() > asked).await;
+        // The answer that is held goes with its connection.
+        way.cut();
+        way.heal();
+        assert!(trying.await.unwrap().unwrap().is_none());
+        let mut client = Box::pin(Client::connect([format!("127.0.0.1:{port}")], None)).await.unwrap();
+        eventually("the mark that keeps a late request from entering", async || {
+            let options = GetOptions::new().with_prefix().with_count_only();
+            Box::pin(client.get("/locks/.undone/", Some(options))).await.unwrap().count() == 1
+        })
+        .await;
+        held.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_of_three_that_is_frozen_or_killed_keeps_nobody_from_locking() {
+        let mut running = start("etcd3").await;
+        let locks = connect(&running.ports(), Duration::from_secs(12)).await;
+        let locks_and_releases = async || {
+            for _ in 0..3 {
+                locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+            }
+        };
+        // Each, since the one that is asked is among them.
+        for server in 0..3 {
+            running.stop(server).unwrap();
+            locks_and_releases().await;
+            running.cont(server).unwrap();
+        }
+        for server in 0..3 {
+            running.kill(server);
+            locks_and_releases().await;
+            running.restart(server).await.unwrap();
+        }
     }
 }

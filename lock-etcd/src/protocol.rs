@@ -70,6 +70,11 @@ impl Attempt {
         &self.entered
     }
 
+    /// Whether a request of it to enter may be on its way still although another one was answered.
+    pub(crate) fn may_enter_again(&self) -> bool {
+        self.entered.load(Ordering::Relaxed) > 1
+    }
+
     /// Its number among the attempts of its session.
     pub(crate) const fn number(&self) -> u64 {
         self.number

@@ -1,11 +1,11 @@
-//! The way to the servers: each request with a limit, and made again while it can be.
+//! The way to the servers: each request with a limit, and made again while it can be, by another server where there is one.
 
 use std::{
     fmt,
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -14,6 +14,7 @@ use etcd_client::{
     AlarmAction, AlarmMember, AlarmType, Client, ConnectOptions, EventType, GetOptions, KeyValue, ResponseHeader, Txn,
     TxnResponse, WatchOptions,
 };
+use futures::{StreamExt, stream::FuturesUnordered};
 use lock_core::{Backoff, Clock, Error, Password};
 use tokio::sync::Mutex;
 use tonic::Code;
@@ -24,6 +25,8 @@ use crate::{Config, protocol};
 const SHORTEST_PING: Duration = Duration::from_secs(5);
 /// How many keys one answer has: a megabyte, with the longest names.
 const KEYS_PER_PAGE: i64 = 500;
+/// How many servers are asked within the limit of a request that none of them answers.
+const SERVERS_PER_LIMIT: u32 = 4;
 /// Between two tries at one request.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -31,23 +34,31 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// The revision of an etcd in which nothing was ever written.
 const FIRST_REVISION: i64 = 1;
 
-/// A client of the servers of one etcd cluster, with a limit for each request. Clones share their connections.
+/// Clients of the servers of one etcd cluster, with a limit for each request. Clones share their connections.
+///
+/// All requests go to one of them, until that does not answer in time or cannot take a request: then the next one is asked. A client of
+/// the library for all servers would choose one for each request by chance, also one that is frozen.
 #[derive(Clone)]
 pub(crate) struct EtcdServers {
-    client: Client,
-    sign_in: Option<Arc<SignIn>>,
+    servers: Arc<[EtcdServer]>,
+    /// Whose turn it is to be asked, counted on and on from a server by chance: programs go to different ones.
+    turn: Arc<AtomicUsize>,
+    options: ConnectOptions,
+    user: Option<(String, Password)>,
     clock: Clock,
     limit: Duration,
     url: String,
 }
 
-/// Who signs in. The servers give a token for it that each request carries, and that they stop to take: when it has not been used
-/// for some time, after a restart, and one with a signature (`--auth-token=jwt`) after any change of users or roles.
-struct SignIn {
-    user: String,
-    password: Password,
-    /// How often it was done after the first time. Whoever signs in keeps the lock, so that others need not.
-    again: Mutex<u64>,
+/// One server, and the client that asks it.
+struct EtcdServer {
+    address: String,
+    /// Made when the server is asked for the first time.
+    client: Mutex<Option<Client>>,
+    /// How often its client has signed in again. The servers give a token for the sign-in that each request carries, and that they
+    /// stop to take: when it has not been used for some time, after a restart, and one with a signature (`--auth-token=jwt`) after any
+    /// change of users or roles. Whoever signs in keeps the lock, so that others need not.
+    sign_ins: Mutex<u64>,
 }
 
 /// What a server says of itself.
@@ -67,20 +78,47 @@ impl EtcdServers {
     pub(crate) async fn connect(config: &Config, clock: Clock) -> Result<Self, Error> {
         let (limit, url) = (config.response_timeout, config.url());
         // Pings go only while an answer or an event is awaited: of others etcd takes none.
-        let mut options = ConnectOptions::new()
+        let options = ConnectOptions::new()
             .with_connect_timeout(config.connect_timeout)
             .with_keep_alive(SHORTEST_PING, limit)
             .with_keep_alive_while_idle(false)
             .with_require_leader(true);
-        if let Some((user, password)) = &config.user {
-            options = options.with_user(user, password.read()?);
+        let server = |address| EtcdServer { address, client: Mutex::default(), sign_ins: Mutex::default() };
+        let servers: Vec<_> = config.addresses().into_iter().map(server).collect();
+        let this = Self {
+            turn: Arc::new(fastrand::usize(..servers.len()).into()),
+            servers: servers.into(),
+            options,
+            user: config.user.clone(),
+            clock,
+            limit,
+            url,
+        };
+        this.sign_in_somewhere(config.connect_timeout).await?;
+        Ok(this)
+    }
+
+    /// Makes the client of the first server that takes one. Without a user none is asked for that.
+    async fn sign_in_somewhere(&self, limit: Duration) -> Result<(), Error> {
+        let count = self.servers.len();
+        let each = limit / u32::try_from(count).unwrap_or(u32::MAX);
+        let mut last = None;
+        for _ in 0..count {
+            let turn = self.turn.load(Ordering::Relaxed);
+            last = match self.clock.timeout(each, self.client(turn)).await {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(ClientError::Locks(error))) => return Err(error),
+                Some(Err(ClientError::Etcd(error))) if is_refusal(&error) => {
+                    return Err(failure(&self.url, "connecting", error));
+                }
+                Some(Err(ClientError::Etcd(error))) => Some(error),
+                None => last,
+            };
+            self.pass_on(turn);
         }
-        let sign_in = config.user.clone().map(|(user, password)| SignIn { user, password, again: Mutex::default() });
-        let connecting = Box::pin(Client::connect(config.addresses(), Some(options)));
-        match clock.timeout(config.connect_timeout, connecting).await {
-            Some(Ok(client)) => Ok(Self { client, sign_in: sign_in.map(Arc::new), clock, limit, url }),
-            Some(Err(error)) => Err(failure(&url, "connecting", error)),
-            None => Err(Error::no_answer(url, format!("connecting took longer than {:?}", config.connect_timeout))),
+        match last {
+            Some(error) => Err(failure(&self.url, "connecting", error)),
+            None => Err(Error::no_answer(&self.url, format!("connecting took longer than {limit:?}"))),
         }
     }
 
@@ -222,25 +260,40 @@ impl EtcdServers {
     }
 
     /// Makes a request, again and again while the servers are out of reach and the limit has not passed. Each may have been done
-    /// although its answer was lost, so a request must be one that can be made twice.
+    /// although its answer was lost or is late, so a request must be one that can be made twice.
     async fn request<T, F>(&self, what: &str, ask: impl Fn(Client) -> F + Send + Sync) -> Result<T, Error>
     where
         T: Send,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
         let mut last = None;
+        // One server alone has the whole limit for its answer.
+        let patience = if self.servers.len() > 1 { self.limit / SERVERS_PER_LIMIT } else { self.limit * 2 };
         let tries = async {
-            let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let (mut pauses, mut under_way) = (Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), FuturesUnordered::new());
             loop {
-                let sign_ins = self.sign_ins().await;
+                let turn = self.turn.load(Ordering::Relaxed);
                 // On the heap: the library's futures are of some 20 KiB each.
-                let error = match Box::pin(ask(self.client.clone())).await {
+                under_way.push(Box::pin(self.ask(turn, &ask)));
+                let (turn, sign_ins, answer) = tokio::select! {
+                    Some(answered) = under_way.next() => answered,
+                    // The answer is still waited for.
+                    // Safeguard: a server that does not answer does not keep the others from being asked (etcd)
+                    () = self.clock.sleep(patience) => {
+                        self.pass_on(turn);
+                        continue;
+                    }
+                };
+                let error = match answer {
                     Ok(answer) => return Ok(answer),
-                    Err(error) => error,
+                    Err(ClientError::Locks(error)) => return Err(error),
+                    Err(ClientError::Etcd(error)) => error,
                 };
                 if is_about_the_sign_in(&error) {
-                    self.sign_in_again(sign_ins).await?;
-                } else if !is_transient(&error) {
+                    Box::pin(self.sign_in_again(turn, sign_ins)).await?;
+                } else if is_transient(&error) {
+                    self.pass_on(turn);
+                } else {
                     return Err(failure(&self.url, what, error));
                 }
                 last = Some(error);
@@ -256,29 +309,67 @@ impl EtcdServers {
         }
     }
 
-    /// How often this client has signed in again, once nobody is about to.
-    async fn sign_ins(&self) -> u64 {
-        match &self.sign_in {
-            Some(sign_in) => *sign_in.again.lock().await,
-            None => 0,
+    /// Asks the server whose turn it was once. Says also whose, and how often its client had signed in again before.
+    async fn ask<T, F>(&self, turn: usize, ask: &(impl Fn(Client) -> F + Sync)) -> (usize, u64, Result<T, ClientError>)
+    where
+        F: Future<Output = Result<T, etcd_client::Error>> + Send,
+    {
+        let sign_ins = *self.server(turn).sign_ins.lock().await;
+        let answer = match self.client(turn).await {
+            Ok(client) => ask(client).await.map_err(ClientError::Etcd),
+            Err(error) => Err(error),
+        };
+        (turn, sign_ins, answer)
+    }
+
+    fn server(&self, turn: usize) -> &EtcdServer {
+        &self.servers[turn % self.servers.len()]
+    }
+
+    /// Has the next server be asked, unless another request has done so since that turn.
+    fn pass_on(&self, turn: usize) {
+        // Whoever comes second finds it done.
+        let _ = self.turn.compare_exchange(turn, turn.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The client of the server whose turn it was, which signs in when it is made.
+    async fn client(&self, turn: usize) -> Result<Client, ClientError> {
+        let server = self.server(turn);
+        let mut kept = server.client.lock().await;
+        if let Some(client) = &*kept {
+            return Ok(client.clone());
         }
+        let mut options = self.options.clone();
+        if let Some((user, password)) = &self.user {
+            options = options.with_user(user, password.read().map_err(ClientError::Locks)?);
+        }
+        let connected = Box::pin(Client::connect([&server.address], Some(options))).await.map_err(ClientError::Etcd)?;
+        Ok(kept.insert(connected).clone())
     }
 
     /// Signs in, with the password as it is now, unless that was done since there were so many sign-ins.
-    async fn sign_in_again(&self, sign_ins: u64) -> Result<(), Error> {
-        let Some(sign_in) = &self.sign_in else { return Ok(()) };
-        let mut again = sign_in.again.lock().await;
+    async fn sign_in_again(&self, turn: usize, sign_ins: u64) -> Result<(), Error> {
+        let Some((user, password)) = &self.user else { return Ok(()) };
+        let mut again = self.server(turn).sign_ins.lock().await;
         if *again != sign_ins {
             return Ok(());
         }
-        let user = (sign_in.user.clone(), sign_in.password.read()?);
-        match Box::pin(self.client.clone().update_user(Some(user))).await {
+        let user = (user.clone(), password.read()?);
+        let Ok(mut client) = self.client(turn).await else { return Ok(()) };
+        match Box::pin(client.update_user(Some(user))).await {
             Ok(()) => *again += 1,
             Err(error) if is_transient(&error) => {}
             Err(error) => return Err(failure(&self.url, "signing in", error)),
         }
         Ok(())
     }
+}
+
+/// Why a server was not asked, or has not answered.
+enum ClientError {
+    /// The password could not be read.
+    Locks(Error),
+    Etcd(etcd_client::Error),
 }
 
 impl fmt::Debug for EtcdServers {

@@ -1,16 +1,18 @@
-//! etcd, one server.
+//! etcd, one server or three.
 
 use std::{
     fmt, fs,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use etcd_client::{Client, ConnectOptions, Error, GetOptions, KeyValue, SortOrder, SortTarget};
+use etcd_client::{
+    Client, ConnectOptions, Error, GetOptions, KeyValue, ResponseHeader, SortOrder, SortTarget, StatusResponse,
+};
 use lock_core::{Clock, LockName, conformance::Kept};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -34,21 +36,40 @@ use crate::{
 
 inventory::submit! {
     Description {
-        scheme: "etcd",
-        // A server looks twice a second for what has ended. It counts whole seconds, as the leases here are.
-        lease: Some(Lease { setting: "session_ttl", notice: Duration::from_millis(600), has_claims: false }),
-        answer_limit: Some("response_timeout"),
-        decides: Decides::Ensemble(1),
-        is_durable: true,
         trials: Trials::All,
         is_compared: true,
-        strike: Some("the server killed, and started again with its data"),
-        is_struck: true,
         quick: &["pauses", "server-restarted-durable"],
         column: Some("etcd"),
-        ..Description::new("etcd1", "etcd 1", start)
+        ..ONE
     }
 }
+
+inventory::submit! {
+    Description {
+        key: "etcd3",
+        title: "etcd 3",
+        servers: 3,
+        decides: Decides::Ensemble(3),
+        start: |options| start(3, options),
+        trials: Trials::OfTheWay,
+        strike: Some("the leader of three killed"),
+        quick: &["server-killed", "server-frozen"],
+        ..ONE
+    }
+}
+
+/// One server, which has each transaction on its disk.
+const ONE: Description = Description {
+    scheme: "etcd",
+    // A server looks twice a second for what has ended. It counts whole seconds, as the leases here are.
+    lease: Some(Lease { setting: "session_ttl", notice: Duration::from_millis(600), has_claims: false }),
+    answer_limit: Some("response_timeout"),
+    decides: Decides::Ensemble(1),
+    is_durable: true,
+    strike: Some("the server killed, and started again with its data"),
+    is_struck: true,
+    ..Description::new("etcd1", "etcd 1", |options| start(1, options))
+};
 
 /// Where the locks are by default.
 const ROOT: &str = "/locks";
@@ -59,12 +80,12 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
-fn start(options: StartOptions) -> StartFuture {
+fn start(count: usize, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let mut attempts = ATTEMPTS;
         loop {
             attempts -= 1;
-            match EtcdDeployment::start(options).await {
+            match EtcdDeployment::start(count, options).await {
                 // Somebody else may have taken a port since it was looked at.
                 Err(LabError::NotStarted { .. }) if attempts > 0 => {}
                 started => return Ok(Box::new(started?) as Box<dyn Servers>),
@@ -73,32 +94,45 @@ fn start(options: StartOptions) -> StartFuture {
     })
 }
 
-/// A single etcd server and what it takes to start it again, as the [`Servers`] of a deployment.
+/// One etcd server, and what it takes to start it again.
 #[derive(Debug)]
-struct EtcdDeployment {
+struct EtcdServer {
     port: u16,
+    peer_url: String,
     dir: TempDir,
     program: Program,
     process: Option<Process>,
-    truth: Arc<EtcdTruth>,
-    has_users: bool,
 }
 
-impl EtcdDeployment {
-    async fn start(options: StartOptions) -> Result<Self, LabError> {
-        let (port, peers, dir) = (ports::free(), ports::free(), data_directory()?);
-        let (client_url, peer_url) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peers}"));
-        let key = dir.path().join("token.key");
+impl EtcdServer {
+    /// Servers of one cluster, none of which is started.
+    fn cluster(count: usize) -> Result<Vec<Self>, LabError> {
+        let mut servers = Vec::new();
+        for _ in 0..count {
+            let program = Program { name: "etcd", package: "etcd-server", arguments: Vec::new(), environment: Vec::new() };
+            let (port, peer_url, dir) = (ports::free(), format!("http://127.0.0.1:{}", ports::free()), data_directory()?);
+            servers.push(Self { port, peer_url, dir, program, process: None });
+        }
+        let cluster: Vec<_> = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url)).collect();
+        for server in &mut servers {
+            server.program.arguments = server.arguments(&cluster.join(","))?;
+        }
+        Ok(servers)
+    }
+
+    fn arguments(&self, cluster: &str) -> Result<Vec<String>, LabError> {
+        let key = self.dir.path().join("token.key");
         fs::write(&key, "what signs the tokens").map_err(|source| LabError::io("writing the key of etcd", source))?;
+        let client_url = format!("http://127.0.0.1:{}", self.port);
         // Of sessions that live for a second or more none is lengthened: the least is one and a half elections.
         let arguments = [
-            ("--name", name(&dir)),
+            ("--name", self.name()),
             ("--data-dir", "data".to_owned()),
             ("--listen-client-urls", client_url.clone()),
             ("--advertise-client-urls", client_url),
-            ("--listen-peer-urls", peer_url.clone()),
-            ("--initial-advertise-peer-urls", peer_url.clone()),
-            ("--initial-cluster", format!("{}={peer_url}", name(&dir))),
+            ("--listen-peer-urls", self.peer_url.clone()),
+            ("--initial-advertise-peer-urls", self.peer_url.clone()),
+            ("--initial-cluster", cluster.to_owned()),
             ("--heartbeat-interval", "20".to_owned()),
             ("--election-timeout", "200".to_owned()),
             // Each connection signs in.
@@ -106,51 +140,118 @@ impl EtcdDeployment {
             // As its documentation asks for where there are users: tokens that end with any change of users, and after their time.
             ("--auth-token", format!("jwt,sign-method=HS256,priv-key={},ttl=1m", key.display())),
         ];
-        let arguments = arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
-        let program = Program { name: "etcd", package: "etcd-server", arguments, environment: Vec::new() };
-        let (truth, has_users) = (Arc::new(EtcdTruth::new(port, options.patience)), options.users);
-        let mut etcd = Self { port, dir, program, process: None, truth, has_users };
+        Ok(arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect())
+    }
+
+    /// What it is called in its cluster: no other server has a directory of that name.
+    fn name(&self) -> String {
+        self.dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Starts it with the data that it has.
+    fn launch(&mut self) -> Result<(), LabError> {
+        self.process = None;
+        self.process = Some(self.program.start(self.dir.path())?);
+        Ok(())
+    }
+
+    /// Ends it, and removes its data.
+    fn clear(&mut self) -> Result<(), LabError> {
+        self.process = None;
+        let data = self.dir.path().join("data");
+        fs::remove_dir_all(data).map_err(|source| LabError::io("removing the data of etcd", source))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), LabError> {
+        self.process.as_ref().ok_or_else(|| LabError::run("the server is down"))?.signal(signal)
+    }
+
+    /// How many messages of clients it has counted so far.
+    async fn requests(&self) -> Result<u64, LabError> {
+        let ask = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        let late = || LabError::control("etcd".to_owned(), "/metrics", &format!("nothing within {ANSWER_LIMIT:?}"));
+        let answer = Clock::boot().timeout(ANSWER_LIMIT, ask).await.ok_or_else(late)?;
+        let answer = answer.map_err(|error| LabError::control("etcd".to_owned(), "/metrics", &error))?;
+        let counts = answer.lines().filter(|line| line.starts_with("grpc_server_msg_received_total"));
+        Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+    }
+}
+
+/// The running servers of an etcd cluster, as the [`Servers`] of a deployment.
+#[derive(Debug)]
+struct EtcdDeployment {
+    servers: Vec<EtcdServer>,
+    truth: Arc<EtcdTruth>,
+    has_users: bool,
+}
+
+impl EtcdDeployment {
+    async fn start(count: usize, options: StartOptions) -> Result<Self, LabError> {
+        let servers = EtcdServer::cluster(count)?;
+        let truth = Arc::new(EtcdTruth::new(servers.iter().map(|server| server.port), options.patience));
+        let mut etcd = Self { servers, truth, has_users: options.users };
         etcd.launch_empty().await?;
         Ok(etcd)
     }
 
-    /// Starts it without data, and makes its users if it has any.
+    /// Starts all without data, and makes their users if they have any.
     async fn launch_empty(&mut self) -> Result<(), LabError> {
         self.truth.signs_in(false);
-        self.launch().await?;
+        self.servers.iter_mut().try_for_each(EtcdServer::launch)?;
+        self.ready().await?;
         if self.has_users {
-            let mut client = self.truth.client().await.map_err(|error| control(&error))?;
+            let mut client = self.truth.client(0).await.map_err(|error| control(&error))?;
             rights::grant_in_etcd(&mut client).await?;
             self.truth.signs_in(true);
         }
         Ok(())
     }
 
-    /// Starts it with the data that it has, and waits until it serves.
-    async fn launch(&mut self) -> Result<(), LabError> {
-        self.process = None;
-        self.process = Some(self.program.start(self.dir.path())?);
-        self.ready().await
+    /// Has the cluster take a server as a new member in the place of the old one. May be done again after an error.
+    async fn replace_member(&self, server: usize) -> Result<(), Error> {
+        let (name, peer_url) = (self.servers[server].name(), self.servers[server].peer_url.clone());
+        self.truth
+            .ask(async |mut client| {
+                let members = client.member_list().await?;
+                // A member that has never run has no name yet.
+                let (old, others): (Vec<_>, Vec<_>) = members.members().iter().partition(|member| member.name() == name);
+                for old in old {
+                    client.member_remove(old.id()).await?;
+                }
+                if !others.iter().any(|member| member.peer_urls().contains(&peer_url)) {
+                    client.member_add([peer_url], None).await?;
+                }
+                Ok(())
+            })
+            .await
     }
 
-    fn process(&self) -> Result<&Process, LabError> {
-        self.process.as_ref().ok_or_else(|| LabError::run("the server is down"))
+    /// What keeps a server from serving yet.
+    async fn obstacle(&self, server: usize) -> Option<String> {
+        let name = self.servers[server].name();
+        let look = self.truth.ask_server(server, async |mut client| {
+            let is_itself = client.member_list().await?.members().iter().any(|member| member.name() == name);
+            Ok((is_itself, client.status().await?.leader()))
+        });
+        match look.await {
+            Ok((false, _)) => Some("another server answers on its port".to_owned()),
+            Ok((true, 0)) => Some("it knows of no leader".to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        }
     }
-
-    fn data(&self) -> std::path::PathBuf {
-        self.dir.path().join("data")
-    }
-}
-
-/// What it is called in its cluster: no other server has a directory of that name.
-fn name(dir: &TempDir) -> String {
-    dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[async_trait]
 impl Servers for EtcdDeployment {
     fn ports(&self) -> Vec<u16> {
-        vec![self.port]
+        self.servers.iter().map(|server| server.port).collect()
     }
 
     fn authority(&self, way: &Connection) -> String {
@@ -166,100 +267,132 @@ impl Servers for EtcdDeployment {
         Ok(status.map_err(|error| control(&error))?.version().to_owned())
     }
 
-    /// As its own figures count them.
+    /// As their own figures count them.
     async fn requests(&self) -> Result<Option<u64>, LabError> {
-        let ask = async {
-            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            Ok::<_, std::io::Error>(answer)
-        };
-        let late = || LabError::control("etcd".to_owned(), "/metrics", &format!("nothing within {ANSWER_LIMIT:?}"));
-        let answer = Clock::boot().timeout(ANSWER_LIMIT, ask).await.ok_or_else(late)?;
-        let answer = answer.map_err(|error| LabError::control("etcd".to_owned(), "/metrics", &error))?;
-        let counts = answer.lines().filter(|line| line.starts_with("grpc_server_msg_received_total"));
-        Ok(Some(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()))
+        let mut all = 0;
+        for server in &self.servers {
+            all += server.requests().await?;
+        }
+        Ok(Some(all))
     }
 
     async fn ready(&mut self) -> Result<(), LabError> {
-        let (patience, name) = (RetryLimit::with("etcd"), name(&self.dir));
-        loop {
-            let Some(process) = &mut self.process else { return Ok(()) };
-            if let Some(status) = process.ended() {
-                let (server, reason) = ("etcd".to_owned(), format!("it ended with {status}"));
-                return Err(LabError::NotStarted { server, reason, log: process.log() });
-            }
-            let members = self.truth.ask(async |mut client| client.member_list().await).await;
-            match members {
-                Ok(members) if members.members().iter().any(|member| member.name() == name) => return Ok(()),
-                Ok(_) => patience.again("another server answers on its port".to_owned()).await?,
-                Err(error) => patience.again(error.to_string()).await?,
+        let patience = RetryLimit::with("etcd");
+        for number in 0..self.servers.len() {
+            while let Some(process) = &mut self.servers[number].process {
+                if let Some(status) = process.ended() {
+                    let (server, reason) = ("etcd".to_owned(), format!("it ended with {status}"));
+                    return Err(LabError::NotStarted { server, reason, log: process.log() });
+                }
+                let Some(obstacle) = self.obstacle(number).await else { break };
+                patience.again(obstacle).await?;
             }
         }
+        Ok(())
     }
 
-    fn kill(&mut self, _server: usize) {
-        self.process = None;
+    async fn leading(&self, _lock: &LockName) -> Result<Option<usize>, LabError> {
+        for number in 0..self.servers.len() {
+            let status = self.truth.ask_server(number, async |mut client| client.status().await).await;
+            let member = |status: &StatusResponse| status.header().map_or(0, ResponseHeader::member_id);
+            if status.is_ok_and(|status| status.leader() == member(&status)) {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
     }
 
-    fn stop(&self, _server: usize) -> Result<(), LabError> {
-        self.process()?.signal(Signal::STOP)
+    fn kill(&mut self, server: usize) {
+        self.servers[server].process = None;
     }
 
-    fn cont(&self, _server: usize) -> Result<(), LabError> {
-        self.process()?.signal(Signal::CONT)
+    fn stop(&self, server: usize) -> Result<(), LabError> {
+        self.servers[server].signal(Signal::STOP)
     }
 
-    async fn restart(&mut self, _server: usize) -> Result<(), LabError> {
-        self.launch().await
+    fn cont(&self, server: usize) -> Result<(), LabError> {
+        self.servers[server].signal(Signal::CONT)
     }
 
-    async fn restart_empty(&mut self, _server: usize) -> Result<(), LabError> {
-        self.process = None;
-        fs::remove_dir_all(self.data()).map_err(|source| LabError::io("removing the data of etcd", source))?;
-        self.launch_empty().await
+    async fn restart(&mut self, server: usize) -> Result<(), LabError> {
+        self.servers[server].launch()?;
+        self.ready().await
+    }
+
+    async fn restart_at_once(&mut self, server: usize) -> Result<(), LabError> {
+        self.servers[server].launch()
+    }
+
+    /// One of several comes as a new member in the place of the old one, as its documentation asks for.
+    async fn restart_empty(&mut self, server: usize) -> Result<(), LabError> {
+        self.servers[server].clear()?;
+        if self.servers.len() == 1 {
+            return self.launch_empty().await;
+        }
+        let patience = RetryLimit::with("etcd");
+        while let Err(error) = self.replace_member(server).await {
+            patience.again(error.to_string()).await?;
+        }
+        let joins = ["--initial-cluster-state", "existing"].map(str::to_owned);
+        self.servers[server].program.arguments.extend(joins);
+        self.restart(server).await
     }
 }
 
-/// The [`GroundTruth`] of an etcd server, read from its keys by a client that is made anew after an error.
+/// The [`GroundTruth`] of an etcd cluster, read from its keys by a client for each server, made anew after an error. One is asked
+/// at a time, the next one when it does not answer: each shows what all have agreed on.
 struct EtcdTruth {
-    port: u16,
     patience: Duration,
     signs_in: AtomicBool,
-    client: Mutex<Option<Client>>,
+    clients: Vec<(u16, Mutex<Option<Client>>)>,
+    turn: AtomicUsize,
 }
 
 impl fmt::Debug for EtcdTruth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdTruth").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("EtcdTruth").field("turn", &self.turn).finish_non_exhaustive()
     }
 }
 
 impl EtcdTruth {
-    fn new(port: u16, patience: Duration) -> Self {
-        Self { port, patience, signs_in: AtomicBool::new(false), client: Mutex::default() }
+    fn new(ports: impl Iterator<Item = u16>, patience: Duration) -> Self {
+        let clients = ports.map(|port| (port, Mutex::default())).collect();
+        Self { patience, signs_in: AtomicBool::new(false), clients, turn: AtomicUsize::new(0) }
     }
 
     /// From now on it asks as the administrator, or as nobody.
     fn signs_in(&self, signs_in: bool) {
         self.signs_in.store(signs_in, Ordering::Relaxed);
-        *self.kept() = None;
+        (0..self.clients.len()).for_each(|server| *self.kept(server) = None);
     }
 
+    /// Asks the server whose turn it is.
     async fn ask<T>(&self, question: impl AsyncFnOnce(Client) -> Result<T, Error>) -> Result<T, Error> {
-        // On the heap: the library's futures are of some 20 KiB each.
-        let look = Box::pin(async { question(self.client().await?).await });
-        let late = || Err(Error::Internal(format!("no answer within {:?}", self.patience)));
-        let answer = Clock::boot().timeout(self.patience, look).await.unwrap_or_else(late);
+        let turn = self.turn.load(Ordering::Relaxed);
+        let answer = self.ask_server(turn % self.clients.len(), question).await;
         if answer.is_err() {
-            *self.kept() = None;
+            self.turn.store(turn + 1, Ordering::Relaxed);
         }
         answer
     }
 
-    async fn client(&self) -> Result<Client, Error> {
-        let kept = self.kept().clone();
+    async fn ask_server<T>(
+        &self,
+        server: usize,
+        question: impl AsyncFnOnce(Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        // On the heap: the library's futures are of some 20 KiB each.
+        let look = Box::pin(async { question(self.client(server).await?).await });
+        let late = || Err(Error::Internal(format!("no answer within {:?}", self.patience)));
+        let answer = Clock::boot().timeout(self.patience, look).await.unwrap_or_else(late);
+        if answer.is_err() {
+            *self.kept(server) = None;
+        }
+        answer
+    }
+
+    async fn client(&self, server: usize) -> Result<Client, Error> {
+        let kept = self.kept(server).clone();
         if let Some(client) = kept {
             return Ok(client);
         }
@@ -268,12 +401,12 @@ impl EtcdTruth {
             let (user, password) = rights::ADMINISTRATOR;
             options = options.with_user(user, password).with_auto_token_refresh(true);
         }
-        let client = Client::connect([format!("127.0.0.1:{}", self.port)], Some(options)).await?;
-        Ok(self.kept().insert(client).clone())
+        let client = Client::connect([format!("127.0.0.1:{}", self.clients[server].0)], Some(options)).await?;
+        Ok(self.kept(server).insert(client).clone())
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self, server: usize) -> MutexGuard<'_, Option<Client>> {
+        self.clients[server].1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The contenders of a lock in the order of their revisions: the first one holds.
