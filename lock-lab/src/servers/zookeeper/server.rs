@@ -133,6 +133,12 @@ impl ZooKeeperServer {
         if mode.is_empty() {
             return Ok(None);
         }
+        // It opens that one later.
+        if let Some(port) = self.tls_port
+            && TcpStream::connect(("127.0.0.1", port)).await.is_err()
+        {
+            return Ok(None);
+        }
         // Another server may own the port; only ours has its data there. One that has just lost its leader does not say.
         let Ok(configuration) = self.ask("conf").await else { return Ok(None) };
         if configuration.contains(&*self.dir.path().to_string_lossy()) {
