@@ -4,8 +4,12 @@ use std::{fmt, time::Duration};
 
 use lock_core::{Error, Password, Setting, SettingDoc, Settings};
 
+use crate::wire::{Tls, address};
+
 /// What the backend is called, as in its URL.
 pub(crate) const NAME: &str = "etcd";
+/// The scheme with TLS.
+pub(crate) const WITH_TLS: &str = "etcds";
 
 /// The port of a server for which none is given.
 const PORT: u16 = 2379;
@@ -57,6 +61,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How long a request may take.
     pub response_timeout: Duration,
+    /// How connections are secured, if they are.
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Config {
@@ -72,6 +78,7 @@ impl Config {
             session_ttl: SESSION_TTL.default_value(),
             connect_timeout: CONNECT_TIMEOUT.default_value(),
             response_timeout: RESPONSE_TIMEOUT.default_value(),
+            tls: None,
         }
     }
 
@@ -81,6 +88,11 @@ impl Config {
     /// [`Error::Config`] for an unknown key or a value that is not allowed.
     pub fn from_settings(mut settings: Settings) -> Result<Self, Error> {
         let mut config = Self::new(settings.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))));
+        config.tls = match settings.scheme.as_str() {
+            WITH_TLS => Some(Tls::take(&mut settings)?),
+            NAME => Tls::refuse(&settings).map(|()| None)?,
+            other => return Err(Error::config("scheme", other, "etcd, or etcds with TLS")),
+        };
         config.user = match settings.take_credentials()? {
             (Some(user), Some(password)) => Some((user, password)),
             (None, None) => None,
@@ -110,6 +122,9 @@ impl Config {
         if !self.path.starts_with('/') || self.path.ends_with('/') || self.path.contains('\0') {
             return Err(Error::config("path", self.path, "one with a slash before it and none behind it, as /app"));
         }
+        if self.tls.is_some() {
+            self.servers.iter().try_for_each(|(host, _)| Tls::check_host(host))?;
+        }
         SESSION_TTL.check(self.session_ttl)?;
         CONNECT_TIMEOUT.check(self.connect_timeout)?;
         RESPONSE_TIMEOUT.check(self.response_timeout)?;
@@ -117,23 +132,24 @@ impl Config {
     }
 
     /// What the documentation says of the settings.
-    pub(crate) fn docs() -> Vec<SettingDoc> {
-        vec![SESSION_TTL.doc(), CONNECT_TIMEOUT.doc(), RESPONSE_TIMEOUT.doc(), Password::FILE.doc()]
+    pub(crate) fn docs(scheme: &str) -> Vec<SettingDoc> {
+        let mut all = vec![SESSION_TTL.doc(), CONNECT_TIMEOUT.doc(), RESPONSE_TIMEOUT.doc(), Password::FILE.doc()];
+        if scheme == WITH_TLS {
+            all.extend(Tls::settings());
+        }
+        all
     }
 
     /// The servers, each as `HOST:PORT`.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        let address = |(host, port): &(String, u16)| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
-        };
         self.servers.iter().map(address).collect()
     }
 
     /// The settings in the form of their URL, without the user.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("{NAME}://{}{}", self.addresses().join(","), self.path)
+        let scheme = if self.tls.is_some() { WITH_TLS } else { NAME };
+        format!("{scheme}://{}{}", self.addresses().join(","), self.path)
     }
 }
 

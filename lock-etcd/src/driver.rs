@@ -5,7 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use lock_core::{Backend, Context, Diagnosis, Driver, Error, Scheme, SettingDoc, Settings};
 
-use crate::{Config, Etcd, config::NAME, diagnose::diagnose};
+use crate::{
+    Config, Etcd,
+    config::{NAME, WITH_TLS},
+    diagnose::diagnose,
+};
 
 /// Connects to etcd.
 #[derive(Debug, Clone, Copy)]
@@ -19,12 +23,12 @@ impl Driver for EtcdDriver {
             summary: "etcd, one server or a cluster: a fair queue of keys; a lock ends with its session",
             form: "etcd://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...][/PATH]",
             example: "etcd://127.0.0.1:2379",
-            with_tls: None,
+            with_tls: Some(WITH_TLS),
         }]
     }
 
-    fn settings(&self, _: &str) -> Vec<SettingDoc> {
-        Config::docs()
+    fn settings(&self, scheme: &str) -> Vec<SettingDoc> {
+        Config::docs(scheme)
     }
 
     async fn connect(&self, settings: Settings, context: Context) -> Result<Arc<dyn Backend>, Error> {

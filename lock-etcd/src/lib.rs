@@ -16,7 +16,11 @@
 //!   longer, and a new leader counts every lease anew from its election.
 //! * A leader that was stopped and does not know of its successor ends leases too early, in versions from before 2024 (etcd issue
 //!   15247, mended by pull request 16822). Check the fencing token in the store that the lock protects.
-//! * Locks for one holder alone: no readers, permits or lock delays. No TLS.
+//! * Locks for one holder alone: no readers, permits or lock delays.
+//!
+//! # TLS
+//! `etcds://`, with the cargo feature `tls-aws-lc-rs` or `tls-ring`; [`EtcdDriver`] has the settings. The files of the certificates are
+//! read at each connect. A program without a user that shows a certificate is the user of its common name, where etcd knows that.
 //!
 //! # Beside other clients
 //! The lock `NAME` is the prefix `/locks/NAME/` (the path of the URL and the name, with every byte but letters, digits, `-` and `_`

@@ -1,6 +1,10 @@
 //! The way to the servers: each request with a limit, and made again while it can be, by another server where there is one.
 
+mod security;
+
 use std::{
+    collections::BTreeSet,
+    error::Error as StdError,
     fmt,
     future::Future,
     sync::{
@@ -11,14 +15,16 @@ use std::{
 };
 
 use etcd_client::{
-    AlarmAction, AlarmMember, AlarmType, Client, ConnectOptions, EventType, GetOptions, KeyValue, ResponseHeader, Txn,
-    TxnResponse, WatchOptions,
+    AlarmAction, AlarmMember, AlarmType, Channel, Client, ConnectOptions, EventType, GetOptions, KeyValue,
+    ResponseHeader, Txn, TxnResponse, WatchOptions,
 };
 use futures::{StreamExt, stream::FuturesUnordered};
 use lock_core::{Backoff, Clock, Error, Password};
 use tokio::sync::Mutex;
-use tonic::Code;
+use tonic::{Code, transport::Endpoint};
 
+use self::security::{Distrust, Server};
+pub(crate) use self::security::{Distrust as TlsDistrust, Tls, address};
 use crate::{Config, protocol};
 
 /// etcd hangs up on who asks more often than this whether it is there.
@@ -43,16 +49,17 @@ pub(crate) struct EtcdServers {
     servers: Arc<[EtcdServer]>,
     /// Whose turn it is to be asked, counted on and on from a server by chance: programs go to different ones.
     turn: Arc<AtomicUsize>,
-    options: ConnectOptions,
+    tls: Option<Tls>,
     user: Option<(String, Password)>,
     clock: Clock,
+    connect_limit: Duration,
     limit: Duration,
     url: String,
 }
 
 /// One server, and the client that asks it.
 struct EtcdServer {
-    address: String,
+    server: Server,
     /// Made when the server is asked for the first time.
     client: Mutex<Option<Client>>,
     /// How often its client has signed in again. The servers give a token for the sign-in that each request carries, and that they
@@ -76,23 +83,21 @@ pub(crate) struct ServerStatus {
 
 impl EtcdServers {
     pub(crate) async fn connect(config: &Config, clock: Clock) -> Result<Self, Error> {
-        let (limit, url) = (config.response_timeout, config.url());
-        // Pings go only while an answer or an event is awaited: of others etcd takes none.
-        let options = ConnectOptions::new()
-            .with_connect_timeout(config.connect_timeout)
-            .with_keep_alive(SHORTEST_PING, limit)
-            .with_keep_alive_while_idle(false)
-            .with_require_leader(true);
-        let server = |address| EtcdServer { address, client: Mutex::default(), sign_ins: Mutex::default() };
-        let servers: Vec<_> = config.addresses().into_iter().map(server).collect();
+        let server = |server: &Server| EtcdServer {
+            server: server.clone(),
+            client: Mutex::default(),
+            sign_ins: Mutex::default(),
+        };
+        let servers: Vec<_> = config.servers.iter().map(server).collect();
         let this = Self {
             turn: Arc::new(fastrand::usize(..servers.len()).into()),
             servers: servers.into(),
-            options,
+            tls: config.tls.clone(),
             user: config.user.clone(),
             clock,
-            limit,
-            url,
+            connect_limit: config.connect_timeout,
+            limit: config.response_timeout,
+            url: config.url(),
         };
         this.sign_in_somewhere(config.connect_timeout).await?;
         Ok(this)
@@ -102,7 +107,7 @@ impl EtcdServers {
     async fn sign_in_somewhere(&self, limit: Duration) -> Result<(), Error> {
         let count = self.servers.len();
         let each = limit / u32::try_from(count).unwrap_or(u32::MAX);
-        let mut last = None;
+        let (mut last, mut distrust) = (None, BTreeSet::new());
         for _ in 0..count {
             let turn = self.turn.load(Ordering::Relaxed);
             last = match self.clock.timeout(each, self.client(turn)).await {
@@ -111,13 +116,15 @@ impl EtcdServers {
                 Some(Err(ClientError::Etcd(error))) if is_refusal(&error) => {
                     return Err(failure(&self.url, "connecting", error));
                 }
-                Some(Err(ClientError::Etcd(error))) => Some(error),
+                Some(Err(ClientError::Etcd(error))) => {
+                    Some(self.explain("connecting", turn, error, &mut distrust).await?)
+                }
                 None => last,
             };
             self.pass_on(turn);
         }
         match last {
-            Some(error) => Err(failure(&self.url, "connecting", error)),
+            Some(error) => Err(Error::unavailable(&self.url, "connecting failed", error)),
             None => Err(Error::no_answer(&self.url, format!("connecting took longer than {limit:?}"))),
         }
     }
@@ -266,7 +273,7 @@ impl EtcdServers {
         T: Send,
         F: Future<Output = Result<T, etcd_client::Error>> + Send,
     {
-        let mut last = None;
+        let (mut last, mut distrust) = (None, BTreeSet::new());
         // One server alone has the whole limit for its answer.
         let patience = if self.servers.len() > 1 { self.limit / SERVERS_PER_LIMIT } else { self.limit * 2 };
         let tries = async {
@@ -289,14 +296,15 @@ impl EtcdServers {
                     Err(ClientError::Locks(error)) => return Err(error),
                     Err(ClientError::Etcd(error)) => error,
                 };
-                if is_about_the_sign_in(&error) {
+                last = Some(if is_about_the_sign_in(&error) {
                     Box::pin(self.sign_in_again(turn, sign_ins)).await?;
+                    error.into()
                 } else if is_transient(&error) {
                     self.pass_on(turn);
+                    self.explain(what, turn, error, &mut distrust).await?
                 } else {
                     return Err(failure(&self.url, what, error));
-                }
-                last = Some(error);
+                });
                 self.clock.sleep(pauses.pause()).await;
             }
         };
@@ -322,6 +330,38 @@ impl EtcdServers {
         (turn, sign_ins, answer)
     }
 
+    /// Why a server did not take a request: the error, or what is wrong with a certificate. When that is so with all of them, the
+    /// request is refused; `distrust` has those of which it is known. Another one, which is down now, may have a better certificate.
+    async fn explain(
+        &self,
+        what: &str,
+        turn: usize,
+        error: etcd_client::Error,
+        distrust: &mut BTreeSet<usize>,
+    ) -> Result<Box<dyn StdError + Send + Sync>, Error> {
+        let Some(why) = self.distrust(turn, &error).await else { return Ok(error.into()) };
+        distrust.insert(turn % self.servers.len());
+        // Safeguard: a certificate that one server of several shows or refuses ends no request (etcd)
+        if distrust.len() < self.servers.len() {
+            return Ok(why.into());
+        }
+        Err(Error::refused(&self.url, format!("{what} was refused"), Some(why.into())))
+    }
+
+    async fn distrust(&self, turn: usize, error: &etcd_client::Error) -> Option<Distrust> {
+        let tls = self.tls.as_ref()?;
+        let cause = match error {
+            // What a server itself said has no source.
+            etcd_client::Error::GRpcStatus(status) => status.source()?,
+            etcd_client::Error::TransportError(error) => error,
+            _ => return None,
+        };
+        match tls.distrust_in(cause) {
+            Some(distrust) => Some(distrust),
+            None => tls.ask(&self.server(turn).server).await,
+        }
+    }
+
     fn server(&self, turn: usize) -> &EtcdServer {
         &self.servers[turn % self.servers.len()]
     }
@@ -339,12 +379,24 @@ impl EtcdServers {
         if let Some(client) = &*kept {
             return Ok(client.clone());
         }
-        let mut options = self.options.clone();
+        let mut options = ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.user {
             options = options.with_user(user, password.read().map_err(ClientError::Locks)?);
         }
-        let connected = Box::pin(Client::connect([&server.address], Some(options))).await.map_err(ClientError::Etcd)?;
-        Ok(kept.insert(connected).clone())
+        let connected = Box::pin(async {
+            let channel = security::channel(&server.server, self.tls.as_ref(), |channel| self.with_limits(channel))?;
+            Client::from_channel(Channel::Tonic(channel), Some(options)).await
+        });
+        Ok(kept.insert(connected.await.map_err(ClientError::Etcd)?).clone())
+    }
+
+    fn with_limits(&self, channel: Endpoint) -> Endpoint {
+        channel
+            .connect_timeout(self.connect_limit)
+            .http2_keep_alive_interval(SHORTEST_PING)
+            .keep_alive_timeout(self.limit)
+            // Pings go only while an answer or an event is awaited: of others etcd takes none.
+            .keep_alive_while_idle(false)
     }
 
     /// Signs in, with the password as it is now, unless that was done since there were so many sign-ins.

@@ -1,6 +1,6 @@
 //! What a failed handshake says, in words that name the setting to look at.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, sync::Arc};
 
 use rustls::{AlertDescription, CertificateError, Error as Rustls};
 
@@ -36,10 +36,14 @@ impl TlsFailure {
             if let Some(found) = error.downcast_ref::<Self>() {
                 return Some(found);
             }
-            // The source of an I/O error is that of the error in it, which itself would be left out.
-            next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-                Some(inner) => Some(inner as &(dyn Error + 'static)),
-                None => error.source(),
+            // The source of an I/O error, and of a shared one, is that of the error in it, which itself would be left out.
+            next = if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+                // Safeguard: a failure of TLS is found in an error that shares it (Redis)
+                Some(&**shared)
+            } else if let Some(inner) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                Some(inner)
+            } else {
+                error.source()
             };
         }
         None
@@ -113,5 +117,35 @@ fn of_the_client(alert: AlertDescription, shows: bool) -> String {
         }
         ProtocolVersion => "the server speaks no version of TLS that is still allowed (1.2, 1.3)".to_owned(),
         other => format!("the server refused the TLS handshake: {other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error that shares another one, as that of the crate `redis` does.
+    #[derive(Debug)]
+    struct Shared(Arc<dyn Error + Send + Sync>);
+
+    impl fmt::Display for Shared {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("shared")
+        }
+    }
+
+    impl Error for Shared {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_failure_is_found_in_whatever_error_it_was_wrapped() {
+        let cause = io::Error::other(Rustls::InvalidCertificate(CertificateError::Expired));
+        let shared = Shared(Arc::new(TlsFailure::explain(cause, false)));
+        let found = TlsFailure::of(&shared).expect("the failure is in there");
+        assert_eq!(found.to_string(), "the server's certificate has expired");
+        assert!(TlsFailure::of(&Shared(Arc::new(io::Error::other("no route")))).is_none());
     }
 }

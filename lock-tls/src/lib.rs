@@ -64,6 +64,8 @@ pub struct Tls {
     files: TlsFiles,
     /// The name that certificates are for, where it is not that of the host.
     server_name: Option<ServerName<'static>>,
+    /// What is spoken over it, where servers ask for that (ALPN).
+    protocol: Option<&'static [u8]>,
     /// What was made of the files, as they were read the last time.
     made: Arc<Mutex<Option<Made>>>,
 }
@@ -108,6 +110,12 @@ impl Tls {
         Self::new(Self::take_files(settings)?, None)
     }
 
+    /// The same, for servers that speak several protocols and are told which one is meant (ALPN, RFC 7301), as `h2`.
+    #[must_use]
+    pub fn with_protocol(self, protocol: &'static [u8]) -> Self {
+        Self { protocol: Some(protocol), made: Arc::default(), ..self }
+    }
+
     /// Refuses the settings of TLS, for a URL whose scheme is one without.
     ///
     /// # Errors
@@ -127,7 +135,7 @@ impl Tls {
     }
 
     fn new(files: TlsFiles, server_name: Option<ServerName<'static>>) -> Result<Self, Error> {
-        let tls = Self { files, server_name, made: Arc::default() };
+        let tls = Self { files, server_name, protocol: None, made: Arc::default() };
         tls.config()?;
         Ok(tls)
     }
@@ -187,12 +195,14 @@ impl Tls {
             Some(authorities) => authorities,
             None => of_the_system()?,
         });
-        match self.files.identity(texts)? {
-            None => Ok(builder.with_no_client_auth()),
+        let mut config = match self.files.identity(texts)? {
+            None => builder.with_no_client_auth(),
             Some(Identity { certificates, key }) => builder
                 .with_client_auth_cert(certificates, key)
-                .map_err(|error| self.files.key_refused(&format!("the key of cert_file ({error})"))),
-        }
+                .map_err(|error| self.files.key_refused(&format!("the key of cert_file ({error})")))?,
+        };
+        config.alpn_protocols.extend(self.protocol.map(<[u8]>::to_vec));
+        Ok(config)
     }
 
     /// Whether a server can be verified under that name; a name without it cannot be connected to.

@@ -14,6 +14,7 @@ use lock_lab::{
     LabError,
     deployment::{Connection, Deployment, GroundTruth, Running, StartOptions},
     proxy::Proxy,
+    servers::ServerCertificate,
 };
 
 /// The lease of connections that are cut off: several times as long as a machine with too much to do may stand still.
@@ -52,7 +53,8 @@ pub(crate) struct DeploymentFixture {
 
 impl DeploymentFixture {
     pub(crate) async fn start(deployment: Deployment) -> Result<Self, LabError> {
-        let (tls, patience) = (!deployment.is_in_clear, PATIENT.answer);
+        let tls = (!deployment.is_in_clear).then_some(ServerCertificate::Good);
+        let patience = PATIENT.answer;
         let running =
             deployment.start_with(StartOptions { tls, users: true, patience, ..StartOptions::default() }).await?;
         Ok(Self { truth: running.ground_truth(), running, down: Mutex::default() })

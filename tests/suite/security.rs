@@ -5,15 +5,15 @@ use std::{error::Error as _, fs, path::Path, time::Duration};
 use lock::{Error, Locks, Loss};
 use lock_core::Clock;
 use lock_lab::{
-    deployment::{Deployment, StartOptions},
+    deployment::{Deployment, Running, StartOptions},
     servers::{Certificates, ClientCertificate, Redis, RedisOptions, ServerCertificate, ZooKeeper, ZooKeeperOptions},
 };
 
 /// Longer than anything that is waited for.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a server shows, whom a client is taken for, and what is said of it: on Redis, and on ZooKeeper, whose Java has other
-/// alerts for what a client shows.
+/// What a server shows, whom a client is taken for, and what is said of it: on Redis, and on ZooKeeper and etcd, whose Java and Go
+/// have other alerts for what a client shows.
 const REFUSED: [(ServerCertificate, ClientCertificate, &str, &str); 5] = [
     (ServerCertificate::Expired, ClientCertificate::Good, "server's certificate has expired", ""),
     (ServerCertificate::OfAnotherName, ClientCertificate::Good, "not for \"127.0.0.1\" but for", ""),
@@ -36,6 +36,14 @@ const REFUSED: [(ServerCertificate, ClientCertificate, &str, &str); 5] = [
         "refuses this program's certificate (`cert_file`)",
     ),
 ];
+
+/// Why nobody can connect, said at once: that a service may come back is not waited for.
+async fn refused_at_once(url: &str) -> String {
+    match within(lock::connect(url)).await {
+        Err(error @ Error::Refused { .. }) => whole(&error),
+        other => panic!("not refused: {url}: {other:?}"),
+    }
+}
 
 /// An error with all its causes.
 fn whole(error: &Error) -> String {
@@ -74,7 +82,7 @@ fn settings(client: ClientCertificate) -> String {
 async fn redis_says_which_certificate_is_wrong_and_how() {
     for (server, client, what, _) in REFUSED {
         let redis = tls_redis(server).await;
-        let error = refused(&rediss(&redis, &settings(client))).await;
+        let error = refused_at_once(&rediss(&redis, &settings(client))).await;
         assert!(error.contains(what) && error.contains("rediss://127.0.0.1"), "{server:?} {client:?}: {error}");
     }
 }
@@ -87,7 +95,7 @@ async fn a_majority_of_servers_is_verified_as_one_is() {
         hosts.push(tls_redis(ServerCertificate::OfAnotherAuthority).await);
     }
     let ports = hosts.iter().map(|redis| format!("127.0.0.1:{}", redis.client_port())).collect::<Vec<_>>().join(",");
-    let error = refused(&format!("redlocks://{ports}?ca_file={}", ca.display())).await;
+    let error = refused_at_once(&format!("redlocks://{ports}?ca_file={}", ca.display())).await;
     assert!(error.contains("authority that is not trusted") && error.contains("redlocks://"), "{error}");
 }
 
@@ -97,20 +105,74 @@ async fn zookeeper_says_which_certificate_is_wrong_and_how() {
         let told = ZooKeeperOptions::default().with_tls(Some(server));
         let zookeeper = ZooKeeper::start_as_told(1, &[], told).await.unwrap();
         let url = format!("zks://127.0.0.1:{}?tick_time=100ms&{}", zookeeper.client_ports()[0], settings(client));
-        let error = refused(&url).await;
+        let error = refused_at_once(&url).await;
         let is_said = error.contains(what) || !by_java.is_empty() && error.contains(by_java);
         assert!(is_said && error.contains("zks://127.0.0.1"), "{server:?} {client:?}: {error}");
     }
 }
 
+async fn tls_etcd(certificate: ServerCertificate) -> Running {
+    let options = StartOptions { tls: Some(certificate), ..StartOptions::default() };
+    Deployment::named("etcd1").unwrap().start_with(options).await.unwrap()
+}
+
+fn etcds(etcd: &Running, settings: &str) -> String {
+    format!("etcds://127.0.0.1:{}?{settings}", etcd.ports()[0])
+}
+
+#[tokio::test]
+async fn etcd_says_which_certificate_is_wrong_and_how() {
+    for (server, client, what, by_go) in REFUSED {
+        let etcd = tls_etcd(server).await;
+        let url = etcds(&etcd, &settings(client));
+        let error = refused_at_once(&url).await;
+        let is_said = error.contains(what) || !by_go.is_empty() && error.contains(by_go);
+        assert!(is_said && error.contains("etcds://127.0.0.1"), "{server:?} {client:?}: {error}");
+        // With a user the first request is that to sign in.
+        let error = refused_at_once(&url.replace("127", "anna:secret@127")).await;
+        let is_said = error.contains(what) || !by_go.is_empty() && error.contains(by_go);
+        assert!(is_said, "{server:?} {client:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_etcd_with_a_wrong_certificate_is_passed_over() {
+    let (good, bad) = (tls_etcd(ServerCertificate::Good).await, tls_etcd(ServerCertificate::Expired).await);
+    let tls = settings(ClientCertificate::Good);
+    // Which one is asked first is a matter of chance.
+    for _ in 0..8 {
+        let url = format!("etcds://127.0.0.1:{},127.0.0.1:{}?{tls}", bad.ports()[0], good.ports()[0]);
+        let locks = within(lock::connect(&url)).await.unwrap();
+        within(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_stands_for_a_user_of_etcd_by_its_common_name() {
+    let options = StartOptions { tls: Some(ServerCertificate::Good), users: true, ..StartOptions::default() };
+    let etcd = Deployment::named("etcd1").unwrap().start_with(options).await.unwrap();
+    let url = etcds(&etcd, &settings(ClientCertificate::Good));
+    let locks = within(lock::connect(&url)).await.unwrap();
+    within(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
+    // The user may lock nowhere else.
+    let locks = within(lock::connect(&url.replace("?", "/elsewhere?"))).await.unwrap();
+    let error = within(locks.mutex("a").lock()).await.unwrap_err();
+    assert!(whole(&error).contains("permission denied"), "{error}");
+}
+
 #[tokio::test]
 async fn a_server_without_tls_and_one_with_it_are_told_apart() {
     let redis = tls_redis(ServerCertificate::Good).await;
-    let clear = format!("rediss://127.0.0.1:{}?{}", redis.port(), settings(ClientCertificate::Good));
-    let error = refused(&clear).await;
+    let tls = settings(ClientCertificate::Good);
+    // It may also wait for more of what it takes for a command.
+    let error = refused(&format!("rediss://127.0.0.1:{}?outage_timeout=0s&{tls}", redis.port())).await;
     assert!(error.contains("does not speak TLS"), "{error}");
-    let error = refused(&format!("redis://127.0.0.1:{}", redis.client_port())).await;
+    let error = refused(&format!("redis://127.0.0.1:{}?outage_timeout=0s", redis.client_port())).await;
     assert!(error.contains("as a port for TLS does"), "{error}");
+
+    let etcd = Deployment::named("etcd1").unwrap().start().await.unwrap();
+    let error = refused(&etcds(&etcd, &format!("outage_timeout=0s&{tls}"))).await;
+    assert!(error.contains("during the TLS handshake"), "{error}");
 }
 
 #[tokio::test]
@@ -128,6 +190,13 @@ fn show(client: ClientCertificate, dir: &Path) {
     fs::copy(key, dir.join("client.key")).unwrap();
 }
 
+/// What a URL says of a client's certificate there.
+fn client_files(dir: &Path) -> String {
+    let ca = Certificates::shared().unwrap().ca_file();
+    let path = |name| dir.join(name).display().to_string();
+    format!("ca_file={}&cert_file={}&key_file={}", ca.display(), path("client.pem"), path("client.key"))
+}
+
 async fn disconnect(redis: &Redis) {
     let _: i64 = redis.ask("CLIENT KILL", &["TYPE", "NORMAL", "SKIPME", "YES"]).await.unwrap();
 }
@@ -135,16 +204,28 @@ async fn disconnect(redis: &Redis) {
 #[tokio::test]
 async fn a_certificate_that_changes_is_shown_at_the_next_connect() {
     let (redis, dir) = (tls_redis(ServerCertificate::Good).await, tempfile::tempdir().unwrap());
-    let path = |name: &str| dir.path().join(name).display().to_string();
     show(ClientCertificate::Good, dir.path());
-    let ca = Certificates::shared().unwrap().ca_file();
-    let files = format!("ca_file={}&cert_file={}&key_file={}", ca.display(), path("client.pem"), path("client.key"));
-    let locks = within(lock::connect(&rediss(&redis, &files))).await.unwrap();
+    let locks = within(lock::connect(&rediss(&redis, &client_files(dir.path())))).await.unwrap();
     within(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
     show(ClientCertificate::OfAnotherAuthority, dir.path());
     disconnect(&redis).await;
     let error = whole(&refused_lock(&locks).await);
     assert!(error.contains("does not trust the authority of this program's certificate"), "{error}");
+    show(ClientCertificate::Good, dir.path());
+    lock_again(&locks).await;
+}
+
+#[tokio::test]
+async fn a_certificate_of_etcd_that_changes_is_shown_at_the_next_connect() {
+    let (mut etcd, dir) = (tls_etcd(ServerCertificate::Good).await, tempfile::tempdir().unwrap());
+    let url = etcds(&etcd, &client_files(dir.path()));
+    show(ClientCertificate::Good, dir.path());
+    let locks = within(lock::connect(&url)).await.unwrap();
+    within(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
+    show(ClientCertificate::OfAnotherAuthority, dir.path());
+    etcd.restart(0).await.unwrap();
+    let error = whole(&refused_lock(&locks).await);
+    assert!(error.contains("refuses this program's certificate"), "{error}");
     show(ClientCertificate::Good, dir.path());
     lock_again(&locks).await;
 }
@@ -258,7 +339,10 @@ async fn a_user_that_the_servers_of_zookeeper_know_signs_in_by_sasl_and_nobody_e
 #[tokio::test]
 async fn the_laboratory_is_secured_by_tls_wherever_there_is_a_scheme_with_it() {
     let running = Deployment::named("redis").unwrap();
-    let running = running.start_with(StartOptions { tls: true, users: true, ..StartOptions::default() }).await.unwrap();
+    let running = running
+        .start_with(StartOptions { tls: Some(ServerCertificate::Good), users: true, ..StartOptions::default() })
+        .await
+        .unwrap();
     let url = running.plain_url();
     assert!(url.starts_with("rediss://program:secret@") && url.contains("cert_file="), "{url}");
     // Without a certificate, and in clear text, nobody comes in at that port.

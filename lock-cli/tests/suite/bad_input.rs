@@ -87,7 +87,7 @@ const COMMAND_LINES: [Wrong; 38] = [
 ];
 
 /// URLs, for which nobody is asked.
-const URLS: [Wrong; 41] = [
+const URLS: [Wrong; 43] = [
     wrong("--url redis status a", CONFIG, &["url", "no `://`"]),
     wrong("--url http://h status a", CONFIG, &["backend", "\"http\"", "redis, rediss"]),
     wrong("--url redis:// status a", CONFIG, &["host"]),
@@ -127,6 +127,8 @@ const URLS: [Wrong; 41] = [
     wrong("--url local://me@/tmp/x status a", CONFIG, &["url", "empty host"]),
     wrong("--url redis://h?ca_file={ca} status a", CONFIG, &["ca_file", "redis://, which does not encrypt"]),
     wrong("--url zk://h?key_file={key} status a", CONFIG, &["key_file", "zk://, which does not encrypt"]),
+    wrong("--url etcd://h?cert_file={cert} status a", CONFIG, &["cert_file", "etcd://, which does not encrypt"]),
+    wrong("--url etcds://a+b?ca_file={ca} status a", CONFIG, &["host = \"a b\"", "a DNS name"]),
     wrong(
         "--url redis://h?password_file=/nowhere/at/all status a",
         CONFIG,

@@ -194,23 +194,16 @@ pub struct StartOptions {
     pub own_clocks: bool,
     /// The longest lease that clients may ask for, where the deployment has a record of that.
     pub longest_lease: Option<Duration>,
-    /// Whether clients come by TLS with a certificate, where the backend has it.
-    pub tls: bool,
+    /// What servers show to clients, who come by TLS then and with a certificate, where the backend has TLS.
+    pub tls: Option<ServerCertificate>,
     /// Whether clients are users with the least rights that are enough, as docs/rights.md gives them.
     pub users: bool,
     /// How long one server may take to answer whoever looks at it directly.
     pub patience: Duration,
 }
 
-impl StartOptions {
-    /// What a server shows to those who come by TLS.
-    pub(crate) fn certificate(self) -> Option<ServerCertificate> {
-        self.tls.then_some(ServerCertificate::Good)
-    }
-}
-
 impl Default for StartOptions {
     fn default() -> Self {
-        Self { own_clocks: false, longest_lease: None, tls: false, users: false, patience: Duration::from_secs(30) }
+        Self { own_clocks: false, longest_lease: None, tls: None, users: false, patience: Duration::from_secs(30) }
     }
 }

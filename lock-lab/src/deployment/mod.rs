@@ -110,7 +110,7 @@ impl Deployment {
     /// # Errors
     /// As those of [`Deployment::start`].
     pub async fn start_with(self, options: StartOptions) -> Result<Running, crate::LabError> {
-        Running::new(self, (self.0.start)(options).await?, options.tls)
+        Running::new(self, (self.0.start)(options).await?, options.tls.is_some())
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
         Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
     servers::{
-        ports,
+        Certificates, ServerCertificate, ports,
         process::{Process, Program, data_directory},
         rights,
         until::RetryLimit,
@@ -37,6 +37,7 @@ use crate::{
 inventory::submit! {
     Description {
         trials: Trials::All,
+        is_in_clear: true,
         is_compared: true,
         quick: &["pauses", "server-restarted-durable"],
         column: Some("etcd"),
@@ -97,7 +98,10 @@ fn start(count: usize, options: StartOptions) -> StartFuture {
 /// One etcd server, and what it takes to start it again.
 #[derive(Debug)]
 struct EtcdServer {
+    /// Where it serves in clear text.
     port: u16,
+    /// Where it serves by TLS whoever has a certificate, and which one it shows.
+    by_tls: Option<(u16, ServerCertificate)>,
     peer_url: String,
     dir: TempDir,
     program: Program,
@@ -106,12 +110,13 @@ struct EtcdServer {
 
 impl EtcdServer {
     /// Servers of one cluster, none of which is started.
-    fn cluster(count: usize) -> Result<Vec<Self>, LabError> {
+    fn cluster(count: usize, certificate: Option<ServerCertificate>) -> Result<Vec<Self>, LabError> {
         let mut servers = Vec::new();
         for _ in 0..count {
             let program = Program { name: "etcd", package: "etcd-server", arguments: Vec::new(), environment: Vec::new() };
             let (port, peer_url, dir) = (ports::free(), format!("http://127.0.0.1:{}", ports::free()), data_directory()?);
-            servers.push(Self { port, peer_url, dir, program, process: None });
+            let by_tls = certificate.map(|certificate| (ports::free(), certificate));
+            servers.push(Self { port, by_tls, peer_url, dir, program, process: None });
         }
         let cluster: Vec<_> = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url)).collect();
         for server in &mut servers {
@@ -123,13 +128,22 @@ impl EtcdServer {
     fn arguments(&self, cluster: &str) -> Result<Vec<String>, LabError> {
         let key = self.dir.path().join("token.key");
         fs::write(&key, "what signs the tokens").map_err(|source| LabError::io("writing the key of etcd", source))?;
-        let client_url = format!("http://127.0.0.1:{}", self.port);
+        let mut client_urls = format!("http://127.0.0.1:{}", self.port);
+        let mut tls = Vec::new();
+        if let Some((port, certificate)) = self.by_tls {
+            let certificates = Certificates::shared()?;
+            let (certificate, key) = certificates.server(certificate);
+            client_urls = format!("{client_urls},https://127.0.0.1:{port}");
+            let files = [("cert", certificate), ("key", key), ("trusted-ca", certificates.ca_file())];
+            tls.extend(files.map(|(which, path)| format!("--{which}-file={}", path.display())));
+            tls.push("--client-cert-auth".to_owned());
+        }
         // Of sessions that live for a second or more none is lengthened: the least is one and a half elections.
         let arguments = [
             ("--name", self.name()),
             ("--data-dir", "data".to_owned()),
-            ("--listen-client-urls", client_url.clone()),
-            ("--advertise-client-urls", client_url),
+            ("--listen-client-urls", client_urls.clone()),
+            ("--advertise-client-urls", client_urls),
             ("--listen-peer-urls", self.peer_url.clone()),
             ("--initial-advertise-peer-urls", self.peer_url.clone()),
             ("--initial-cluster", cluster.to_owned()),
@@ -140,7 +154,7 @@ impl EtcdServer {
             // As its documentation asks for where there are users: tokens that end with any change of users, and after their time.
             ("--auth-token", format!("jwt,sign-method=HS256,priv-key={},ttl=1m", key.display())),
         ];
-        Ok(arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect())
+        Ok(arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).chain(tls).collect())
     }
 
     /// What it is called in its cluster: no other server has a directory of that name.
@@ -193,7 +207,7 @@ struct EtcdDeployment {
 
 impl EtcdDeployment {
     async fn start(count: usize, options: StartOptions) -> Result<Self, LabError> {
-        let servers = EtcdServer::cluster(count)?;
+        let servers = EtcdServer::cluster(count, options.tls)?;
         let truth = Arc::new(EtcdTruth::new(servers.iter().map(|server| server.port), options.patience));
         let mut etcd = Self { servers, truth, has_users: options.users };
         etcd.launch_empty().await?;
@@ -251,7 +265,7 @@ impl EtcdDeployment {
 #[async_trait]
 impl Servers for EtcdDeployment {
     fn ports(&self) -> Vec<u16> {
-        self.servers.iter().map(|server| server.port).collect()
+        self.servers.iter().map(|server| server.by_tls.map_or(server.port, |(port, _)| port)).collect()
     }
 
     fn authority(&self, way: &Connection) -> String {

@@ -75,7 +75,7 @@ fn start(is_durable: bool, options: StartOptions) -> StartFuture {
 /// `is_plain`: for the strategy `plain`.
 fn start_with(is_durable: bool, is_plain: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.certificate());
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.tls);
         let server = Redis::start_as_told(kind).await?;
         if options.users {
             rights::grant(&server, if is_plain { "Redis with strategy=plain" } else { "Redis" }).await?;

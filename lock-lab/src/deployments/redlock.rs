@@ -87,7 +87,7 @@ const REDLOCK: Description = Description {
 /// `is_durable`: each has a write on its disk before it answers, and the deployment was told that they forget nothing.
 fn start(count: usize, is_durable: bool, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.certificate());
+        let kind = RedisOptions::default().with_durable(is_durable).with_own_clock(options.own_clocks).with_tls(options.tls);
         let max_ttl = options.longest_lease.map(|lease| format!("{}ms", lease.as_millis()));
         let mut settings = vec![("restart_quarantine", if is_durable { "off" } else { "on" })];
         settings.extend(max_ttl.as_deref().map(|ttl| ("max_ttl", ttl)));

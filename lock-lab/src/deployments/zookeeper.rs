@@ -163,7 +163,7 @@ impl Strategy {
 
 fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.certificate())).await?;
+        let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.tls)).await?;
         let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
         if options.users {
             truth.grant_least_rights().await.map_err(|error| control(&error))?;

@@ -167,7 +167,8 @@ fn server(names: &[&str]) -> Result<CertificateParams, LabError> {
 }
 
 fn client() -> Result<CertificateParams, LabError> {
-    let mut params = named(&[], "a program")?;
+    // The common name is that of a user on docs/rights.md.
+    let mut params = named(&[], "program")?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
 }

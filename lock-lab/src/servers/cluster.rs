@@ -46,8 +46,8 @@ pub struct Cluster {
 pub struct ClusterOptions {
     /// Each node has a wall clock of its own, for [`Redis::set_clock_ahead`].
     pub own_clocks: bool,
-    /// They serve clients and each other by TLS.
-    pub tls: bool,
+    /// What they show to clients and to each other, by TLS then.
+    pub tls: Option<ServerCertificate>,
 }
 
 impl ClusterOptions {
@@ -58,9 +58,9 @@ impl ClusterOptions {
         self
     }
 
-    /// Serving clients and each other by TLS, or not.
+    /// Serving clients and each other by TLS with that certificate, or without.
     #[must_use]
-    pub const fn with_tls(mut self, tls: bool) -> Self {
+    pub const fn with_tls(mut self, tls: Option<ServerCertificate>) -> Self {
         self.tls = tls;
         self
     }
@@ -91,9 +91,7 @@ impl Cluster {
     pub async fn start_with(options: ClusterOptions) -> Result<Self, LabError> {
         let mut nodes = Vec::new();
         let mut ids = Vec::new();
-        let told = RedisOptions::default()
-            .with_own_clock(options.own_clocks)
-            .with_tls(options.tls.then_some(ServerCertificate::Good));
+        let told = RedisOptions::default().with_own_clock(options.own_clocks).with_tls(options.tls);
         for _ in 0..PRIMARIES * 2 {
             let node = Redis::start_as(RedisKind::Member, told, &NODE, &[]).await?;
             ids.push(node.ask("CLUSTER MYID", &[]).await?);

@@ -35,8 +35,8 @@ pub struct SentinelOptions {
     pub min_replicas_to_write: usize,
     /// Each data node has a wall clock of its own, for [`Redis::set_clock_ahead`].
     pub own_clocks: bool,
-    /// They serve clients and each other by TLS.
-    pub tls: bool,
+    /// What they show to clients and to each other, by TLS then.
+    pub tls: Option<ServerCertificate>,
 }
 
 impl SentinelOptions {
@@ -54,9 +54,9 @@ impl SentinelOptions {
         self
     }
 
-    /// Serving clients and each other by TLS, or not.
+    /// Serving clients and each other by TLS with that certificate, or without.
     #[must_use]
-    pub const fn with_tls(mut self, tls: bool) -> Self {
+    pub const fn with_tls(mut self, tls: Option<ServerCertificate>) -> Self {
         self.tls = tls;
         self
     }
@@ -89,7 +89,7 @@ impl Sentinel {
         let least = options.min_replicas_to_write.to_string();
         let mut given = NODE.to_vec();
         given.extend(["--min-replicas-to-write", &least, "--min-replicas-max-lag", "1"]);
-        let told = RedisOptions::default().with_tls(options.tls.then_some(ServerCertificate::Good));
+        let told = RedisOptions::default().with_tls(options.tls);
         let node = told.with_own_clock(options.own_clocks);
         let primary = Redis::start_as(RedisKind::Server, node, &given, &[]).await?;
         let port = primary.client_port().to_string();
