@@ -40,7 +40,8 @@ pub(crate) struct ListArguments {
 
 /// Prints what is held. Returns the exit status.
 pub(crate) async fn list(config: Config, options: &ListArguments) -> Result<u8, Failure> {
-    let locks = config.connect().await?;
+    // Who looks wants to know now.
+    let locks = config.with_outage_timeout(Duration::ZERO).connect().await?;
     let listed = show(&locks, options).await;
     let _ = locks.close(CLOSING).await;
     listed

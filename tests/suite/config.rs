@@ -166,7 +166,7 @@ async fn every_example_in_the_documents_is_a_configuration() {
     for file in files.into_iter().filter(|file| file.is_file()) {
         for example in examples(&std::fs::read_to_string(&file).unwrap()) {
             // Nobody is to be waited for who is at none of these addresses.
-            let soon = example.replace("[lock]", "[lock]\nconnect_timeout = '10ms'");
+            let soon = example.replace("[lock]", "[lock]\nconnect_timeout = '10ms'\noutage_timeout = '0s'");
             let config =
                 Config::from_toml(&soon).unwrap_or_else(|error| panic!("{}: {error}\n{example}", file.display()));
             match config.connect().await {

@@ -128,7 +128,7 @@ const URLS: [Wrong; 43] = [
     wrong("--url redis://h?ca_file={ca} status a", CONFIG, &["ca_file", "redis://, which does not encrypt"]),
     wrong("--url zk://h?key_file={key} status a", CONFIG, &["key_file", "zk://, which does not encrypt"]),
     wrong("--url etcd://h?cert_file={cert} status a", CONFIG, &["cert_file", "etcd://, which does not encrypt"]),
-    wrong("--url etcds://a+b?ca_file={ca} status a", CONFIG, &["host = \"a b\"", "a DNS name"]),
+    wrong("--url etcds://a+b?ca_file={ca} status a", CONFIG, &["host = \"a+b\"", "a DNS name"]),
     wrong(
         "--url redis://h?password_file=/nowhere/at/all status a",
         CONFIG,

@@ -85,7 +85,7 @@ async fn a_demonstration_is_on_the_service_that_it_is_told() {
     assert_eq!((shown.status.code(), text(&shown.stdout).matches("waited").count()), (Some(0), 3), "{shown:?}");
     let refused = output(&["demo", "--url", "nothing://"]).await;
     assert_eq!(refused.status.code(), Some(64), "{refused:?}");
-    let unreachable = output(&["demo", "--url", "redis://127.0.0.1:1"]).await;
+    let unreachable = output(&["demo", "--url", "redis://127.0.0.1:1?outage_timeout=0s"]).await;
     assert_eq!(unreachable.status.code(), Some(69), "{unreachable:?}");
 }
 

@@ -101,7 +101,7 @@ async fn the_demonstration_grants_every_contender_once() {
 #[tokio::test]
 async fn the_demonstration_says_which_backend_it_cannot_reach() {
     let mut options = demo::Options::default();
-    options.url = Some("redis://127.0.0.1:1".into());
+    options.url = Some("redis://127.0.0.1:1?outage_timeout=0s".into());
     let error = demo::run(&options).await.unwrap_err();
     assert!(error.to_string().contains("connecting"), "{error}");
 }

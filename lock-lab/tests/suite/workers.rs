@@ -169,7 +169,8 @@ async fn a_lock_that_does_not_lock_is_found_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_end_with_the_laboratory_and_one_that_ends_by_itself_is_an_error() {
-    let error = Workers::start(&options_of("redis://127.0.0.1:1", 1, 1)).await.unwrap_err().to_string();
+    let error =
+        Workers::start(&options_of("redis://127.0.0.1:1?outage_timeout=0s", 1, 1)).await.unwrap_err().to_string();
     assert!(error.contains("worker process 0") && error.contains("127.0.0.1:1"), "{error}");
 
     let mut workers = Workers::start(&options_of("memory://", 2, 1)).await.unwrap();

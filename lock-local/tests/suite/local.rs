@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Backend, Clock, Error, Locks, Loss, Settings};
+use lock_core::{Backend, Clock, Error, Locks, LocksOptions, Loss, Settings};
 use lock_local::{Config, Local};
 use tempfile::TempDir;
 
@@ -178,7 +178,8 @@ async fn a_look_is_in_nobodys_way() {
 #[tokio::test]
 async fn somebody_who_is_stopped_at_the_door_makes_the_lock_unavailable() {
     let directory = tempfile::tempdir().unwrap();
-    let locks = connect(&directory);
+    let local = Local::connect(Config::new(directory.path()).unwrap()).unwrap();
+    let locks = Locks::with_options(local, LocksOptions::default().with_outage_timeout(Duration::ZERO));
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     let door = File::open(directory.path().join("a.lock/door")).unwrap();
     door.lock().unwrap();
