@@ -122,7 +122,6 @@ impl Etcd {
                     if attempt.may_enter_again() {
                         self.sessions.clean("a request that may be late", session, attempt);
                     }
-
                     held.map(drop)?;
                 }
                 // No request that would have made its key was carried out, or ever will be.
@@ -264,6 +263,8 @@ mod tests {
         proxy::Proxy,
     };
 
+    use tokio::task::JoinHandle;
+
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(60);
@@ -299,22 +300,66 @@ mod tests {
         let (holder, locks) = (connect(&[port], LIMIT).await, connect(&[way.port()], LIMIT).await);
         let held = holder.mutex("a").lock().await.unwrap();
 
+        let mutex = locks.mutex("a");
+        let trying = lose_the_first_answer(&running, &way, async move { mutex.try_lock().await }).await;
+        assert!(trying.await.unwrap().unwrap().is_none());
+        let mut client = Box::pin(Client::connect([format!("127.0.0.1:{port}")], None)).await.unwrap();
+        marked(&mut client).await;
+        held.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_was_sent_twice_and_whose_key_is_deleted_enters_once_more_and_only_by_a_new_request() {
+        let running = start("etcd1").await;
+        let port = running.ports()[0];
+        let way = Proxy::start(port).await.unwrap();
+        let (holder, locks) = (connect(&[port], LIMIT).await, connect(&[way.port()], LIMIT).await);
+        let held = holder.mutex("a").lock().await.unwrap();
+        let mut client = Box::pin(Client::connect([format!("127.0.0.1:{port}")], None)).await.unwrap();
+        let [holders] = &contenders(&mut client).await[..] else { panic!("only the holder is there") };
+
+        let (mutex, asked) = (locks.mutex("a"), running.requests().await.unwrap());
+        let waiting = lose_the_first_answer(&running, &way, async move { mutex.lock().await }).await;
+        // It enters, enters again and finds itself in line, and watches the holder.
+        eventually("its watch", async || running.requests().await.unwrap() >= asked.map(|asked| asked + 3)).await;
+        let [_, first] = &contenders(&mut client).await[..] else { panic!("the waiter is there") };
+        Box::pin(client.delete(first.clone(), None)).await.unwrap();
+        held.release().await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
+        marked(&mut client).await;
+        let now = contenders(&mut client).await;
+        assert!(now.len() == 1 && now[0] != *first && now[0] != *holders, "{now:?}");
+        guard.release().await.unwrap();
+    }
+
+    /// Begins an acquisition whose first request arrives by that way, and whose answer does not come back.
+    async fn lose_the_first_answer<F>(running: &Running, way: &Proxy, acquisition: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
         way.hold_replies();
         let asked = running.requests().await.unwrap();
-        let mutex = locks.mutex("a");
-        let trying = tokio::spawn(async move { mutex.try_lock().await });
+        let acquiring = tokio::spawn(acquisition);
         eventually("the request arrives", async || running.requests().await.unwrap() > asked).await;
         // The answer that is held goes with its connection.
         way.cut();
         way.heal();
-        assert!(trying.await.unwrap().unwrap().is_none());
-        let mut client = Box::pin(Client::connect([format!("127.0.0.1:{port}")], None)).await.unwrap();
-        eventually("the mark that keeps a late request from entering", async || {
+        acquiring
+    }
+
+    /// Waits for the mark that keeps a late request from making a key.
+    async fn marked(client: &mut Client) {
+        eventually("the mark", async || {
             let options = GetOptions::new().with_prefix().with_count_only();
             Box::pin(client.get("/locks/.undone/", Some(options))).await.unwrap().count() == 1
         })
         .await;
-        held.release().await.unwrap();
+    }
+
+    /// The keys of those who stand in line for the lock `a`, in their order.
+    async fn contenders(client: &mut Client) -> Vec<Vec<u8>> {
+        let seen = Box::pin(client.get("/locks/a/", Some(protocol::in_order()))).await.unwrap();
+        seen.kvs().iter().map(|contender| contender.key().to_vec()).collect()
     }
 
     #[tokio::test]

@@ -186,6 +186,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_server_of_three_that_is_left_has_no_quorum() {
+        let deployment: Deployment = "etcd3".parse().unwrap();
+        let mut running = deployment.start().await.unwrap();
+        let config = Config::new(running.ports().iter().map(|port| ("127.0.0.1", *port)));
+        let well = diagnose(&config, &Context::current()).await.unwrap();
+        assert!(well.is_reached() && well.findings.is_empty(), "{well:?}");
+        (running.kill(0), running.kill(1));
+        // Until it has noticed, its answers stay away.
+        let noticed = async {
+            loop {
+                let seen = diagnose(&config, &Context::current()).await.unwrap();
+                if seen.findings[2].key != "unreachable" {
+                    return seen;
+                }
+            }
+        };
+        let seen = Clock::boot().timeout(Duration::from_secs(60), noticed).await.expect("it notices");
+        let problem = |key| (key, Severity::Problem);
+        assert_eq!(keys(&seen.findings), ["unreachable", "unreachable", "no-quorum"].map(problem), "{seen:?}");
+    }
+
+    #[tokio::test]
     async fn a_long_history_that_was_never_compacted_is_told_of() {
         let (_running, port) = etcd().await;
         let config = Config::new([("127.0.0.1", port)]);
