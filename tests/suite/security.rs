@@ -6,7 +6,10 @@ use lock::{Error, Locks, Loss};
 use lock_core::Clock;
 use lock_lab::{
     deployment::{Deployment, Running, StartOptions},
-    servers::{Certificates, ClientCertificate, Redis, RedisOptions, ServerCertificate, ZooKeeper, ZooKeeperOptions},
+    servers::{
+        Certificates, ClientCertificate, Redis, RedisNodes, RedisOptions, ServerCertificate, ZooKeeper,
+        ZooKeeperOptions,
+    },
 };
 
 /// Longer than anything that is waited for.
@@ -97,6 +100,40 @@ async fn a_majority_of_servers_is_verified_as_one_is() {
     let ports = hosts.iter().map(|redis| format!("127.0.0.1:{}", redis.client_port())).collect::<Vec<_>>().join(",");
     let error = refused_at_once(&format!("redlocks://{ports}?ca_file={}", ca.display())).await;
     assert!(error.contains("authority that is not trusted") && error.contains("redlocks://"), "{error}");
+}
+
+#[tokio::test]
+async fn a_minority_whose_certificates_have_expired_costs_no_lock() {
+    let nodes =
+        RedisNodes::start_as(3, RedisOptions::default().with_tls(Some(ServerCertificate::Good)), &[]).await.unwrap();
+    let (certificate, key) = Certificates::shared().unwrap().server(ServerCertificate::Expired);
+    let expire = async |node: usize| {
+        let files = ["tls-cert-file", certificate.to_str().unwrap(), "tls-key-file", key.to_str().unwrap()];
+        nodes.nodes()[node].ask::<()>("CONFIG SET", &files).await.unwrap();
+        disconnect(&nodes.nodes()[node]).await;
+    };
+    let hosts = nodes.client_ports().iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
+    let url = format!("redlocks://{hosts}?ttl=6s&outage_timeout=0s&{}", settings(ClientCertificate::Good));
+    let before = within(lock::connect(&url)).await.unwrap();
+    let held = within(before.mutex("held").lock()).await.unwrap();
+    expire(0).await;
+    let after = within(lock::connect(&url)).await.unwrap();
+    for locks in [&before, &after] {
+        for _ in 0..3 {
+            within(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
+        }
+    }
+    // It is renewed by those that are left.
+    let until = held.validity().valid_until();
+    within(async {
+        while held.validity().valid_until() == until {
+            Clock::boot().sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    held.release().await.unwrap();
+    expire(1).await;
+    assert!(refused_at_once(&url).await.contains("has expired"));
 }
 
 #[tokio::test]
