@@ -53,6 +53,7 @@ inventory::submit! {
         decides: Decides::Ensemble(3),
         start: |options| start(3, options),
         trials: Trials::OfTheWay,
+        is_compared: true,
         strike: Some("the leader of three killed"),
         quick: &["server-killed", "server-frozen"],
         ..ONE
