@@ -192,7 +192,8 @@ mod tests {
         let config = Config::new(running.ports().iter().map(|port| ("127.0.0.1", *port)));
         let well = diagnose(&config, &Context::current()).await.unwrap();
         assert!(well.is_reached() && well.findings.is_empty(), "{well:?}");
-        (running.kill(0), running.kill(1));
+        running.kill(0);
+        running.kill(1);
         // Until it has noticed, its answers stay away.
         let noticed = async {
             loop {
