@@ -9,7 +9,7 @@ use lock_core::{Clock, Context, Diagnosis, Error, Finding, LockName, diagnosis::
 
 use crate::{
     Config, protocol,
-    wire::{EtcdServers, ServerStatus, TlsDistrust, is_about_no_leader},
+    wire::{Distrust, EtcdServers, ServerStatus, is_about_no_leader},
 };
 
 /// From this revision on the doctor warns of a history that was never compacted. Each acquisition adds a few revisions.
@@ -69,7 +69,7 @@ async fn look(config: &Config, directory: &str, clock: Clock) -> Result<ServerLo
 fn unusable(server: String, error: &Error) -> Finding {
     let said = reason(error);
     match error {
-        Error::Refused { source: Some(source), .. } if source.is::<TlsDistrust>() => Finding::unreachable(server, said),
+        Error::Refused { source: Some(source), .. } if source.is::<Distrust>() => Finding::unreachable(server, said),
         Error::Refused { .. } => {
             let cure = "Set the user and the password that etcd has, or neither where etcd has no users.";
             Finding::problem("wrong-credentials", server, said, cure)

@@ -9,7 +9,7 @@ use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -23,8 +23,8 @@ use lock_core::{Backoff, Clock, Error, Password};
 use tokio::sync::Mutex;
 use tonic::{Code, transport::Endpoint};
 
-use self::security::{Distrust, Server};
-pub(crate) use self::security::{Distrust as TlsDistrust, Tls, address};
+pub(crate) use self::security::{Distrust, Tls, address};
+use self::security::{HungUp, Server};
 use crate::{Config, protocol};
 
 /// etcd hangs up on who asks more often than this whether it is there.
@@ -62,6 +62,7 @@ struct EtcdServer {
     server: Server,
     /// Made when the server is asked for the first time.
     client: Mutex<Option<Client>>,
+    has_answered: AtomicBool,
     /// How often its client has signed in again. The servers give a token for the sign-in that each request carries, and that they
     /// stop to take: when it has not been used for some time, after a restart, and one with a signature (`--auth-token=jwt`) after any
     /// change of users or roles. Whoever signs in keeps the lock, so that others need not.
@@ -86,6 +87,7 @@ impl EtcdServers {
         let server = |server: &Server| EtcdServer {
             server: server.clone(),
             client: Mutex::default(),
+            has_answered: AtomicBool::new(false),
             sign_ins: Mutex::default(),
         };
         let servers: Vec<_> = config.servers.iter().map(server).collect();
@@ -327,10 +329,13 @@ impl EtcdServers {
             Ok(client) => ask(client).await.map_err(ClientError::Etcd),
             Err(error) => Err(error),
         };
+        if answer.is_ok() {
+            self.server(turn).has_answered.store(true, Ordering::Relaxed);
+        }
         (turn, sign_ins, answer)
     }
 
-    /// Why a server did not take a request: the error, or what is wrong with a certificate. When that is so with all of them, the
+    /// Why a server did not take a request: the error, or what is wrong with a certificate or with the scheme. When that is so with all of them, the
     /// request is refused; `distrust` has those of which it is known. Another one, which is down now, may have a better certificate.
     async fn explain(
         &self,
@@ -339,6 +344,9 @@ impl EtcdServers {
         error: etcd_client::Error,
         distrust: &mut BTreeSet<usize>,
     ) -> Result<Box<dyn StdError + Send + Sync>, Error> {
+        if self.tls.is_none() && is_about_a_hang_up(&error) && !self.server(turn).has_answered.load(Ordering::Relaxed) {
+            return Ok(HungUp(error).into());
+        }
         let Some(why) = self.distrust(turn, &error).await else { return Ok(error.into()) };
         distrust.insert(turn % self.servers.len());
         // Safeguard: a certificate that one server of several shows or refuses ends no request (etcd)
@@ -459,6 +467,11 @@ fn is_about_the_sign_in(error: &etcd_client::Error) -> bool {
 /// Whether a server said that it knows of no leader.
 pub(crate) fn is_about_no_leader(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("no leader"))
+}
+
+/// Whether a server took the connection, and ended it without an answer.
+fn is_about_a_hang_up(error: &etcd_client::Error) -> bool {
+    matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::Unknown && status.source().is_some())
 }
 
 /// Whether another server, or the same one a little later, may take the request.

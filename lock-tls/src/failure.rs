@@ -17,15 +17,23 @@ impl TlsFailure {
     /// `error`, with a failure of TLS in it put in words. `shows`: whether this program has a certificate to show.
     pub(crate) fn explain(error: io::Error, shows: bool) -> io::Error {
         let Some(source) = error.get_ref().and_then(|inner| inner.downcast_ref::<Rustls>()).cloned() else {
-            return match error.kind() {
-                // Where a server in clear text gets a greeting that it does not understand, it hangs up.
-                io::ErrorKind::UnexpectedEof => {
-                    io::Error::new(error.kind(), "the server ended the connection during the TLS handshake")
-                }
-                _ => error,
-            };
+            return error;
         };
         io::Error::new(error.kind(), Self { what: words(&source, shows), source })
+    }
+
+    /// The same, of an error that ended the handshake.
+    pub(crate) fn explain_handshake(error: io::Error, shows: bool) -> io::Error {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match error.kind() {
+            // Where a server in clear text gets a greeting that it does not understand, it hangs up.
+            kind @ (UnexpectedEof | ConnectionReset | BrokenPipe)
+                if error.get_ref().is_none_or(|inner| !inner.is::<Rustls>()) =>
+            {
+                io::Error::new(kind, "the server ended the connection during the TLS handshake")
+            }
+            _ => Self::explain(error, shows),
+        }
     }
 
     /// The failure of TLS that `error` came from, if it came from one.

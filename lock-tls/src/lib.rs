@@ -232,7 +232,7 @@ impl Tls {
         let config = self.config().map_err(io::Error::other)?;
         let shows = self.files.has_identity();
         let secured = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
-        secured.map(|inner| TlsStream::new(inner, shows)).map_err(|error| TlsFailure::explain(error, shows))
+        secured.map(|inner| TlsStream::new(inner, shows)).map_err(|error| TlsFailure::explain_handshake(error, shows))
     }
 }
 

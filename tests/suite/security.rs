@@ -210,6 +210,9 @@ async fn a_server_without_tls_and_one_with_it_are_told_apart() {
     let etcd = Deployment::named("etcd1").unwrap().start().await.unwrap();
     let error = refused(&etcds(&etcd, &format!("outage_timeout=0s&{tls}"))).await;
     assert!(error.contains("during the TLS handshake"), "{error}");
+    let etcd = tls_etcd(ServerCertificate::Good).await;
+    let error = refused(&format!("etcd://127.0.0.1:{}?outage_timeout=0s", etcd.ports()[0])).await;
+    assert!(error.contains("as a port for TLS does"), "{error}");
 }
 
 #[tokio::test]

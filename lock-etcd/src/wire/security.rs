@@ -42,6 +42,22 @@ impl fmt::Display for Distrust {
 
 impl error::Error for Distrust {}
 
+/// A server that was asked in clear text, and has never answered, ended the connection.
+#[derive(Debug)]
+pub(super) struct HungUp(pub(super) etcd_client::Error);
+
+impl fmt::Display for HungUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server hung up, as a port for TLS does with whom comes without it (etcds://)")
+    }
+}
+
+impl error::Error for HungUp {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
 #[cfg(feature = "_tls")]
 mod by_rustls {
     use std::{error::Error as StdError, io, time::Duration};
