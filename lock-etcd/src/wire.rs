@@ -21,7 +21,7 @@ use etcd_client::{
 use futures::{StreamExt, stream::FuturesUnordered};
 use lock_core::{Backoff, Clock, Error, Password};
 use tokio::sync::Mutex;
-use tonic::{Code, transport::Endpoint};
+use tonic::{Code, Status, transport::Endpoint};
 
 pub(crate) use self::security::{Distrust, Tls, address};
 use self::security::{HungUp, Server};
@@ -335,8 +335,9 @@ impl EtcdServers {
         (turn, sign_ins, answer)
     }
 
-    /// Why a server did not take a request: the error, or what is wrong with a certificate or with the scheme. When that is so with all of them, the
-    /// request is refused; `distrust` has those of which it is known. Another one, which is down now, may have a better certificate.
+    /// Why a server did not take a request: the error, or what is wrong with the scheme or with a certificate. `distrust` has the
+    /// servers whose certificates are known to be the reason; when these are all, the request is refused. Another one, which is down
+    /// now, may have a better certificate.
     async fn explain(
         &self,
         what: &str,
@@ -469,9 +470,10 @@ pub(crate) fn is_about_no_leader(error: &etcd_client::Error) -> bool {
     matches!(error, etcd_client::Error::GRpcStatus(status) if status.message().contains("no leader"))
 }
 
-/// Whether a server took the connection, and ended it without an answer.
+/// Whether a server took the connection, and ended it without an answer. Where nobody takes it, it is unavailable.
 fn is_about_a_hang_up(error: &etcd_client::Error) -> bool {
-    matches!(error, etcd_client::Error::GRpcStatus(status) if status.code() == Code::Unknown && status.source().is_some())
+    let hung_up = |status: &Status| status.code() != Code::Unavailable && status.source().is_some();
+    matches!(error, etcd_client::Error::GRpcStatus(status) if hung_up(status))
 }
 
 /// Whether another server, or the same one a little later, may take the request.
@@ -503,8 +505,6 @@ fn is_about_no_session(error: &etcd_client::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tonic::Status;
-
     use super::*;
 
     #[test]

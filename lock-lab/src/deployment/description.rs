@@ -39,6 +39,9 @@ pub struct Description {
     pub is_durable: bool,
     /// Whether a server that was restarted gives no vote for as long as a lease may live.
     pub has_quarantine: bool,
+    /// Why leases may end early when a leader goes on that was stopped, and another one was elected meanwhile; `None` where they
+    /// do not.
+    pub stopped_leader: Option<&'static str>,
     /// Which cases of the conformance suite are tried out on it.
     pub trials: Trials,
     /// Whether they come to it in clear text although the backend has TLS, by which they come to other servers of its kind.
@@ -128,6 +131,7 @@ impl Description {
             decides: Decides::One,
             is_durable: false,
             has_quarantine: false,
+            stopped_leader: None,
             trials: Trials::None,
             is_in_clear: false,
             except: &[],

@@ -86,6 +86,7 @@ pub(super) const FROZEN: Scenario = Scenario {
     title: "server frozen",
     what: "The ensemble's leader, the primary, or one server is stopped with SIGSTOP and goes on when the fault is over.",
     steps: |_| and_lasts(Act::Freeze, Place::Leading),
+    promise: |on| on.stopped_leader.map_or_else(|| promise::of_failed_servers(on), Promise::MayBreak),
     stops_service: is_replaced,
     ..OF_A_SERVER
 };

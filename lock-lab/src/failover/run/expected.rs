@@ -61,11 +61,13 @@ mod tests {
     }
 
     #[test]
-    fn zookeeper_and_redlock_never_have_two_holders_nor_overstate_validity_while_a_majority_lives() {
+    fn while_a_majority_lives_two_hold_at_most_when_a_stopped_leader_of_etcd_goes_on() {
         for pair in all().filter(|pair| pair.on.is_ensemble() || pair.on.is_quorum()) {
             let expected = expected(pair, LEASE, Quorum::ONE);
             if pair.fault.stays_within_a_minority(pair.on) {
-                assert_eq!((expected.overlaps, expected.overstated), (Chance::Never, Chance::Never), "{pair:?}");
+                let is_excepted = pair.on.stopped_leader.is_some() && pair.fault == Fault::ServerFrozen;
+                let chance = if is_excepted { Chance::Possible } else { Chance::Never };
+                assert_eq!((expected.overlaps, expected.overstated), (chance, chance), "{pair:?}");
             }
         }
     }
