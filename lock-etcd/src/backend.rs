@@ -257,17 +257,16 @@ mod tests {
     use std::time::Duration;
 
     use etcd_client::{Client, GetOptions};
-    use lock_core::{Clock, Locks, LocksOptions};
+    use lock_core::{Locks, LocksOptions};
     use lock_lab::{
         deployment::{Deployment, Running},
         proxy::Proxy,
+        wait::{LIMIT, eventually},
     };
 
     use tokio::task::JoinHandle;
 
     use super::*;
-
-    const LIMIT: Duration = Duration::from_secs(60);
 
     async fn start(deployment: &str) -> Running {
         deployment.parse::<Deployment>().unwrap().start().await.unwrap()
@@ -279,17 +278,6 @@ mod tests {
         (config.session_ttl, config.response_timeout) = (Duration::from_secs(3600), response_timeout);
         let options = LocksOptions::default().with_outage_timeout(Duration::ZERO);
         Locks::with_options(Box::pin(Etcd::connect(config)).await.unwrap(), options)
-    }
-
-    /// Waits until it is so.
-    async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-        let clock = Clock::boot();
-        let look = async {
-            while !is_so().await {
-                clock.sleep(Duration::from_millis(10)).await;
-            }
-        };
-        clock.timeout(LIMIT, look).await.unwrap_or_else(|| panic!("not within {LIMIT:?}: {what}"));
     }
 
     #[tokio::test]

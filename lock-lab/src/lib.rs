@@ -8,7 +8,8 @@
 //! * [`readwrite`] has readers and writers share one lock, and judges what was granted;
 //! * [`failover`] strikes them under load, checks what the locks promise, and reports it;
 //! * [`demo`] has many contenders queue for one lock;
-//! * [`report`] has the parts of which every report is made.
+//! * [`report`] has the parts of which every report is made;
+//! * [`wait`] has what tests wait for.
 
 pub mod compare;
 pub mod demo;
@@ -29,5 +30,6 @@ pub mod report;
 pub mod scrape;
 pub mod servers;
 mod truth;
+pub mod wait;
 
 pub use error::LabError;

@@ -10,6 +10,7 @@ use lock_lab::{
         Certificates, ClientCertificate, Redis, RedisNodes, RedisOptions, ServerCertificate, ZooKeeper,
         ZooKeeperOptions,
     },
+    wait::renewed,
 };
 
 /// Longer than anything that is waited for.
@@ -124,13 +125,7 @@ async fn a_minority_whose_certificates_have_expired_costs_no_lock() {
         }
     }
     // It is renewed by those that are left.
-    let until = held.validity().valid_until();
-    within(async {
-        while held.validity().valid_until() == until {
-            Clock::boot().sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    renewed([held.validity()]).await;
     held.release().await.unwrap();
     expire(1).await;
     assert!(refused_at_once(&url).await.contains("has expired"));

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::common;
-use crate::common::{LIMIT, connect, connect_bridging, in_line, keys, passed_on, renewed, soon};
-use lock_core::{Clock, Error, Locks};
-use lock_lab::servers;
+use crate::common::{LIMIT, connect, connect_bridging, in_line, keys, passed_on, soon};
+use lock_core::{Error, Guard, Locks};
+use lock_lab::{servers, wait::renewed};
 use lock_redis::{Config, node::Address};
 
 const TTL: Duration = Duration::from_secs(6);
@@ -63,13 +63,13 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard() {
     let next = passed_on(guard, waiting).await;
     assert!(holder(&cluster, replica, "a").await.is_some());
     // By a crash: it has to be found through others. A lock that was handed over outlasts that from its first renewal on.
-    renewed(&next).await;
+    renewed([next.validity()]).await;
     cluster.wait_until_ready().await.unwrap();
     let waiting = tokio::spawn(async move { first.mutex("a").lock().await });
     until_somebody_waits(&cluster, replica, "a").await;
     cluster.kill(replica);
     cluster.promoted(primary).await.unwrap();
-    renewed(&next).await;
+    renewed([next.validity()]).await;
     next.release().await.unwrap();
     soon(waiting).await.unwrap().unwrap().release().await.unwrap();
     assert_eq!(cluster.owner(slot).await, Some(primary));
@@ -87,7 +87,7 @@ async fn a_slot_may_move_while_its_lock_is_held_and_while_others_wait_for_it() {
     });
     until_somebody_waits(&cluster, from, "a").await;
     migrate(&cluster, slot, to).await;
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     assert_eq!(first.inspect("a").await.unwrap().holders.len(), 1);
     guard.release().await.unwrap();
     let next = soon(waiting).await.unwrap().unwrap();
@@ -108,11 +108,11 @@ async fn while_a_slot_is_on_its_way_its_locks_are_kept_and_given_back_but_not_gr
     let (first, second) = (client_of(&cluster).await, client_of(&cluster).await);
     let guard = first.mutex("a").lock().await.unwrap();
     cluster.begin_migration(slot, to).await.unwrap();
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     let error = second.mutex("a").try_lock().await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("TRYAGAIN")), "{error}");
     cluster.migrate_keys(slot, to, &[keys("a").lock(), &keys("a").token()]).await.unwrap();
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     let token = guard.token();
     guard.release().await.unwrap();
     let waiting = tokio::spawn(async move { second.mutex("a").lock().await });
@@ -136,13 +136,7 @@ async fn renewals_go_to_the_node_of_each_lock() {
         guards.push(locks.mutex(&name).lock().await.unwrap());
     }
     assert_eq!(used.len(), 3, "all of them on one server say nothing");
-    let before: Vec<_> = guards.iter().map(|guard| guard.valid_until().unwrap()).collect();
-    soon(async {
-        while guards.iter().zip(&before).any(|(guard, before)| guard.valid_until().unwrap() <= *before) {
-            Clock::boot().sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    renewed(guards.iter().map(Guard::validity)).await;
     drop(guards);
     locks.close(LIMIT).await.unwrap();
     for server in 0..3 {

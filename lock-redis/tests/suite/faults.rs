@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::common::{LIMIT, connect, connect_bridging, server, soon};
 use futures::FutureExt;
 use lock_core::{Clock, Context, Error, Loss};
+use lock_lab::wait::renewed;
 use lock_redis::{
     Redis,
     node::{Node, NodeConfig},
@@ -16,16 +17,10 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn the_scripts_are_sent_again_when_the_server_forgot_them() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(SECOND)).await;
+    let locks = connect(server.config().with_ttl(4 * SECOND)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
-    let before = guard.valid_until().unwrap();
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
-    soon(async {
-        while guard.valid_until() == Some(before) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    renewed([guard.validity()]).await;
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     guard.release().await.unwrap();
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::common::{self, LIMIT, Server, connect, keys, patient_node, renewed, server, soon};
+use crate::common::{self, LIMIT, Server, connect, keys, patient_node, server, soon};
 use futures::StreamExt;
 use lock_core::{Backend, Context, Error, LockName, Locks, LocksOptions, Loss};
+use lock_lab::wait::renewed;
 use lock_redis::{
     Config, Redis, Strategy,
     keys::Keys,
@@ -380,7 +381,7 @@ async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
     let locks = connect(config(&server).with_ttl(Duration::from_secs(1))).await;
     for command in [["DEL", "a", "b"].as_slice(), &["SET", "a", "other", "XX", "KEEPTTL"]] {
         let guard = soon(locks.mutex("a").lock()).await.unwrap();
-        renewed(&guard).await;
+        renewed([guard.validity()]).await;
         server.ask::<Value>(command).await;
         assert_eq!(soon(guard.lost()).await, Loss::Revoked);
     }

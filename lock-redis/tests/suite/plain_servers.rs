@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::common::{LIMIT, config, connect, passed_on, renewed, soon};
+use crate::common::{LIMIT, config, connect, passed_on, soon};
 use lock_core::{Error, Locks};
-use lock_lab::servers;
+use lock_lab::{servers, wait::renewed};
 use lock_redis::{Config, Sentinel, Strategy, node::Address};
 
 const TTL: Duration = Duration::from_secs(6);
@@ -71,7 +71,7 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard_and_a_mo
     let to = (0..3).find(|&server| server != primary && server != replica).unwrap();
     cluster.begin_migration(slot, to).await.unwrap();
     cluster.finish_migration(slot, to).await.unwrap();
-    renewed(&next).await;
+    renewed([next.validity()]).await;
     next.release().await.unwrap();
     soon(waiting).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -85,7 +85,7 @@ async fn a_grant_that_too_few_replicas_have_is_given_back() {
     let patient = config(primary.port()).with_response_timeout(LIMIT);
     let locks = client_of(patient.with_min_replicas(1, Duration::from_secs(1))).await;
     let guard = locks.mutex(NAME).lock().await.unwrap();
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     guard.release().await.unwrap();
     replica.stop().unwrap();
     let error = locks.mutex(NAME).try_lock().await.unwrap_err();

@@ -3,10 +3,10 @@
 use crate::common;
 use std::{collections::HashMap, time::Duration};
 
-use crate::common::{LIMIT, connect, connect_bridging, keys, renewed, soon};
+use crate::common::{LIMIT, connect, connect_bridging, keys, soon};
 use futures::StreamExt;
 use lock_core::{Clock, Error, Locks, Loss};
-use lock_lab::servers;
+use lock_lab::{servers, wait::renewed};
 use lock_redis::Config;
 
 const TTL: Duration = Duration::from_secs(6);
@@ -107,7 +107,7 @@ async fn a_renewal_counts_only_when_enough_replicas_have_acknowledged_it() {
     let servers = Replicated::start().await;
     let locks = servers.locks(1).await;
     let guard = locks.mutex("a").lock().await.unwrap();
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     servers.freeze();
     assert_eq!(soon(guard.lost()).await, Loss::Unreachable);
     // The primary had taken every renewal: it would be kept for longer than the holder believes.
@@ -167,7 +167,7 @@ async fn replicas_are_waited_for_on_the_connection_that_wrote() {
     for name in ["a", "b", "c"] {
         guards.push(locks.mutex(name).lock().await.unwrap());
     }
-    renewed(&guards[0]).await;
+    renewed([guards[0].validity()]).await;
     drop(guards);
     locks.close(LIMIT).await.unwrap();
     let _: String = servers.primary.ask("ECHO", &["the end"]).await.unwrap();

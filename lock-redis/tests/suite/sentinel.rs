@@ -5,10 +5,13 @@ use crate::common::guide;
 
 use std::time::Duration;
 
-use crate::common::{LIMIT, connect, connect_bridging, keys, passed_on, renewed, soon};
+use crate::common::{LIMIT, connect, connect_bridging, keys, passed_on, soon};
 use guide::{FalseSentinel, SERVICE};
 use lock_core::{Error, Locks, Loss};
-use lock_lab::servers::{self, RedisOptions};
+use lock_lab::{
+    servers::{self, RedisOptions},
+    wait::renewed,
+};
 use lock_redis::{Config, Redis, Sentinel, node::Address, token::MAX_LEAD};
 
 const TTL: Duration = Duration::from_secs(6);
@@ -122,12 +125,12 @@ async fn a_killed_primary_costs_neither_the_holder_nor_those_who_wait_for_it() {
     let mut servers = servers::Sentinel::start().await.unwrap();
     let (holder, waiter) = (client_of(&servers).await, client_of(&servers).await);
     let guard = holder.mutex("a").lock().await.unwrap();
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
     known_to_all(&servers, "a").await;
     servers.kill(0);
     servers.promoted(Some(0)).await.unwrap();
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     guard.release().await.unwrap();
     soon(waiting).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -199,7 +202,7 @@ async fn a_demoted_primary_grants_nothing_and_its_successor_is_found() {
     pair.guide.name(pair.port(1));
     let next = soon(locks.mutex("a").lock()).await.unwrap();
     assert_eq!(pair.holder(1, "a").await.map(|value| value.len()), Some(32));
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     next.release().await.unwrap();
     guard.release().await.unwrap();
 }

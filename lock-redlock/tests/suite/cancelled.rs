@@ -1,7 +1,7 @@
 //! Acquisitions that are cancelled while they wait, and what may come to a node afterwards.
 
 use crate::deployment;
-use crate::deployment::{LIMIT, command, connect, connect_to, marked, scripts_run, until, until_nothing_is_left};
+use crate::deployment::{LIMIT, command, connect, connect_to, eventually, marked, scripts_run, until_nothing_is_left};
 use lock_core::{Guard, Locks};
 use lock_lab::{proxy::Proxy, servers::Redis};
 use tokio::task::JoinHandle;
@@ -27,7 +27,7 @@ async fn until_out_of_line(nodes: &[&Redis], name: &str) {
 
 async fn until_lines_exist(nodes: &[&Redis], name: &str, expected: i64) {
     let line = format!("{{lock:{name}}}:waiters");
-    until(&format!("lines at each node: {expected}"), || async {
+    eventually(&format!("lines at each node: {expected}"), || async {
         for node in nodes {
             if command(node, &["EXISTS", &line]).await != redis::Value::Int(expected) {
                 return false;
@@ -42,7 +42,7 @@ async fn until_lines_exist(nodes: &[&Redis], name: &str, expected: i64) {
 async fn until_noted_as_gone(node: &Redis, name: &str) {
     let connection = node.connection().await.unwrap();
     let pattern = format!("{{lock:{name}}}:undone:*@*");
-    until("the node knows that it is gone", || {
+    eventually("the node knows that it is gone", || {
         let (mut connection, pattern) = (connection.clone(), pattern.clone());
         async move {
             let notes: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut connection).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_vote_that_waits_for_a_connection_is_not_sent_when_its_round_is_over()
     let [slow, others @ ..] = nodes.nodes() else { unreachable!("three were started") };
     let holder = connect(&nodes, HOLDER).await;
     let guard = holder.mutex("unsent").lock().await.unwrap();
-    until("all have it", || async { deployment::count(&nodes, "unsent").await == 3 }).await;
+    eventually("all have it", || async { deployment::count(&nodes, "unsent").await == 3 }).await;
     // The connection to one node breaks, and then the node takes connections without a word.
     let proxy = Proxy::start(slow.port()).await.unwrap();
     let mut ports = nodes.ports();
@@ -110,7 +110,7 @@ async fn a_waiter_that_is_granted_leaves_the_line_of_a_node_that_does_not_answer
     ports[1] = proxy.port();
     let (holder, locks) = (connect(&nodes, HOLDER).await, connect_to(&ports, WAITER).await);
     let guard = holder.mutex("granted").lock().await.unwrap();
-    until("all have it", || async { deployment::count(&nodes, "granted").await == 3 }).await;
+    eventually("all have it", || async { deployment::count(&nodes, "granted").await == 3 }).await;
     let attempt = wait_for(&locks, "granted");
     until_in_line(&[first, silent, last], "granted").await;
     // The vote that is granted by the others does not come to the node, and is never answered.
@@ -133,17 +133,17 @@ async fn a_waiter_that_leaves_while_a_node_is_away_leaves_its_line_when_it_is_ba
     ports[1] = proxy.port();
     let (holder, locks) = (connect(&nodes, HOLDER).await, connect_to(&ports, WAITER).await);
     let guard = holder.mutex("away").lock().await.unwrap();
-    until("all have it", || async { deployment::count(&nodes, "away").await == 3 }).await;
+    eventually("all have it", || async { deployment::count(&nodes, "away").await == 3 }).await;
     let attempt = wait_for(&locks, "away");
     until_in_line(&[first, away, last], "away").await;
-    until("it listens, between two rounds", || async {
+    eventually("it listens, between two rounds", || async {
         command(first, &["PUBSUB", "CHANNELS", "{lock:away}:released:*"]).await != redis::Value::Array(Vec::new())
     })
     .await;
     proxy.cut();
     attempt.abort();
     assert!(attempt.await.is_err());
-    until("the others know", || async {
+    eventually("the others know", || async {
         command(first, &["EXISTS", "{lock:away}:writers"]).await == redis::Value::Int(0)
             && command(last, &["EXISTS", "{lock:away}:writers"]).await == redis::Value::Int(0)
     })

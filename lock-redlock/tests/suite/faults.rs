@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    deployment::{LIMIT, command, config, connect, connect_to, get, marked, until},
+    deployment::{LIMIT, command, config, connect, connect_to, eventually, get, marked},
     simulation::simulated,
 };
 use lock_core::{Clock, Error, Loss};
@@ -27,7 +27,7 @@ async fn who_waits_beside_a_frozen_minority_listens_where_those_before_it_did() 
         let lock = waiter.mutex("ears");
         let next = tokio::spawn(async move { lock.lock().await });
         let waits = || async { command(node, &["EXISTS", "{lock:ears}:waiters"]).await == redis::Value::Int(1) };
-        until("it waits", waits).await;
+        eventually("it waits", waits).await;
         guard.release().await.unwrap();
         guard = Clock::boot().timeout(LIMIT, next).await.expect("its turn comes").unwrap().unwrap();
         std::mem::swap(&mut holder, &mut waiter);
@@ -70,7 +70,7 @@ async fn lift_quarantine(nodes: &RedisNodes, node: usize) {
     // A connection has to be made first, for the node to be found out.
     let other = connect(nodes, &[]).await;
     let node = &nodes.nodes()[node];
-    until("it is in quarantine", || async { get(node, "redlock:quarantine").await.is_some() }).await;
+    eventually("it is in quarantine", || async { get(node, "redlock:quarantine").await.is_some() }).await;
     command(node, &["DEL", "redlock:quarantine"]).await;
     other.close(LIMIT).await.unwrap();
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::deployment::{LIMIT, command, config, connect, connect_to, get, marked, marked_as, until, until_free};
+use crate::deployment::{LIMIT, command, config, connect, connect_to, eventually, get, marked, marked_as, until_free};
 use crate::simulation::simulated;
 use lock_core::{Error, Guard, Locks};
 use lock_lab::{
@@ -170,7 +170,7 @@ async fn a_server_that_a_second_address_comes_to_lead_to_has_one_vote() {
     let misled = connect_to(&[a.port(), b.port(), detour.port], &[]).await;
     let member = connect(&nodes, &[]).await;
     let guard = misled.mutex("held").lock().await.unwrap();
-    until("all have it", || async { deployment::count(&nodes, "held").await == 3 }).await;
+    eventually("all have it", || async { deployment::count(&nodes, "held").await == 3 }).await;
     detour.lead_to(a.port(), c).await;
     let mut granted = 0;
     for index in 0..tries() {
@@ -242,7 +242,7 @@ async fn a_member_that_was_flushed_is_one_again_and_grants_nothing_for_a_while()
         locks.mutex("flushed").lock().await.unwrap().release().await.unwrap();
         get(flushed, "redlock:member").await == Some(before.clone())
     };
-    until("it is a member again", again).await;
+    eventually("it is a member again", again).await;
     assert!(get(flushed, "redlock:quarantine").await.is_some());
     nodes.nodes()[0].stop().unwrap();
     let error = locks.mutex("flushed").try_lock().await.unwrap_err();
@@ -303,7 +303,7 @@ async fn who_may_not_publish_releases_all_the_same_while_others_wait() {
     let next = tokio::spawn(async move { waiting.lock().await });
     let lined_up =
         || async { command(&nodes.nodes()[0], &["EXISTS", "{lock:mute}:waiters"]).await == redis::Value::Int(1) };
-    until("it waits", lined_up).await;
+    eventually("it waits", lined_up).await;
     guard.release().await.unwrap();
     next.await.unwrap().unwrap().release().await.unwrap();
 }

@@ -3,7 +3,7 @@
 use crate::deployment;
 use std::{collections::BTreeSet, time::Duration};
 
-use crate::deployment::{LIMIT, connect, connect_to, marked, proxied, until, until_nothing_is_left};
+use crate::deployment::{LIMIT, connect, connect_to, eventually, marked, proxied, until_nothing_is_left};
 use crate::simulation::simulated;
 use futures::StreamExt;
 use lock_core::Clock;
@@ -12,7 +12,7 @@ use lock_sim::redis::Reply;
 /// Waits until `locks` shows a writer that waits for `name` on a majority.
 async fn until_a_writer_waits(nodes: &lock_lab::servers::RedisNodes, name: &str) {
     let key = format!("{{lock:{name}}}:writers");
-    until("a writer waits", || async {
+    eventually("a writer waits", || async {
         let mut waiting = 0;
         for node in nodes.nodes() {
             waiting += usize::from(deployment::command(node, &["EXISTS", &key]).await == redis::Value::Int(1));
@@ -97,7 +97,7 @@ async fn an_uncontended_read_is_one_round_trip_to_each_node() {
         let before: Vec<_> = proxies.iter().map(|proxy| (proxy.requests(), proxy.replies())).collect();
         let guard = locks.rwlock(format!("read {number}")).read().await.unwrap();
         for (proxy, (requests, replies)) in proxies.iter().zip(&before) {
-            until("every node has answered", || async { proxy.replies().bursts > replies.bursts }).await;
+            eventually("every node has answered", || async { proxy.replies().bursts > replies.bursts }).await;
             assert_eq!(proxy.requests().bursts - requests.bursts, 1);
             assert_eq!(proxy.replies().bursts - replies.bursts, 1);
         }

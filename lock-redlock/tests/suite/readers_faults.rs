@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    deployment::{connect_to, marked, proxied, until, until_nothing_is_left},
+    deployment::{connect_to, eventually, marked, proxied, until_nothing_is_left},
     simulation::simulated,
 };
 use lock_core::{Error, Guard};
@@ -34,7 +34,7 @@ async fn answers_that_are_cut_off_during_a_read_leave_nothing() {
         for proxy in &proxies {
             proxy.heal();
         }
-        until("it works again", || async {
+        eventually("it works again", || async {
             match locks.rwlock("cut").try_write().await {
                 Ok(Some(guard)) => guard.release().await.is_ok(),
                 _ => false,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    deployment::{command, config, connect, connect_to, get, marked, marked_as, until},
+    deployment::{command, config, connect, connect_to, eventually, get, marked, marked_as},
     simulation::{Nodes, simulated},
 };
 use lock_core::{Error, Guard, Locks};
@@ -64,10 +64,10 @@ async fn all_members_are_replaced_one_after_the_other_while_clients_contend() {
         new.push(Redis::start().await.unwrap());
         let port = new[place].port();
         let replaced = || async { replace(&list, list[place], port).await.is_ok() };
-        until("the members of before all vote", replaced).await;
+        eventually("the members of before all vote", replaced).await;
         list[place] = port;
         let before = count.load(Ordering::SeqCst);
-        until("it is granted on", || async { count.load(Ordering::SeqCst) >= before + 20 }).await;
+        eventually("it is granted on", || async { count.load(Ordering::SeqCst) >= before + 20 }).await;
     }
     over.store(true, Ordering::SeqCst);
     for client in clients {
@@ -79,7 +79,7 @@ async fn all_members_are_replaced_one_after_the_other_while_clients_contend() {
             && key(list[1], "held").await.is_some()
             && key(list[2], "held").await.is_some()
     };
-    until("the new members keep what is held all the time", moved).await;
+    eventually("the new members keep what is held all the time", moved).await;
     held.release().await.unwrap();
     // None of the old ones is a member, and each of them tells who is.
     let stale = connect(&nodes, &[]).await;
@@ -99,7 +99,7 @@ async fn a_client_with_the_list_of_before_goes_on_with_the_new_member() {
         let stale = connect_to(&before, &[]).await;
         nodes.nodes()[0].stop().unwrap();
         let granted = || async { matches!(stale.mutex("stale").try_lock().await, Ok(Some(_))) };
-        until("it is granted by the second and the new one", granted).await;
+        eventually("it is granted by the second and the new one", granted).await;
         nodes.nodes()[0].cont().unwrap();
     }
     // A list that never was the deployment's is refused all the same.
@@ -134,7 +134,7 @@ async fn what_cannot_be_replaced_is_said_and_nothing_is_changed() {
         let _ = connect(&nodes, &[]).await;
         get(&nodes.nodes()[1], "redlock:member").await.is_some()
     };
-    until("it is a member again, in quarantine", marked_again).await;
+    eventually("it is a member again, in quarantine", marked_again).await;
     let error = replace(&list, list[2], new.port()).await.unwrap_err();
     assert!(error.to_string().contains("gives no vote"), "{error}");
     assert_eq!(get(&nodes.nodes()[0], "redlock:member").await, before);
@@ -193,7 +193,7 @@ async fn a_new_server_is_no_member_before_a_majority_was_told() {
     command(&nodes.nodes()[1], &["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
     replace(&list, list[2], new.port()).await.unwrap();
     assert!(get(&new, "redlock:member").await.is_some());
-    until("the new member joins the lease", || async { key(new.port(), "held").await.is_some() }).await;
+    eventually("the new member joins the lease", || async { key(new.port(), "held").await.is_some() }).await;
     guard.release().await.unwrap();
 }
 

@@ -1,19 +1,16 @@
 //! What the tests on real servers share.
 
 use std::{
-    future::Future,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use lock_core::{Backend, Clock, LockName, Locks, Snapshot};
+use lock_core::{Backend, LockName, Locks, Snapshot};
 use lock_lab::servers;
+pub(crate) use lock_lab::wait::{LIMIT, eventually, within};
 use lock_zk::{Config, ZooKeeper};
 use tokio::sync::Mutex;
 use zookeeper_client::Client;
-
-/// Far beyond what anything here takes; a test that waits that long has failed.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// The session of most tests: long enough not to expire on a busy machine.
 pub(crate) const SESSION: Duration = Duration::from_secs(10);
@@ -53,23 +50,6 @@ pub(crate) async fn locks(port: u16) -> Locks {
 /// Another client of the same servers, without locks.
 pub(crate) async fn outsider(port: u16) -> Client {
     Client::connect(&format!("127.0.0.1:{port}")).await.expect("a client")
-}
-
-pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match Clock::boot().timeout(LIMIT, future).await {
-        Some(output) => output,
-        None => panic!("not within {LIMIT:?}: {what}"),
-    }
-}
-
-/// Looks again and again until it is so.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    within(what, async {
-        while !is_so().await {
-            Clock::boot().sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
 }
 
 pub(crate) async fn inspect(zk: &ZooKeeper, name: &str) -> Snapshot {

@@ -10,7 +10,7 @@ use std::{
 
 use crate::common::{config, queued, within};
 use lock_core::{BootInstant, Clock, Locks, Validity};
-use lock_lab::servers;
+use lock_lab::{servers, wait::renewed};
 use lock_zk::ZooKeeper;
 
 /// A session that expires soon, but not on a machine that stands still for a moment.
@@ -92,8 +92,7 @@ async fn an_election_takes_no_lock_away_and_changes_no_order() {
     }
     servers.kill(leader);
     // A write after the election renews it.
-    let until = guard.valid_until().expect("held through the election");
-    crate::common::eventually("it is renewed", || async { guard.valid_until().is_some_and(|now| now > until) }).await;
+    renewed([guard.validity()]).await;
     assert!(grants.try_recv().is_err());
     guard.release().await.unwrap();
     for expected in 0..4 {

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use lock::{Clock, LockName, Locks};
+use lock::{LockName, Locks};
+pub(crate) use lock_lab::wait::{LIMIT, eventually, within};
 use lock_lab::{
     deployment::{Connection, Deployment, Running},
     proxy::Proxy,
     servers::Redis,
 };
 use zookeeper_client::{Client, Error as ZooKeeperError};
-
-/// Far beyond what anything here takes; what has not happened by then does not happen.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// A lease that no test outlasts: what is gone within [`LIMIT`] was not removed by its end.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -28,21 +26,6 @@ macro_rules! on_each {
     };
 }
 pub(crate) use on_each;
-
-/// The result of `future`, which must come.
-pub(crate) async fn within<F: Future>(what: &str, future: F) -> F::Output {
-    Clock::boot().timeout(LIMIT, future).await.unwrap_or_else(|| panic!("not within {LIMIT:?}: {what}"))
-}
-
-/// Looks again and again until it is so.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    within(what, async {
-        while !is_so().await {
-            Clock::boot().sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
 
 /// Running servers, with a proxy before each of them.
 pub(crate) struct Service {

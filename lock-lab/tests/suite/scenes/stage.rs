@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock::Locks;
 use lock_core::{Clock, Guard, LockName};
+pub(crate) use lock_lab::wait::{LIMIT, eventually};
 use lock_lab::{
     deployment::Held,
     failover::{
@@ -13,8 +14,6 @@ use lock_lab::{
     },
 };
 
-/// Generous: it only ends a test that has failed.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// Long enough that it does not end while a test looks, on a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(20);
 pub(crate) const PAYLOAD: &str = "0/0/1";
@@ -101,17 +100,6 @@ impl Stage {
 
 fn is_victims(kept: &Held) -> bool {
     kept.payload.as_deref() == Some(PAYLOAD)
-}
-
-#[allow(clippy::future_not_send, reason = "tests await it where they are")]
-pub(crate) async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
-    let clock = Clock::boot();
-    let waiting = async {
-        while !holds().await {
-            clock.sleep(Duration::from_millis(5)).await;
-        }
-    };
-    clock.timeout(LIMIT, waiting).await.expect(what);
 }
 
 /// The port of the first server in a URL.

@@ -6,7 +6,7 @@ pub(crate) mod guide;
 use std::time::Duration;
 
 use lock_core::{BootInstant, Clock, Error, Guard, LockName, Locks, LocksOptions};
-use lock_lab::{proxy::Proxy, servers};
+use lock_lab::{proxy::Proxy, servers, wait::renewed};
 use lock_redis::{
     Config, Deployment, Redis,
     keys::Keys,
@@ -182,7 +182,7 @@ pub(crate) fn after(duration: Duration) -> BootInstant {
 
 /// Releases after the next renewal, and waits until the one who waits is granted the lock, by a higher token.
 pub(crate) async fn passed_on(guard: Guard, waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
-    renewed(&guard).await;
+    renewed([guard.validity()]).await;
     let token = guard.token();
     guard.release().await.unwrap();
     let next = soon(waiting).await.unwrap().unwrap();
@@ -193,19 +193,4 @@ pub(crate) async fn passed_on(guard: Guard, waiting: JoinHandle<Result<Guard, Er
 /// Runs `future`, which must end long before the limit.
 pub(crate) async fn soon<F: Future>(future: F) -> F::Output {
     Clock::boot().timeout(LIMIT, future).await.expect("it did not end in time")
-}
-
-/// Waits until a renewal that was sent after this was called is acknowledged.
-pub(crate) async fn renewed(guard: &Guard) {
-    // The next one may be under way already; the one after it is not.
-    for _ in 0..2 {
-        let before = guard.valid_until();
-        soon(async {
-            while guard.valid_until() == before {
-                Clock::boot().sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
-        assert!(guard.is_valid(), "lost: {guard:?}");
-    }
 }

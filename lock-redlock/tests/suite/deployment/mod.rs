@@ -1,16 +1,12 @@
 //! A deployment of real servers for a test, and what is seen on them.
 
-use std::time::Duration;
-
-use lock_core::{Clock, Locks, Settings};
+use lock_core::{Locks, Settings};
+pub(crate) use lock_lab::wait::{LIMIT, eventually};
 use lock_lab::{
     proxy::Proxy,
     servers::{Redis, RedisNodes, RedisOptions},
 };
 use lock_redlock::{Config, Redlock};
-
-/// Longer than anything here takes, however busy the machine is.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn config(ports: &[u16], values: &[(&str, &str)]) -> Config {
     let mut settings = Settings::new("redlock");
@@ -61,20 +57,10 @@ pub(crate) async fn command(node: &Redis, words: &[&str]) -> redis::Value {
     command.query_async(&mut connection).await.unwrap()
 }
 
-/// Waits until `condition` holds.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let clock = Clock::boot();
-    let limit = clock.now().saturating_add(LIMIT);
-    while !condition().await {
-        assert!(clock.now() < limit, "not within {LIMIT:?}: {what}");
-        clock.sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Waits until no server of `nodes` has the key of `name`.
 pub(crate) async fn until_free(nodes: &[&Redis], name: &str) {
     let key = format!("{{lock:{name}}}");
-    until("the key is gone", || async {
+    eventually("the key is gone", || async {
         for node in nodes {
             if get(node, &key).await.is_some() {
                 return false;
@@ -114,7 +100,7 @@ pub(crate) async fn residue(node: &Redis, name: &str) -> Vec<String> {
 
 /// Waits until no server keeps anything of `name`.
 pub(crate) async fn until_nothing_is_left(nodes: &[Redis], name: &str) {
-    until("nothing is left", || async {
+    eventually("nothing is left", || async {
         for node in nodes {
             if !residue(node, name).await.is_empty() {
                 return false;
