@@ -54,6 +54,8 @@ pub(crate) struct Acquisition {
     /// `None` for an acquisition that does not wait.
     listener: Option<Listener>,
     rounds: u32,
+    /// How many nodes answered in the last round.
+    answered: usize,
     backoff: Backoff,
     /// The pauses while no majority votes.
     outage_backoff: Backoff,
@@ -75,6 +77,7 @@ impl Acquisition {
             attempt: Attempt { claim, waiter },
             listener,
             rounds: 0,
+            answered: 0,
             backoff: new_backoff(),
             outage_backoff: Backoff::new(FIRST_PAUSE, LONGEST_OUTAGE_PAUSE),
             outage: request.outage,
@@ -91,6 +94,7 @@ impl Acquisition {
             }
             let mut round = self.begin_round();
             let result = round.run(&self.stop).await;
+            self.answered = round.answered();
             self.redlock.quorum.show();
             let lost = match result {
                 RoundResult::Won(grant) => return Ok(self.hold(round, grant)),
@@ -168,7 +172,7 @@ impl Acquisition {
         }
     }
 
-    /// Leaves the queue between two rounds.
+    /// Leaves the queue between two rounds. Waits for no more nodes than have answered of late.
     async fn leave(&self) {
         if self.rounds == 0 || self.attempt.waiter.is_none() {
             return;
@@ -179,7 +183,7 @@ impl Acquisition {
             |node| if attempt.may_be_enrolled(node) { attempt.undo(node, UndoKind::Plain, false) } else { None };
         let mut left = ask(&quorum, leave, held);
         // Safeguard: a waiter leaves the line of a node that was away when it left (Redlock)
-        let replies = left.collect(quorum.majority()).await;
+        let replies = left.collect(self.answered.min(quorum.majority())).await;
         quorum.cleanup().clone().spawn(async move { attempt.finish_leaving(&quorum, replies, left).await });
     }
 

@@ -124,12 +124,16 @@ impl Round {
     /// The next reply; `None` when no more is to be waited for.
     async fn next(&mut self) -> Option<(usize, Reply<Ballot>)> {
         // Nodes that fail at once have not voted: a vote that hangs on all other nodes waits for them.
-        let answered = self.ballots.iter().filter(|ballot| matches!(ballot, Some(Ok(_)))).count();
-        if answered < self.quorum.majority() {
+        if self.answered() < self.quorum.majority() {
             return self.replies.next().await;
         }
         // The vote is split, and a node that is slower than a majority is to decide it. To lose a vote is always safe.
         self.replies.next_soon().await
+    }
+
+    /// How many nodes have answered.
+    pub(crate) fn answered(&self) -> usize {
+        self.ballots.iter().filter(|ballot| matches!(ballot, Some(Ok(_)))).count()
     }
 
     fn record(&mut self, node: usize, reply: Reply<Ballot>) {

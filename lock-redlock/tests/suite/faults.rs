@@ -6,7 +6,7 @@ use crate::{
     deployment::{LIMIT, command, config, connect, connect_to, eventually, get, marked},
     simulation::simulated,
 };
-use lock_core::{Clock, Error, Loss};
+use lock_core::{Clock, Error, Locks, LocksOptions, Loss};
 use lock_lab::{proxy::Proxy, servers::RedisNodes};
 use lock_redlock::Redlock;
 use lock_sim::world::Way;
@@ -203,6 +203,27 @@ fn a_majority_that_is_down_is_an_error_in_time_and_leaves_nothing() {
         nodes.until_nothing_is_left(0..3, "down").await;
         let guard = locks.mutex("down").lock().await.unwrap();
         guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn who_waits_and_is_not_to_bridge_an_outage_learns_of_one_within_the_limit_of_a_node() {
+    simulated(3, &[], |nodes| async move {
+        let backend = Redlock::connect_in(nodes.config(0, NODE_LIMIT), nodes.context(0)).await.unwrap();
+        let options = LocksOptions::default().with_outage_timeout(Duration::ZERO);
+        let locks = Locks::with_options(backend, options);
+        locks.mutex("down").lock().await.unwrap().release().await.unwrap();
+        nodes.stop(0).await;
+        nodes.stop(1).await;
+        let began = nodes.clock().now();
+        let error = locks.mutex("down").lock().await.unwrap_err();
+        let took = nodes.clock().now().saturating_since(began);
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+        // Leaving the line of the silent nodes is left to the background.
+        assert!(took < Duration::from_millis(2200), "{took:?}");
+        nodes.cont(0).await;
+        nodes.cont(1).await;
+        nodes.until_nothing_is_left(0..3, "down").await;
     });
 }
 
