@@ -14,9 +14,9 @@
 //! # What this does not guarantee
 //! * etcd counts a lease in whole seconds and looks every 500 ms for those that ended. A dead holder's successor waits that much
 //!   longer, and a new leader counts every lease anew from its election.
-//! * A leader that was stopped and does not know of its successor ends leases too early, in versions from before 2024 (etcd issue
-//!   15247, mended by pull request 16822): then two hold the lock until the first one renews its session. The failover runs have
-//!   shown it on 3.4.23. Check the fencing token in the store that the lock protects.
+//! * A leader that was stopped and does not know of its successor ends leases too early (etcd issue 15247): easily in versions that
+//!   lack pull request 16822 (in 3.4 it is 17465, of February 2024), rarely in later ones. Then two hold the lock until the first
+//!   one renews its session. Some failover runs have shown it, on 3.4.23. Check the fencing token in the store that the lock protects.
 //! * Locks for one holder alone: no readers, permits or lock delays.
 //!
 //! # TLS
