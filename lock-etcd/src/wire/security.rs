@@ -101,7 +101,7 @@ mod by_rustls {
         /// A channel by TLS. That of the client library would read the certificates once, and not again when they are renewed.
         pub(super) fn channel(&self, server: &Server, endpoint: Endpoint) -> Result<Channel, tonic::transport::Error> {
             let (tls, server) = (self.clone(), server.clone());
-            // Without this scheme in its requests a server does not look at the certificate of a client.
+            // The scheme of HTTP/2 over TLS. Go's server shows a handler the certificate of a client only with it.
             let origin = Endpoint::from_shared(format!("https://{}", address(&server)))?;
             let connect = tower::service_fn(move |_: Uri| {
                 let (tls, server) = (tls.clone(), server.clone());
