@@ -1,12 +1,17 @@
 //! A deployment of real servers for a test, and what is seen on them.
 
-use lock_core::{Locks, Settings};
-pub(crate) use lock_lab::wait::{LIMIT, eventually};
+use std::time::Duration;
+
+use lock_core::{Clock, Locks, Settings};
 use lock_lab::{
     proxy::Proxy,
     servers::{Redis, RedisNodes, RedisOptions},
+    wait,
 };
 use lock_redlock::{Config, Redlock};
+
+/// Shorter than the default ttl: what is gone within it was given back, and has not ended by itself.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn config(ports: &[u16], values: &[(&str, &str)]) -> Config {
     let mut settings = Settings::new("redlock");
@@ -55,6 +60,12 @@ pub(crate) async fn command(node: &Redis, words: &[&str]) -> redis::Value {
         command.arg(*word);
     }
     command.query_async(&mut connection).await.unwrap()
+}
+
+/// As [`wait::eventually`], within [`LIMIT`].
+pub(crate) async fn eventually(what: &str, is_so: impl AsyncFnMut() -> bool) {
+    let seen = Clock::boot().timeout(LIMIT, Box::pin(wait::eventually(what, is_so))).await;
+    seen.unwrap_or_else(|| panic!("not within {LIMIT:?}: {what}"));
 }
 
 /// Waits until no server of `nodes` has the key of `name`.
