@@ -10,7 +10,7 @@ mod words;
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use lock_core::{Clock, Context, Diagnosis};
+use lock_core::{Backoff, Clock, Context, Diagnosis, diagnosis::with_causes};
 
 use self::judge::{ServerLook, WriteLook};
 use crate::{
@@ -23,6 +23,9 @@ const TOP: &str = "/";
 
 /// A try to connect that fails after this was not refused: the server may be slow, and answer the next one.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// How many tries have to fail sooner than that: a server that is starting hangs up once or twice before it serves clients.
+const QUICK_FAILURES: u32 = 5;
 
 /// Looks at the servers of `config`, which was checked.
 pub(crate) async fn diagnose(config: &Config, context: &Context) -> Diagnosis {
@@ -75,19 +78,31 @@ async fn open(config: &Config, server: &Server, clock: Clock) -> Result<OpenSess
     let servers = std::slice::from_ref(server);
     let begin = clock.now();
     // The client library gives up sooner than the limit. Locks that connect go on, too.
+    let mut last = None;
     let connecting = async {
+        let mut quick_failures = 0;
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
         loop {
             let tried = clock.now();
-            let connected = ensemble.connect(servers, config.session_timeout).await;
-            if connected.is_ok() || clock.now().saturating_since(tried) < SLOW {
-                return connected;
+            let error = match ensemble.connect(servers, config.session_timeout).await {
+                Ok(client) => return Ok(client),
+                Err(error) => error,
+            };
+            quick_failures += u32::from(clock.now().saturating_since(tried) < SLOW);
+            if quick_failures == QUICK_FAILURES || !error.outcome().may_pass() {
+                return Err(error);
             }
+            last = Some(error);
+            clock.sleep(backoff.pause()).await;
         }
     };
     let client = match clock.timeout(limit, connecting).await {
         Some(Ok(client)) => client,
-        Some(Err(error)) => return Err(lock_core::diagnosis::with_causes(&error)),
-        None => return Err(format!("no session was opened within {limit:?}")),
+        Some(Err(error)) => return Err(with_causes(&error)),
+        None => {
+            let reason = last.map_or_else(|| "the server does not answer".to_owned(), |error| with_causes(&error));
+            return Err(format!("{reason} (within {limit:?})"));
+        }
     };
     let connected_in = clock.now().saturating_since(begin);
     let sent = clock.now();

@@ -258,7 +258,7 @@ const SERVERS: [Wrong; 14] = [
     wrong(
         "--url zk://127.0.0.1:{web}?connect_timeout=300ms status a",
         UNAVAILABLE,
-        &["no server answers as one of ZooKeeper does", "its port the one for clients"],
+        &["no server answers as one of ZooKeeper does", "its port not the one for clients"],
     ),
 ];
 

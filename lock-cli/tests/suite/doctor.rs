@@ -243,6 +243,16 @@ async fn a_server_that_is_slow_is_asked_for_as_long_as_connecting_may_take() {
     assert!(seen.findings.iter().all(|[key, ..]| key != "unreachable"), "{seen:?}");
 }
 
+/// A server that is starting accepts connections before it serves clients, and hangs up on them.
+#[tokio::test]
+async fn a_server_that_hung_up_once_is_asked_again() {
+    let server = ZooKeeper::start(1).await.unwrap();
+    let proxy = Proxy::start(server.ports()[0]).await.unwrap();
+    proxy.cut_at_reply(0);
+    let seen = calm_diagnosis(&format!("zk://127.0.0.1:{}?tick_time=100ms&connect_timeout=60s", proxy.port())).await;
+    assert_eq!(seen.status, Some(0), "{seen:?}");
+}
+
 #[tokio::test]
 async fn it_says_for_people_what_it_says_in_json_and_refuses_wrong_settings() {
     let server = redis().await;

@@ -271,7 +271,7 @@ impl From<Error> for RequestError {
             // Its own text for it is "no available hosts", of servers that are down and of ports of other services alike.
             Error::NoHosts => {
                 let reason =
-                    "no server answers as one of ZooKeeper does; is each of them up, and its port the one for clients?";
+                    "no server answers as one of ZooKeeper does: each may be down, or its port not the one for clients";
                 Self::Unknown(Arc::from(Box::<dyn std::error::Error + Send + Sync>::from(reason)))
             }
             _ => Self::Unknown(Arc::new(error)),
