@@ -14,6 +14,8 @@ use lock_lab::{
 
 /// Far above what anything takes, so that a busy machine fails no test.
 const LIMIT: Duration = Duration::from_secs(60);
+/// More grants than these come before a fault.
+const GRANTS: usize = 50;
 /// How long a quit may take.
 const QUIT: Duration = Duration::from_secs(20);
 
@@ -27,10 +29,21 @@ fn wrote(history: &History, process: usize) -> Option<()> {
     history.writes.iter().any(|write| by(&write.whose)).then_some(())
 }
 
+fn is_busy_grant(event: &Event) -> bool {
+    event.whose.lock == Lock::Busy && matches!(event.what, What::Granted { .. })
+}
+
+/// Waits until the busy lock was granted that often.
+async fn traffic(workers: &mut Workers) {
+    let enough =
+        |history: &History| (history.events.iter().filter(|event| is_busy_grant(event)).count() > GRANTS).then_some(());
+    workers.wait_for("traffic", LIMIT, enough).await.unwrap();
+}
+
 /// Waits for a grant of the busy lock after the fault: the process that was struck may have had that one as well.
 async fn goes_on(workers: &mut Workers, fault: BootInstant) {
-    let granted = |event: &Event| event.whose.lock == Lock::Busy && matches!(event.what, What::Granted { .. });
-    let again = |history: &History| history.events.iter().any(|event| event.at > fault && granted(event)).then_some(());
+    let again =
+        |history: &History| history.events.iter().any(|event| event.at > fault && is_busy_grant(event)).then_some(());
     workers.wait_for("the busy lock goes on", LIMIT, again).await.unwrap();
 }
 
@@ -43,7 +56,7 @@ async fn stopped_holder(careless: usize) -> (History, Moments) {
     workers.keep(0, LIMIT).await.unwrap();
     workers.want(1, LIMIT).await.unwrap();
     workers.wait_for("the holder writes", LIMIT, |history| wrote(history, 0)).await.unwrap();
-    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    traffic(&mut workers).await;
 
     let fault = now();
     workers.stop(0).await.unwrap();
@@ -63,8 +76,16 @@ async fn stopped_holder(careless: usize) -> (History, Moments) {
     (workers.finish(QUIT).await.unwrap(), Moments { fault, end })
 }
 
+/// What is expected of any fault. How fast the traffic was before it depends on the machine: these tests count it.
 fn expected() -> Expected {
     let mut expected = Expected::default();
+    expected.traffic = 0.0;
+    expected
+}
+
+/// What is expected of a fault by which a holder loses its lock.
+fn expected_loss() -> Expected {
+    let mut expected = expected();
     expected.losses = Chance::Certain;
     expected
 }
@@ -76,7 +97,7 @@ fn loser(found: &Findings) -> Option<&Loser> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_stopped_holder_writes_without_looking_is_refused_by_the_fence_and_counted_at_the_control() {
     let (history, moments) = stopped_holder(1).await;
-    let mut expected = expected();
+    let mut expected = expected_loss();
     expected.stale = Chance::Certain;
     let found = check(&history, &[], moments, &expected);
     for (letter, verdict) in found.verdicts() {
@@ -87,18 +108,18 @@ async fn what_a_stopped_holder_writes_without_looking_is_refused_by_the_fence_an
     let loser = loser(&found).expect("the stopped holder has lost the lock");
     assert!(loser.was_still && loser.knew_after_deadline_ms > Some(0.0), "{loser:?}");
     assert!(found.progress.take_overs[0].next_grant_ms.is_some());
-    assert!(found.operations_per_second >= 50.0 && found.grants > 50);
+    assert!(found.grants > GRANTS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_looks_before_each_write_has_the_fence_as_a_second_guard_only() {
     let (history, moments) = stopped_holder(0).await;
-    let found = check(&history, &[], moments, &expected());
+    let found = check(&history, &[], moments, &expected_loss());
     assert!(found.is_good(), "{:?}", found.verdicts());
     // One write may have been under way when the process was stopped.
     let late = history.writes.iter().filter(|write| write.whose.process == 0 && write.went_back).count();
     assert!(late <= 4, "each client has at most one write under way: {late}");
-    let mut certain = expected();
+    let mut certain = expected_loss();
     certain.stale = Chance::Certain;
     if found.fencing.stale == 0 {
         let found = check(&history, &[], moments, &certain);
@@ -114,7 +135,7 @@ async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
     let mut workers = Workers::start(&options).await.unwrap();
     workers.keep(0, LIMIT).await.unwrap();
     workers.want(1, LIMIT).await.unwrap();
-    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    traffic(&mut workers).await;
     let fault = now();
     workers.starve(0, Duration::from_secs(5)).await.unwrap();
     let stale = |history: &History| history.writes.iter().any(|write| write.went_back).then_some(());
@@ -122,7 +143,7 @@ async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
     goes_on(&mut workers, fault).await;
     let end = now();
     let history = workers.finish(QUIT).await.unwrap();
-    let mut expected = expected();
+    let mut expected = expected_loss();
     expected.stale = Chance::Certain;
     let found = check(&history, &[], Moments { fault, end }, &expected);
     assert!(found.is_good(), "{:?}", found.verdicts());
@@ -137,14 +158,14 @@ async fn a_killed_holder_is_followed_and_its_process_leaves_whole_lines() {
     let mut workers = Workers::start(&options_of(&format!("{}?ttl=2s", redis.url()), 2, 2)).await.unwrap();
     workers.keep(0, LIMIT).await.unwrap();
     workers.want(1, LIMIT).await.unwrap();
-    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    traffic(&mut workers).await;
     let fault = now();
     workers.kill(0).await.unwrap();
     assert_eq!(workers.holder(Lock::Kept), None);
     workers.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
     goes_on(&mut workers, fault).await;
     let end = now();
-    let found = check(&workers.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
+    let found = check(&workers.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &expected());
     assert!(found.is_good(), "{:?}", found.verdicts());
     assert!(found.progress.take_overs[0].next_grant_ms.is_some(), "{:?}", found.progress);
 }
@@ -155,12 +176,12 @@ async fn a_lock_that_does_not_lock_is_found_out() {
     let mut workers = Workers::start(&options_of("memory://", 2, 2)).await.unwrap();
     workers.keep(0, LIMIT).await.unwrap();
     workers.keep(1, LIMIT).await.unwrap();
-    workers.wait_for_traffic(50.0, LIMIT).await.unwrap();
+    traffic(&mut workers).await;
     let fault = now();
     let more = |history: &History| history.writes.iter().any(|write| write.at > fault).then_some(());
     workers.wait_for("writes", LIMIT, more).await.unwrap();
     let end = now();
-    let found = check(&workers.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &Expected::default());
+    let found = check(&workers.finish(QUIT).await.unwrap(), &[], Moments { fault, end }, &expected());
     assert!(found.exclusion.verdict.is_broken(), "{:?}", found.exclusion);
     assert!(!found.exclusion.overlaps.is_empty() && found.exclusion.contradictions > 0);
     let kept = |both: &&Both| both.pair.iter().all(|whose| whose.lock == Lock::Kept);
