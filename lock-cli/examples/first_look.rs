@@ -3,7 +3,7 @@
 //! `untold`: whether a task that waits to be told of the loss had been told of it by then.
 //!
 //! ```text
-//! LOCK_URL=redis://127.0.0.1:6379?ttl=2s first_look NAME
+//! LOCK_URL=redis://127.0.0.1:6379?ttl=6s first_look NAME
 //! ```
 
 use std::{
@@ -22,8 +22,9 @@ use lock::{Clock, Guard};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
-/// No pause takes so long unless the program was stopped.
-const GAP: Duration = Duration::from_millis(1500);
+/// No pause takes so long unless the program was stopped: the machine itself may stand still for a second or two. What is left of a
+/// lease when the program is stopped has to be longer, as it is of one of six seconds.
+const GAP: Duration = Duration::from_secs(3);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -2,8 +2,9 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use crate::common::{LIMIT, Server, attempt, keys, patient_node, server};
+use crate::common::{LIMIT, Server, attempt, keys, patient_node, server_of};
 use lock_core::{Clock, Context, Mode, Snapshot};
+use lock_lab::servers::RedisOptions;
 use lock_redis::{
     node::{Node, ScriptCall, Value},
     protocol::{
@@ -14,23 +15,29 @@ use lock_redis::{
     },
 };
 
-const TTL: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_secs(3600);
 const NONE: Duration = Duration::ZERO;
-/// Long enough for a script to run in, short enough to wait for.
-const SHORT: Duration = Duration::from_millis(150);
+/// Far longer than the machine may stand still. Nobody waits for it: [`Bench::pass`].
+const SHORT: Duration = Duration::from_secs(300);
+/// How long a waiter with [`TTL`] counts as alive without a beat.
+const ALIVE: Duration = Duration::from_secs(6);
+/// A waiter with this ttl is dead at once.
+const BRIEF: Duration = Duration::from_millis(150);
 
-/// A server, and a client that runs scripts on it.
+/// A server with a clock of its own, and a client that runs scripts on it.
 struct Bench {
     server: Server,
     node: Node,
     attempts: u32,
+    /// By how much the clock of the server is ahead.
+    ahead: Duration,
 }
 
 impl Bench {
     async fn new() -> Self {
-        let server = server().await;
+        let server = server_of(RedisOptions::default().with_own_clock(true)).await;
         let node = Node::new(patient_node(server.redis.port()), Context::current());
-        Self { server, node, attempts: 0 }
+        Self { server, node, attempts: 0, ahead: Duration::ZERO }
     }
 
     fn with(&mut self, kind: Kind, ttl: Duration, delay: Duration) -> Attempt {
@@ -95,8 +102,9 @@ impl Bench {
     }
 
     /// Has the server's clock pass the end of what was granted for so long.
-    async fn pass(&self, duration: Duration) {
-        Clock::boot().sleep(duration + Duration::from_millis(2)).await;
+    fn pass(&mut self, duration: Duration) {
+        self.ahead += duration + Duration::from_millis(2);
+        self.server.redis.set_clock_ahead(self.ahead).unwrap();
     }
 }
 
@@ -173,13 +181,13 @@ async fn the_first_in_line_hears_when_it_may_open_to_one_of_its_kind() {
 #[tokio::test]
 async fn the_dead_are_passed_over_and_those_who_speak_are_not() {
     let mut bench = Bench::new().await;
-    let (holder, dead) = (bench.writer(), bench.with(Kind::Writer, SHORT, NONE));
-    let (speaks, alive) = (bench.with(Kind::Writer, SHORT, NONE), bench.writer());
+    let (holder, dead) = (bench.writer(), bench.with(Kind::Writer, BRIEF, NONE));
+    let (speaks, alive) = (bench.with(Kind::Writer, BRIEF, NONE), bench.writer());
     bench.granted(&holder).await;
     for waiter in [&dead, &speaks, &alive] {
         bench.in_line(waiter).await;
     }
-    bench.pass(SHORT).await;
+    bench.pass(BRIEF);
     // Nobody has looked since: it is not too late to speak.
     assert!(matches!(bench.beat(&[&speaks]).await[..], [Standing::InLine(InLine { ahead: 0, .. })]));
     assert!(matches!(bench.beat(&[&dead]).await[..], [Standing::Gone]));
@@ -190,11 +198,11 @@ async fn the_dead_are_passed_over_and_those_who_speak_are_not() {
 #[tokio::test]
 async fn a_release_passes_over_the_dead() {
     let mut bench = Bench::new().await;
-    let (holder, dead, alive) = (bench.writer(), bench.with(Kind::Writer, SHORT, NONE), bench.writer());
+    let (holder, dead, alive) = (bench.writer(), bench.with(Kind::Writer, BRIEF, NONE), bench.writer());
     bench.granted(&holder).await;
     bench.in_line(&dead).await;
     bench.in_line(&alive).await;
-    bench.pass(SHORT).await;
+    bench.pass(BRIEF);
     assert!(bench.had(holder.release()).await);
     assert!(matches!(bench.beat(&[&alive]).await[..], [Standing::Granted(_)]));
 }
@@ -320,7 +328,7 @@ async fn each_reader_ends_by_itself_and_does_not_live_on_the_renewals_of_others(
     let writer = bench.writer();
     let [first, second] = [bench.granted(&dead).await, bench.granted(&alive).await];
     assert!(bench.renewed(&alive, second).await);
-    bench.pass(SHORT).await;
+    bench.pass(SHORT);
     assert!(!bench.renewed(&dead, first).await, "it has ended");
     assert!(!bench.had(dead.release()).await, "it has ended");
     assert_eq!(bench.look().await.holders.len(), 1);
@@ -340,7 +348,7 @@ async fn readers_that_all_died_are_gone_for_the_next_writer_and_leave_nothing() 
         let kept: u64 = bench.server.ask(&["PTTL", key]).await;
         assert!(u128::from(kept) <= SHORT.as_millis() + 1_000, "{key} stays for {kept} ms");
     }
-    bench.pass(SHORT).await;
+    bench.pass(SHORT);
     let writer = bench.writer();
     bench.granted(&writer).await;
     assert!(bench.had(writer.release()).await);
@@ -394,13 +402,13 @@ async fn a_downgrade_of_a_lock_that_is_gone_or_anothers_makes_no_reader() {
 #[tokio::test]
 async fn never_more_permits_are_held_than_there_are_and_a_dead_holders_comes_back() {
     let mut bench = Bench::new().await;
-    let of = NonZeroU32::new(2).unwrap();
-    let (kept, dead, third) = (bench.permit(2), bench.with(Kind::Permit(of), SHORT, NONE), bench.permit(2));
+    let (of, lease) = (NonZeroU32::new(2).unwrap(), ALIVE * 2 / 3);
+    let (kept, dead, third) = (bench.permit(2), bench.with(Kind::Permit(of), lease, NONE), bench.permit(2));
     let first = bench.granted(&kept).await;
     assert!(bench.granted(&dead).await > first);
-    assert!(bench.refused(&third).await <= SHORT, "until the first of them ends");
-    assert!(bench.in_line(&third).await.left.unwrap() <= SHORT);
-    bench.pass(SHORT).await;
+    assert!(bench.refused(&third).await <= lease, "until the first of them ends");
+    assert!(bench.in_line(&third).await.left.unwrap() <= lease);
+    bench.pass(lease);
     assert!(matches!(bench.beat(&[&third]).await[..], [Standing::Granted(_)]));
     assert!(!bench.had(dead.release()).await);
     assert!(bench.refused(&dead).await <= TTL);
@@ -449,7 +457,7 @@ async fn a_lock_whose_holder_was_lost_stays_closed_for_its_delay_to_everybody() 
         if taken_away {
             bench.server.ask::<()>(&["DEL", "{lock:a}"]).await;
         } else {
-            bench.pass(SHORT).await;
+            bench.pass(SHORT);
         }
         let (writer, reader, next) = (bench.writer(), bench.reader(), bench.writer());
         assert!(bench.refused(&writer).await <= SHORT * 5);
@@ -457,7 +465,7 @@ async fn a_lock_whose_holder_was_lost_stays_closed_for_its_delay_to_everybody() 
         // Its own release comes too late to be one in order.
         assert!(!bench.had(holder.release()).await);
         assert!(bench.refused(&writer).await <= SHORT * 5);
-        bench.pass(SHORT * 5).await;
+        bench.pass(SHORT * 5);
         bench.granted(&next).await;
         assert!(bench.had(next.release()).await);
     }
@@ -496,7 +504,7 @@ async fn a_reader_with_a_delay_that_was_lost_keeps_writers_out_and_lets_readers_
     let mut bench = Bench::new().await;
     let (reader, writer) = (bench.with(Kind::Reader, SHORT, SHORT * 4), bench.writer());
     let number = bench.granted(&reader).await;
-    bench.pass(SHORT).await;
+    bench.pass(SHORT);
     assert!(bench.look().await.holders.is_empty(), "its lease has ended");
     assert!(!bench.renewed(&reader, number).await);
     assert!(!bench.had(reader.release()).await, "not in order any more");
@@ -504,7 +512,7 @@ async fn a_reader_with_a_delay_that_was_lost_keeps_writers_out_and_lets_readers_
     let other = bench.reader();
     bench.granted(&other).await;
     assert!(bench.had(other.release()).await);
-    bench.pass(SHORT * 4).await;
+    bench.pass(SHORT * 4);
     bench.granted(&writer).await;
 }
 

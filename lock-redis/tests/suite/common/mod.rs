@@ -6,7 +6,11 @@ pub(crate) mod guide;
 use std::time::Duration;
 
 use lock_core::{BootInstant, Clock, Error, Guard, LockName, Locks, LocksOptions};
-use lock_lab::{proxy::Proxy, servers, wait::renewed};
+use lock_lab::{
+    proxy::Proxy,
+    servers::{self, RedisOptions},
+    wait::renewed,
+};
 use lock_redis::{
     Config, Deployment, Redis,
     keys::Keys,
@@ -29,7 +33,11 @@ pub(crate) struct Server {
 }
 
 pub(crate) async fn server() -> Server {
-    let redis = servers::Redis::start().await.unwrap();
+    server_of(RedisOptions::default()).await
+}
+
+pub(crate) async fn server_of(options: RedisOptions) -> Server {
+    let redis = servers::Redis::start_as_told(options).await.unwrap();
     let control = redis.connection().await.unwrap();
     Server { redis, control }
 }
