@@ -14,7 +14,10 @@ use lock_core::{Clock, WriteGuard};
 use lock_lab::servers::Redis;
 use tokio::{sync::watch, task::JoinSet};
 
-use crate::goal::{Figure, Goal, median, rounds};
+use crate::{
+    contestants::patient,
+    goal::{Figure, Goal, median, rounds},
+};
 
 const NAME: &str = "handed over";
 const WAITERS: [usize; 3] = [10, 100, 1_000];
@@ -81,7 +84,7 @@ async fn speed(url: &str, waiters: Waiters, count: usize, hand_offs: usize) -> f
     let contest = Arc::new(contest);
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
-        connections.push(lock::connect(url).await.expect("the server is there"));
+        connections.push(lock::connect(&patient(url)).await.expect("the server is there"));
     }
     let mut tasks = JoinSet::new();
     for (number, locks) in (0..=count).zip(connections.iter().cycle()) {

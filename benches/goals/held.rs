@@ -12,7 +12,10 @@ use redis::Script;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::Command;
 
-use crate::goal::{Figure, Goal, median, rounds};
+use crate::{
+    contestants::patient,
+    goal::{Figure, Goal, median, rounds},
+};
 
 /// The argument that makes this program the client.
 pub(crate) const ARGUMENT: &str = "--hold";
@@ -79,7 +82,8 @@ pub(crate) async fn hold(arguments: Vec<String>) {
     let count: usize = locks.parse().expect("a number of locks");
     let ttl = Duration::from_millis(ttl.parse().expect("a number of milliseconds"));
     let every = ttl / RENEWALS_PER_TTL;
-    let locks = lock::connect(&format!("{url}?ttl={}ms", ttl.as_millis())).await.expect("the server is there");
+    let locks =
+        lock::connect(&patient(&format!("{url}?ttl={}ms", ttl.as_millis()))).await.expect("the server is there");
     let acquire = |name: String| {
         let locks = locks.clone();
         async move { locks.mutex(name).lock().await.expect("nobody else takes it") }

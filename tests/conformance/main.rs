@@ -104,7 +104,7 @@ fn run(world: &World, index: usize, case: &Case) -> Result<Completion, Failed> {
         let fixture = world.fixtures[index].get().await?;
         match case.run(fixture).await.map_err(Failed::from)? {
             Tried::Kept => Ok(Completion::Completed),
-            Tried::Lacks(feature) => Ok(Completion::ignored_with(format!("the backend has no {feature}"))),
+            Tried::Lacks(feature) => Ok(Completion::ignored_with(format!("the backend lacks {feature}"))),
         }
     })
 }

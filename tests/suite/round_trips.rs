@@ -8,7 +8,7 @@ use std::time::Duration;
 use lock::{Clock, LockName, Locks};
 use lock_lab::{
     proxy::{Proxy, Traffic},
-    servers::{Cluster, Redis, RedisNodes, Sentinel, ZooKeeper},
+    servers::{Cluster, Redis, RedisNodes, RedisOptions, Sentinel, ZooKeeper},
 };
 
 use self::frames::{CREATE, FrameProxy, LIST, Request};
@@ -126,7 +126,13 @@ async fn commands(servers: &[Redis]) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncontended_acquisition_is_one_round_trip_to_each_node_of_redlock() {
-    let nodes = RedisNodes::start(5).await.unwrap();
+    let nodes = RedisNodes::start_with(5, RedisOptions::default().with_own_clock(true)).await.unwrap();
+    // A node that is asked a quarter of a second late gives a number by its own clock, which costs a round. By clocks that stand
+    // still none is, also where the machine stands still.
+    for node in nodes.nodes() {
+        let (seconds, _): (u64, u64) = node.ask("TIME", &[]).await.unwrap();
+        node.stop_clock_at(Duration::from_secs(seconds)).unwrap();
+    }
     let mut proxies = Vec::new();
     for port in nodes.ports() {
         proxies.push(Proxy::start(port).await.unwrap());

@@ -43,6 +43,6 @@ fn main() -> ExitCode {
 fn run(runtime: &Runtime, fixture: Arc<dyn Fixture>, case: &Case) -> Result<Completion, Failed> {
     match runtime.block_on(case.run(fixture)).map_err(Failed::from)? {
         Tried::Kept => Ok(Completion::Completed),
-        Tried::Lacks(feature) => Ok(Completion::ignored_with(format!("the backend has no {feature}"))),
+        Tried::Lacks(feature) => Ok(Completion::ignored_with(format!("the backend lacks {feature}"))),
     }
 }
