@@ -37,6 +37,8 @@ enum Before {
     Awaited,
     /// Another one holds it, and the attempt waits.
     Waits,
+    /// A reader waits, and the lock of the writer that it waits for was deleted: whoever comes hands it over.
+    Abandoned,
 }
 
 type Call = fn(&Attempt) -> ScriptCall;
@@ -53,6 +55,7 @@ const TAKING: &[(&str, Kind, Before, Call)] = &[
     ("a writer enters again", Kind::Writer, Before::Ours, enter),
     ("a reader enters", Kind::Reader, Before::Nothing, enter),
     ("a reader enters, in line", Kind::Reader, Before::Held, enter),
+    ("a reader enters, and another one is next", Kind::Reader, Before::Abandoned, enter),
     ("a reader enters again", Kind::Reader, Before::Ours, enter),
     ("a permit", PERMIT, Before::Nothing, enter),
     ("a permit, in line", PERMIT, Before::Held, enter),
@@ -90,7 +93,8 @@ impl Bench {
         self.cases += 1;
         let name = format!("case {}", self.cases);
         // The common path is for those without a lock delay.
-        let delay = if matches!(before, Before::Known | Before::Awaited) { Duration::ZERO } else { DELAY };
+        let has_delay = !matches!(before, Before::Known | Before::Awaited | Before::Abandoned);
+        let delay = if has_delay { DELAY } else { Duration::ZERO };
         let ours = attempt(&name, kind, 1, TTL, delay);
         let other = attempt(&name, if kind == PERMIT { kind } else { Kind::Writer }, 2, TTL, delay);
         let calls = match before {
@@ -100,9 +104,13 @@ impl Bench {
             Before::Ours => vec![enter(&ours)],
             Before::Awaited => vec![enter(&ours), enter(&other)],
             Before::Waits => vec![enter(&other), enter(&ours)],
+            Before::Abandoned => vec![enter(&other), enter(&attempt(&name, Kind::Reader, 3, TTL, delay))],
         };
         for call in calls {
             self.node.call(call).await.unwrap();
+        }
+        if before == Before::Abandoned {
+            self.server.ask::<()>(&["DEL", &ours.line().lock]).await;
         }
         ours
     }
