@@ -24,7 +24,7 @@ const TOP: &str = "/";
 /// A try to connect that fails after this was not refused: the server may be slow, and answer the next one.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// How many tries have to fail sooner than that: a server that is starting hangs up once or twice before it serves clients.
+/// How many tries have to fail sooner than that: a server may hang up once or twice while it starts.
 const QUICK_FAILURES: u32 = 5;
 
 /// Looks at the servers of `config`, which was checked.
@@ -77,8 +77,8 @@ async fn open(config: &Config, server: &Server, clock: Clock) -> Result<OpenSess
     let (ensemble, limit) = (config.ensemble(), config.connect_timeout);
     let servers = std::slice::from_ref(server);
     let begin = clock.now();
-    // The client library gives up sooner than the limit. Locks that connect go on, too.
     let mut last = None;
+    // The client library gives up sooner than the limit. Locks that connect go on, too.
     let connecting = async {
         let mut quick_failures = 0;
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));

@@ -243,7 +243,7 @@ async fn a_server_that_is_slow_is_asked_for_as_long_as_connecting_may_take() {
     assert!(seen.findings.iter().all(|[key, ..]| key != "unreachable"), "{seen:?}");
 }
 
-/// A server that is starting accepts connections before it serves clients, and hangs up on them.
+/// A server may accept a connection before it serves clients, and hang up.
 #[tokio::test]
 async fn a_server_that_hung_up_once_is_asked_again() {
     let server = ZooKeeper::start(1).await.unwrap();

@@ -90,6 +90,12 @@ impl Scene {
         self.servers.url(&self.links.way(side).with_lease(lease))
     }
 
+    /// As [`Scene::url`], for a client that waits longer for an answer than a machine may stand still.
+    #[must_use]
+    pub fn patient_url(&self, side: Side, lease: Duration) -> String {
+        self.servers.url(&self.links.way(side).with_lease(lease).with_answer_limit(Duration::from_secs(20)))
+    }
+
     /// The URL of a process whose settings disagree so with those of the servers, which it reaches without a proxy: a client
     /// knows a server that is no member by its address, where the others have those that an operator gave them.
     ///

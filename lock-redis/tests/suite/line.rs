@@ -10,6 +10,7 @@ use lock_redis::{
     protocol::{
         answers::{Entered, InLine, Standing, beaten, done, entered},
         attempt::{Ask, Attempt, Kind},
+        claim::Rhythm,
         look,
         packed::pack,
     },
@@ -19,9 +20,7 @@ const TTL: Duration = Duration::from_secs(3600);
 const NONE: Duration = Duration::ZERO;
 /// Far longer than the machine may stand still. Nobody waits for it: [`Bench::pass`].
 const SHORT: Duration = Duration::from_secs(300);
-/// How long a waiter with [`TTL`] counts as alive without a beat.
-const ALIVE: Duration = Duration::from_secs(6);
-/// A waiter with this ttl is dead at once.
+/// A waiter with this ttl counts as dead soon, and nobody waits for that either.
 const BRIEF: Duration = Duration::from_millis(150);
 
 /// A server with a clock of its own, and a client that runs scripts on it.
@@ -405,7 +404,7 @@ async fn a_downgrade_of_a_lock_that_is_gone_or_anothers_makes_no_reader() {
 #[tokio::test]
 async fn never_more_permits_are_held_than_there_are_and_a_dead_holders_comes_back() {
     let mut bench = Bench::new().await;
-    let (of, lease) = (NonZeroU32::new(2).unwrap(), ALIVE * 2 / 3);
+    let (of, lease) = (NonZeroU32::new(2).unwrap(), Rhythm::of(TTL).alive * 2 / 3);
     let (kept, dead, third) = (bench.permit(2), bench.with(Kind::Permit(of), lease, NONE), bench.permit(2));
     let first = bench.granted(&kept).await;
     assert!(bench.granted(&dead).await > first);

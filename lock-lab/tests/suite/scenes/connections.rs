@@ -8,7 +8,7 @@ use lock_lab::{
     servers::connect_to_redis,
 };
 
-use crate::scenes::stage::{LIMIT, Stage, ask, eventually, first_port, give_back, is_silent};
+use crate::scenes::stage::{LIMIT, Stage, ask, eventually, first_port, is_silent};
 
 /// For how long a request is left without an answer.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ async fn a_partition_cuts_the_holder_off_and_nobody_else() {
     // Cut off, it does not renew.
     guard.lost().await;
     stage.until_held_by_victim(0).await;
-    give_back(stage.hold(&stage.connect(Side::Others).await).await).await;
+    stage.hold(&stage.connect(Side::Others).await).await.release().await.unwrap();
     stage.heal().await;
     assert!(takes_writes(&stage, Side::Victim).await);
 }
@@ -93,13 +93,13 @@ async fn clients_that_servers_tell_where_to_go_come_by_the_proxies_of_their_side
         let mut stage = Stage::of(deployment, Fault::PartitionHolder).await;
         let [victim, others] = [stage.connect(Side::Victim).await, stage.connect(Side::Others).await];
         for locks in [&victim, &others] {
-            give_back(locks.mutex("before").timeout(LIMIT).lock().await.unwrap()).await;
+            locks.mutex("before").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         }
         stage.scene.inject().await.unwrap();
-        give_back(others.mutex("other").timeout(LIMIT).lock().await.unwrap()).await;
+        others.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         let cut_off = victim.mutex("other").timeout(Duration::from_millis(500)).lock().await;
         assert!(cut_off.is_err(), "{deployment}");
         stage.heal().await;
-        give_back(victim.mutex("other").timeout(LIMIT).lock().await.unwrap()).await;
+        victim.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use lock_lab::failover::{fault::Fault, scene::Side};
 
-use crate::scenes::stage::{Stage, give_back};
+use crate::scenes::stage::Stage;
 
 #[tokio::test]
 async fn a_killed_leader_is_replaced_and_sessions_go_on() {
@@ -45,7 +45,7 @@ async fn a_deleted_node_and_a_session_taken_over_end_the_hold() {
         stage.until_held_by_victim(0).await;
         guard.lost().await;
         let others = stage.connect(Side::Others).await;
-        give_back(stage.hold(&others).await).await;
+        stage.hold(&others).await.release().await.unwrap();
         stage.heal().await;
     }
 }

@@ -9,7 +9,7 @@ use lock_lab::failover::{
     scene::Side,
 };
 
-use crate::scenes::stage::{LIMIT, Stage, eventually, give_back};
+use crate::scenes::stage::{LIMIT, Stage, eventually};
 
 /// Long enough that a lock is renewed in it on a machine that stands still for a while.
 const QUARANTINE: Duration = Duration::from_secs(4);
@@ -26,14 +26,14 @@ async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
         // As many as may fail stand still: without the new member the others would be no majority.
         stage.until_held_by_victim(voters / 2 + 1).await;
         assert!(guard.is_valid());
-        give_back(locks.mutex("other").timeout(LIMIT).lock().await.unwrap()).await;
+        locks.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         let others = stage.connect(Side::Others).await;
-        give_back(others.mutex("other").timeout(LIMIT).lock().await.unwrap()).await;
+        others.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         stage.heal().await;
         stage.until_held_by_victim(voters).await;
         let after: Vec<String> = stage.truth().await.into_iter().map(|sample| sample.server).collect();
         assert!(after[0] != before[0] && after[1..] == before[1..], "{before:?} {after:?}");
-        give_back(guard).await;
+        guard.release().await.unwrap();
         for locks in [locks, others] {
             locks.close(LIMIT).await.unwrap();
         }
@@ -83,7 +83,7 @@ async fn clients_that_disagree_are_refused_with_what_differs() {
     // It is the setting that was refused, and not the way there.
     let url = stage.scene.strange_url(Disagreement::MaxTtl, stage.lease).unwrap();
     let agreed = url.split("&max_ttl").next().unwrap();
-    give_back(lock::connect(agreed).await.unwrap().mutex("other").lock().await.unwrap()).await;
+    lock::connect(agreed).await.unwrap().mutex("other").lock().await.unwrap().release().await.unwrap();
 
     let others = Stage::of("redlock3", Fault::MemberReplaced).await;
     others.scene.strange_url(Disagreement::Servers, others.lease).unwrap_err();

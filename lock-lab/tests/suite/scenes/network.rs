@@ -11,7 +11,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-use crate::scenes::stage::{LIMIT, Stage, ask, eventually, give_back};
+use crate::scenes::stage::{LIMIT, Stage, ask, eventually};
 
 /// The host and port that the victim connects to.
 fn address(scene: &Scene) -> (String, String) {
@@ -59,7 +59,7 @@ async fn others_are_in_the_network_of_the_servers() {
     assert!(stage.scene.namespace(Side::Others).is_none() && stage.scene.namespace(Side::Victim).is_some());
     stage.scene.inject().await.unwrap();
     let locks = stage.connect(Side::Others).await;
-    give_back(stage.hold(&locks).await).await;
+    stage.hold(&locks).await.release().await.unwrap();
     stage.heal().await;
     let scene = Stage::of("redis", Fault::Delay).await.scene;
     assert!(scene.namespace(Side::Victim).is_none() && scene.retransmitted().unwrap().is_none());

@@ -9,7 +9,7 @@ use lock_lab::failover::{
     scene::{Scene, Side},
 };
 
-use crate::scenes::stage::{LEASE, LIMIT, Stage, ask, first_port, give_back};
+use crate::scenes::stage::{LEASE, LIMIT, Stage, ask, first_port};
 
 #[tokio::test]
 async fn what_a_restart_leaves_of_a_lock_depends_on_the_disk() {
@@ -50,16 +50,16 @@ async fn a_frozen_minority_lets_others_acquire_and_a_frozen_majority_does_not() 
         let mut stage = Stage::of("redlock3", fault).await;
         let locks = stage.connect(Side::Others).await;
         // Connected to all, as whoever is struck in the middle of its work.
-        give_back(locks.mutex("before").lock().await.unwrap()).await;
+        locks.mutex("before").lock().await.unwrap().release().await.unwrap();
         stage.scene.inject().await.unwrap();
         stage.until_answered_by(3 - silent).await;
         let taken = locks.mutex("other").timeout(Duration::from_secs(3)).lock().await;
         assert_eq!(taken.is_ok(), silent == 1, "{taken:?}");
         if let Ok(guard) = taken {
-            give_back(guard).await;
+            guard.release().await.unwrap();
         }
         stage.heal().await;
-        give_back(locks.mutex("other").timeout(LIMIT).lock().await.unwrap()).await;
+        locks.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
     }
 }
 
@@ -105,7 +105,7 @@ async fn a_deleted_key_is_gone_from_every_node() {
 async fn flushed_scripts_are_gone_and_sent_again() {
     let mut stage = Stage::of("redis", Fault::ScriptFlush).await;
     let (locks, guard) = stage.hold_as_victim().await;
-    give_back(guard).await;
+    guard.release().await.unwrap();
     let port = first_port(&stage.scene.url(Side::Others, stage.lease));
     let cached = async || -> bool {
         let memory: String = ask(port, &["INFO", "memory"]).await.unwrap();
@@ -114,7 +114,7 @@ async fn flushed_scripts_are_gone_and_sent_again() {
     assert!(cached().await);
     stage.scene.inject().await.unwrap();
     assert!(!cached().await);
-    give_back(stage.hold(&locks).await).await;
+    stage.hold(&locks).await.release().await.unwrap();
     assert!(cached().await);
 }
 

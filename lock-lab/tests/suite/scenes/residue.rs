@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::Clock;
 use lock_lab::failover::{events::Residue, fault::Fault, scene::Side};
 
-use crate::scenes::stage::{Stage, ask, eventually, first_port, give_back};
+use crate::scenes::stage::{Stage, ask, eventually, first_port};
 
 const LOCK_KEY: &str = "{lock:failover/kept}";
 
@@ -33,7 +33,7 @@ async fn a_lock_that_is_held_is_found_on_each_arrangement_and_nothing_when_it_wa
         let found = residue(&stage).await.left;
         let of_lock = found.iter().filter(|what| what.contains("failover")).count();
         assert_eq!(of_lock, servers, "{deployment}: {found:?}");
-        give_back(guard).await;
+        guard.release().await.unwrap();
         locks.close(Duration::from_secs(20)).await.unwrap();
         eventually("nothing is left", async || stage.observer.residue().await.is_nothing()).await;
     }

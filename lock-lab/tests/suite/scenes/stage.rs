@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock::Locks;
-use lock_core::{Clock, Error, Guard, LockName};
+use lock_core::{Clock, Guard, LockName};
 pub(crate) use lock_lab::wait::{LIMIT, eventually};
 use lock_lab::{
     deployment::Held,
@@ -43,7 +43,7 @@ impl Stage {
     }
 
     pub(crate) async fn connect(&self, side: Side) -> Locks {
-        lock::connect(&self.scene.url(side, self.lease)).await.unwrap()
+        lock::connect(&self.scene.patient_url(side, self.lease)).await.unwrap()
     }
 
     pub(crate) async fn hold(&self, locks: &Locks) -> Guard {
@@ -96,12 +96,6 @@ impl Stage {
         self.scene.heal().await.unwrap();
         self.scene.healthy().await.unwrap();
     }
-}
-
-/// Releases it. Where the machine stands still, the answer may be late; then it is released in the background.
-pub(crate) async fn give_back(guard: Guard) {
-    let released = guard.release().await;
-    assert!(matches!(released, Ok(_) | Err(Error::Unavailable { .. })), "{released:?}");
 }
 
 fn is_victims(kept: &Held) -> bool {

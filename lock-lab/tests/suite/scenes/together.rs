@@ -2,17 +2,17 @@
 
 use lock_lab::failover::{fault::Fault, scene::Side};
 
-use crate::scenes::stage::{Stage, first_port, give_back, is_silent};
+use crate::scenes::stage::{Stage, first_port, is_silent};
 
 #[tokio::test]
 async fn a_frozen_minority_leaves_the_majority_that_serves() {
     let mut stage = Stage::of("redlock5", Fault::HolderStoppedServersFrozen).await;
     // Connected to all, as whoever is struck in the middle of its work.
     let locks = stage.connect(Side::Others).await;
-    give_back(stage.hold(&locks).await).await;
+    stage.hold(&locks).await.release().await.unwrap();
     stage.scene.inject().await.unwrap();
     stage.until_answered_by(3).await;
-    give_back(stage.hold(&locks).await).await;
+    stage.hold(&locks).await.release().await.unwrap();
     stage.heal().await;
     stage.until_answered_by(5).await;
 }
