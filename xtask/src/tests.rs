@@ -55,11 +55,15 @@ pub(crate) fn all() -> Result<()> {
     // The simulator's come last: they use all processors with nothing beside them.
     programs.sort_by_key(|program| (program.title.starts_with("lock-sim"), place(&program.title)));
     let results = run_all(programs)?;
-    let mut failed = Vec::new();
     eprintln!("test programs, by how long they took:");
-    for TestOutcome { title, took, succeeded } in results {
-        eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if succeeded { "" } else { "  FAILED" });
-        failed.extend((!succeeded).then_some(title));
+    for TestOutcome { title, took, failures } in &results {
+        eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if failures.is_some() { "  FAILED" } else { "" });
+    }
+    let mut failed = Vec::new();
+    for TestOutcome { title, failures, .. } in results {
+        let Some(failures) = failures else { continue };
+        eprintln!("---- {title}, again ----\n{failures}");
+        failed.push(title);
     }
     ensure!(failed.is_empty(), "tests failed in {}", failed.join(", "));
     eprintln!("all tests passed");
@@ -80,11 +84,26 @@ struct TestProgram {
     command: Command,
 }
 
-/// How one [`TestProgram`] ended: how long it took, and whether it succeeded.
+/// How one [`TestProgram`] ended: how long it took and, unless it succeeded, what it said of its failures.
 struct TestOutcome {
     title: String,
     took: Duration,
-    succeeded: bool,
+    failures: Option<String>,
+}
+
+/// What test harnesses begin their list of failures with.
+const FAILURES: &str = "\nfailures:\n";
+
+/// How many lines are shown again of a program that ended without a list of failures, such as one that was killed.
+const LAST_LINES: usize = 40;
+
+/// The part of the output of a failed program that says what failed. It is shown last, where a log that is cut still has it.
+fn failures(output: &str) -> String {
+    if let Some(begin) = output.find(FAILURES) {
+        return output[begin..].trim().to_owned();
+    }
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
 /// What is started in the background of a script ignores SIGINT and SIGQUIT, and SIGHUP after `nohup`, and so does all that it
@@ -175,8 +194,10 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
         for outcome in outcomes {
             let (title, took, output) = outcome.context("starting a test program")?;
             let text = [output.stdout, output.stderr].concat();
-            println!("---- {title} ----\n{}", String::from_utf8_lossy(&text));
-            results.push(TestOutcome { title, took, succeeded: output.status.success() });
+            let text = String::from_utf8_lossy(&text);
+            println!("---- {title} ----\n{text}");
+            let failures = (!output.status.success()).then(|| failures(&text));
+            results.push(TestOutcome { title, took, failures });
         }
         Ok::<_, anyhow::Error>(results)
     })?;
@@ -185,4 +206,17 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
     }
     results.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
     Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_shown_again_and_without_a_list_the_last_that_was_said() {
+        let listed = "test a ... FAILED\n\nfailures:\n\n---- a ----\nwhy\n\nfailures:\n    a\n";
+        assert_eq!(failures(listed), "failures:\n\n---- a ----\nwhy\n\nfailures:\n    a");
+        let killed: Vec<String> = (0..2 * LAST_LINES).map(|line| line.to_string()).collect();
+        assert_eq!(failures(&killed.join("\n")), killed[LAST_LINES..].join("\n"));
+    }
 }

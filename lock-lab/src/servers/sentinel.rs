@@ -23,8 +23,10 @@ const NODE: [&str; 10] = [
     "5",
 ];
 /// How often Sentinels look and talk, in milliseconds. By themselves they take seconds, which is what a failover would
-/// then mostly consist of.
-const PERIODS: [&str; 8] = ["INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200", "PING-PERIOD", "200"];
+/// then mostly consist of. The last one is how long a Sentinel that stood still for two seconds only looks on (TILT mode); by
+/// itself it is 30 s, which begin anew each time that the machine stands still.
+const PERIODS: [&str; 10] =
+    ["INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200", "PING-PERIOD", "200", "TILT-PERIOD", "2000"];
 
 /// How the primary of a [`Sentinel`] arrangement treats its replicas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

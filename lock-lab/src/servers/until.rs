@@ -7,7 +7,7 @@ use lock_core::{BootInstant, Clock};
 use crate::LabError;
 
 /// How long several servers may take to agree on something. Seconds are usual; more on a machine that is busy with other
-/// tests. A Sentinel that stood still for two seconds only looks on for 30 s (TILT mode), each time.
+/// tests.
 const LIMIT: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -102,14 +102,25 @@ async fn what_starts_servers_of_its_own_takes_no_service() {
 async fn one_fault_on_one_arrangement_makes_a_whole_report() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("new/report");
-    let output = failover(&["--backend", "redis", "--fault", "server-restarted-empty"], &out).await;
+    let proved = async {
+        loop {
+            let output = failover(&["--backend", "redis", "--fault", "server-restarted-empty"], &out).await;
+            let report = fs::read(out.join("report.json")).expect("a report, whatever came of it");
+            let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+            let verdict = &report["runs"][0]["verdict"];
+            // On a machine that is too busy for the load that it takes, a run proves nothing, or is given up.
+            if verdict.get("proves_nothing").or(verdict.get("failed")).is_none() {
+                return (output, report);
+            }
+            assert_eq!(output.status.code(), Some(69), "{output:?}");
+        }
+    };
+    let (output, report) = within(proved).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(
         text(&output.stdout).lines().next_back().unwrap(),
         format!("{}: index.html, report.md, report.json", out.display())
     );
-
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(out.join("report.json")).unwrap()).unwrap();
     let run = &report["runs"][0];
     assert_eq!((run["backend"].as_str(), run["fault"].as_str()), (Some("redis"), Some("server-restarted-empty")));
     assert!(run["outcome"]["measured"]["before_per_second"].as_f64().unwrap() >= 50.0, "{run}");

@@ -55,7 +55,7 @@ async fn a_comparison_writes_its_report_in_every_form() {
 #[tokio::test]
 async fn a_holder_holds_until_it_is_killed() {
     let redis = Redis::start().await.unwrap();
-    let url = format!("{}?ttl=1s", redis.url());
+    let url = format!("{}?ttl=5s", redis.url());
     let holder = Holder::start(Path::new(PROGRAM), &url, "name").await.unwrap();
     let locks = lock::connect(&url).await.unwrap();
     assert!(locks.mutex("name").try_lock().await.unwrap().is_none(), "the holder has it");

@@ -20,7 +20,7 @@ async fn takes_writes(stage: &Stage, side: Side) -> bool {
 
 #[tokio::test]
 async fn a_partition_cuts_the_holder_off_and_nobody_else() {
-    let mut stage = Stage::of("redis", Fault::PartitionHolder).await.with_lease(Duration::from_millis(400));
+    let mut stage = Stage::of("redis", Fault::PartitionHolder).await.with_lease(Duration::from_secs(4));
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
     assert!(is_silent(first_port(&stage.scene.url(Side::Victim, stage.lease))).await);
