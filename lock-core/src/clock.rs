@@ -86,6 +86,10 @@ pub trait TimeSource: fmt::Debug + Send + Sync {
 /// Timers stand still in a suspend, so a longer sleep is cut into slices and the clock is read again after each.
 const SLICE: Duration = Duration::from_millis(250);
 
+/// Who wakes up later than this did not run for a while: its process, its runtime or its machine stood still. Timers and a busy
+/// scheduler are late by a few milliseconds.
+const STANDSTILL: Duration = Duration::from_millis(50);
+
 /// Where the runtime's clock is put on the scale of `BootInstant`: far enough from zero that two paused runtimes in one
 /// process, whose clocks disagree, both stay above it.
 const RUNTIME_ORIGIN: Duration = Duration::from_secs(1 << 28);
@@ -161,6 +165,24 @@ impl Clock {
     /// Nothing is lost when the future is dropped.
     pub async fn sleep(self, duration: Duration) {
         self.sleep_until(self.now().saturating_add(duration)).await;
+    }
+
+    /// Sleeps for as long as an answer is waited for: for `limit`, and once more as long when this program stood still as that
+    /// passed. What has arrived meanwhile is seen only now, and a server that stood still as well has not had that time.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn sleep_for_answer(self, limit: Duration) {
+        let passes_at = self.now().saturating_add(limit);
+        self.sleep_until(passes_at).await;
+        if self.stood_still(passes_at) {
+            self.sleep(limit).await;
+        }
+    }
+
+    /// Whether this program did not run as that time passed.
+    pub(crate) fn stood_still(self, due: BootInstant) -> bool {
+        self.now().saturating_since(due) >= STANDSTILL
     }
 
     /// Runs `future` for at most `limit`; `None` when it took longer and was dropped.

@@ -16,7 +16,7 @@ use crate::{
 
 /// Time limits with one timer for all of them, where [`Clock::timeout`] has a timer for each: setting a timer that is due
 /// before all others wakes the thread that waits for timers. Here that happens once in a limit, however many requests there
-/// are.
+/// are. A limit that passes while this program stands still starts again, once, as [`Clock::sleep_for_answer`] does.
 pub struct TimeLimits {
     shared: Arc<LimitsState>,
 }
@@ -24,7 +24,6 @@ pub struct TimeLimits {
 /// One time limit that was started with [`TimeLimits::start`]. Nothing is left of it when it is dropped.
 pub struct TimeLimit<'a> {
     shared: &'a LimitsState,
-    until: BootInstant,
     id: u64,
     passed: Arc<Notify>,
 }
@@ -40,10 +39,18 @@ struct LimitsState {
 #[derive(Default)]
 struct RunningLimits {
     due: DueTimes,
-    /// The signals that the limits have passed, by the numbers of the limits.
-    signals: HashMap<u64, Arc<Notify>>,
+    /// By the numbers of the limits.
+    limits: HashMap<u64, RunningLimit>,
     next_id: u64,
     closed: bool,
+}
+
+/// One of the [`RunningLimits`].
+struct RunningLimit {
+    until: BootInstant,
+    /// How long it takes when it starts again. `None` when it has.
+    again: Option<Duration>,
+    passed: Arc<Notify>,
 }
 
 impl TimeLimits {
@@ -64,13 +71,13 @@ impl TimeLimits {
         let (id, wakes) = self.shared.running(|running| {
             let id = running.next_id;
             running.next_id += 1;
-            running.signals.insert(id, Arc::clone(&passed));
+            running.limits.insert(id, RunningLimit { until, again: Some(limit), passed: Arc::clone(&passed) });
             (id, running.due.add(until, id))
         });
         if wakes {
             self.shared.changed.notify_one();
         }
-        TimeLimit { shared: &self.shared, until, id, passed }
+        TimeLimit { shared: &self.shared, id, passed }
     }
 }
 
@@ -97,11 +104,27 @@ impl LimitsState {
     }
 }
 
+impl RunningLimits {
+    /// The signal of a limit that is due; `None` when it starts again.
+    fn pass(&mut self, id: u64, clock: Clock) -> Option<Arc<Notify>> {
+        let limit = self.limits.get_mut(&id)?;
+        // Safeguard: the limit of a request that passes in a standstill starts again
+        if let Some(length) = limit.again.take().filter(|_| clock.stood_still(limit.until)) {
+            limit.until = clock.now().saturating_add(length);
+            let wakes = self.due.add(limit.until, id);
+            debug_assert!(!wakes, "the task that is to be woken runs this");
+            return None;
+        }
+        self.limits.remove(&id).map(|limit| limit.passed)
+    }
+}
+
 impl Drop for TimeLimit<'_> {
     fn drop(&mut self) {
         self.shared.running(|running| {
-            running.due.remove(self.until, self.id);
-            running.signals.remove(&self.id);
+            if let Some(limit) = running.limits.remove(&self.id) {
+                running.due.remove(limit.until, self.id);
+            }
         });
     }
 }
@@ -111,7 +134,7 @@ async fn run(shared: Arc<LimitsState>) {
         let now = shared.clock.now();
         let (closed, passed) = shared.running(|running| {
             let ids = running.due.take(now);
-            (running.closed, ids.filter_map(|id| running.signals.remove(&id)).collect::<Vec<_>>())
+            (running.closed, ids.filter_map(|id| running.pass(id, shared.clock)).collect::<Vec<_>>())
         });
         for signal in passed {
             signal.notify_one();
@@ -126,19 +149,23 @@ async fn run(shared: Arc<LimitsState>) {
 
 impl fmt::Debug for TimeLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let running = self.shared.running(|running| running.signals.len());
+        let running = self.shared.running(|running| running.limits.len());
         f.debug_struct("TimeLimits").field("running", &running).finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for TimeLimit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimeLimit").field("until", &self.until).finish_non_exhaustive()
+        f.debug_struct("TimeLimit").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::{Pin, pin};
+
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(20);
@@ -176,6 +203,24 @@ mod tests {
             }
             clock.sleep(LONG).await;
         }
-        assert_eq!(limits.shared.running(|running| (running.signals.len(), running.due.first())), (0, None));
+        assert_eq!(limits.shared.running(|running| (running.limits.len(), running.due.first())), (0, None));
+    }
+    /// Stands still for long, and says whether that limit has passed shortly after.
+    async fn stand_still(clock: Clock, mut limit: Pin<&mut dyn Future<Output = ()>>) -> bool {
+        assert!(limit.as_mut().now_or_never().is_none(), "it runs");
+        tokio::time::advance(LONG).await;
+        clock.timeout(SHORT / 2, limit).await.is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_that_passes_in_a_standstill_starts_again_once() {
+        let clock = Clock::runtime();
+        let limits = TimeLimits::new(&Context::current().with_clock(clock));
+        let mut sleeping = pin!(clock.sleep_for_answer(SHORT));
+        let mut limited = pin!(async { limits.start(SHORT).passed().await });
+        for mut limit in [sleeping.as_mut() as Pin<&mut dyn Future<Output = ()>>, limited.as_mut()] {
+            assert!(!stand_still(clock, limit.as_mut()).await);
+            assert!(stand_still(clock, limit).await);
+        }
     }
 }

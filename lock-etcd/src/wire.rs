@@ -310,7 +310,11 @@ impl EtcdServers {
                 self.clock.sleep(pauses.pause()).await;
             }
         };
-        let answer = self.clock.timeout(self.limit, tries).await;
+        let answer = tokio::select! {
+            biased;
+            answer = tries => Some(answer),
+            () = self.clock.sleep_for_answer(self.limit) => None,
+        };
         let late = || format!("{what} took longer than {:?}", self.limit);
         match (answer, last) {
             (Some(done), _) => done,

@@ -142,7 +142,7 @@ impl ZkLease {
                 SessionFailure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
                 SessionFailure::Outage => self.no_answer(&format!("disconnected during a {what}")),
             },
-            () = session.clock().sleep(limit) => self.no_answer(&format!("a {what} was not answered yet")),
+            () = session.clock().sleep_for_answer(limit) => self.no_answer(&format!("a {what} was not answered yet")),
         }
     }
 }
