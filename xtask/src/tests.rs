@@ -209,8 +209,8 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+mod shown_again {
+    use super::{LAST_LINES, failures};
 
     #[test]
     fn what_failed_is_shown_again_and_without_a_list_the_last_that_was_said() {

@@ -378,7 +378,7 @@ async fn inspect_shows_the_holder_with_its_payload_and_token_and_of_others_what_
 #[tokio::test]
 async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
     let mut server = server().await;
-    let locks = connect(config(&server).with_ttl(Duration::from_secs(1))).await;
+    let locks = connect(config(&server).with_ttl(Duration::from_secs(4))).await;
     for command in [["DEL", "a", "b"].as_slice(), &["SET", "a", "other", "XX", "KEEPTTL"]] {
         let guard = soon(locks.mutex("a").lock()).await.unwrap();
         renewed([guard.validity()]).await;

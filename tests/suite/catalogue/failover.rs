@@ -1,7 +1,7 @@
 //! Another server becomes the primary.
 
 use lock::{Error, Guard};
-use lock_lab::servers::Sentinel;
+use lock_lab::servers::{Redis, Sentinel};
 
 use crate::catalogue::world::{LONG, within};
 
@@ -23,6 +23,8 @@ async fn after_a_failover_not_only_the_old_holder_is_granted_the_lock() {
         primary.ask::<u64>("ZCARD", &["{lock:a}:queue"]).await.unwrap() > 0
     };
     within("it waits", async { while !in_line().await {} }).await;
+    let before = &servers.nodes()[old.expect("there is one")];
+    within("it listens", async { while channels(before).await.is_empty() {} }).await;
     for node in servers.nodes() {
         // A failover before that may lose the lock itself, as replication is asynchronous.
         let knows = async || node.ask::<Option<Vec<u8>>>("GET", &["{lock:a}"]).await.unwrap().is_some();
@@ -31,6 +33,9 @@ async fn after_a_failover_not_only_the_old_holder_is_granted_the_lock() {
     servers.failover().await.unwrap();
     // Until the old primary follows the new one it takes writes that nobody will ever see.
     servers.wait_until_ready().await.unwrap();
+    let new = servers.primary().await.expect("there is one");
+    // By itself it looks only now and then: it is to hear at once of what happens at the new primary.
+    within("it listens to the new primary", async { while channels(&servers.nodes()[new]).await.is_empty() {} }).await;
     give_back(held).await;
     held = within("the one who waited", waiting).await.unwrap().unwrap();
     let third = connect().await;
@@ -43,6 +48,13 @@ async fn after_a_failover_not_only_the_old_holder_is_granted_the_lock() {
         assert!(held.token() > before);
     }
     give_back(held).await;
+}
+
+/// What clients listen to on that server, other than Sentinels.
+async fn channels(node: &Redis) -> Vec<String> {
+    let mut all: Vec<String> = node.ask("PUBSUB CHANNELS", &[]).await.unwrap_or_default();
+    all.retain(|channel| channel != "__sentinel__:hello");
+    all
 }
 
 /// The connection may just be moving: then the release goes on in the background.

@@ -12,7 +12,7 @@ use lock_lab::failover::{
 use crate::scenes::stage::{LIMIT, Stage, eventually};
 
 /// Long enough that a lock is renewed in it on a machine that stands still for a while.
-const QUARANTINE: Duration = Duration::from_secs(4);
+const QUARANTINE: Duration = Duration::from_secs(8);
 
 #[tokio::test]
 async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
