@@ -59,7 +59,7 @@ pub struct Config {
     pub session_ttl: Duration,
     /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long a request may take.
+    /// How long a request may take, and once more as long when that passed while the program stood still.
     pub response_timeout: Duration,
     /// How connections are secured, if they are.
     pub(crate) tls: Option<Tls>,

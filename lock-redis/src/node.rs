@@ -77,7 +77,7 @@ pub struct NodeConfig {
     pub db: u32,
     /// How long connecting may take.
     pub connect_timeout: Duration,
-    /// How long a request may take.
+    /// How long a request may take, and once more as long when that passed while the program stood still.
     pub response_timeout: Duration,
     /// By how many replicas grants and renewals have to be acknowledged; `None` where the primary's word is enough.
     pub replicas: Option<Replicas>,

@@ -84,7 +84,7 @@ pub struct Config {
     pub ttl: Option<Duration>,
     /// What the keys of all locks begin with.
     pub prefix: String,
-    /// How long connecting may take, and for how long a waiting acquisition bridges an outage.
+    /// How long connecting may take.
     pub connect_timeout: Duration,
     /// How long each node may take for one request. This matters only where the nodes that answered do not decide: a
     /// majority's answer never waits for the other nodes.

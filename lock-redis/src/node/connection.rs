@@ -191,8 +191,8 @@ impl Connection {
     /// Runs `calls` in this order in one burst and gives each its answer. A script that the server does not have (any
     /// more) is sent again with its source, and so runs after the others.
     ///
-    /// Ends within the response limit, or twice that after a `SCRIPT FLUSH`. When the future is dropped, the calls may
-    /// still run.
+    /// Ends within the response limit, or twice that after a `SCRIPT FLUSH`; a limit that passes while the program stands still
+    /// starts again, once. When the future is dropped, the calls may still run.
     pub async fn run(&self, calls: &[ScriptCall]) -> Vec<Result<Value, NodeError>> {
         self.run_acknowledged(calls, None).await.0
     }
