@@ -9,7 +9,7 @@ use lock_zk::protocol::queue::{ContenderKind, NUMBERS_END, NameForm, is_out_of_n
 use tokio::sync::Mutex;
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::catalogue::world::{LIMIT, LONG, Service, children, eventually, on_each, path, within};
+use crate::catalogue::world::{LONG, Service, children, eventually, on_each, path, within};
 
 on_each! {
     a_node_is_ones_own_only_in_ones_own_session: zookeeper;
@@ -113,7 +113,7 @@ async fn readers_and_writers_do_not_wait_for_each_other(service: Service) {
         if says_so {
             held.release().await.unwrap();
         } else {
-            first.close(LIMIT).await.unwrap();
+            service.delete("a").await;
         }
         within("the reader", reading).await.unwrap().unwrap();
         within("the second writer", writing).await.unwrap().unwrap();
