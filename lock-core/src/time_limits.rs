@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(limits.shared.running(|running| (running.limits.len(), running.due.first())), (0, None));
     }
     /// Stands still for long, and says whether that limit has passed shortly after.
-    async fn stand_still(clock: Clock, mut limit: Pin<&mut dyn Future<Output = ()>>) -> bool {
+    async fn stand_still(clock: Clock, mut limit: Pin<&mut (dyn Future<Output = ()> + Send)>) -> bool {
         assert!(limit.as_mut().now_or_never().is_none(), "it runs");
         tokio::time::advance(LONG).await;
         clock.timeout(SHORT / 2, limit).await.is_some()
@@ -218,7 +218,7 @@ mod tests {
         let limits = TimeLimits::new(&Context::current().with_clock(clock));
         let mut sleeping = pin!(clock.sleep_for_answer(SHORT));
         let mut limited = pin!(async { limits.start(SHORT).passed().await });
-        for mut limit in [sleeping.as_mut() as Pin<&mut dyn Future<Output = ()>>, limited.as_mut()] {
+        for mut limit in [sleeping.as_mut() as Pin<&mut (dyn Future<Output = ()> + Send)>, limited.as_mut()] {
             assert!(!stand_still(clock, limit.as_mut()).await);
             assert!(stand_still(clock, limit).await);
         }
