@@ -61,6 +61,7 @@ pub fn claimed_until(seen: Seen, grant: HandedOver, rhythm: Rhythm, now: BootIns
     // Safeguard: a message counts only from a server that knows of the request (Redis)
     let is_known_there = grant.stamp == seen.stamp || !safeguard("stamp");
     // Safeguard: a lock that was handed over counts from before it was (Redis, queue)
+    // Safeguard: catalogue: a hand-over counts from before it (Redis, queue)
     let counted_from = if safeguard("from-heartbeat") { seen.sent_at } else { now };
     let until = deadline(counted_from, rhythm.claim);
     (came_later && is_known_there && until.saturating_since(now) >= rhythm.beat / 2).then_some(until)
