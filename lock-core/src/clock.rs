@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    pin::pin,
     sync::OnceLock,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -167,19 +168,6 @@ impl Clock {
         self.sleep_until(self.now().saturating_add(duration)).await;
     }
 
-    /// Sleeps for as long as an answer is waited for: for `limit`, and once more as long when this program stood still as that
-    /// passed. What has arrived meanwhile is seen only now, and a server that stood still as well has not had that time.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn sleep_for_answer(self, limit: Duration) {
-        let passes_at = self.now().saturating_add(limit);
-        self.sleep_until(passes_at).await;
-        if self.stood_still(passes_at) {
-            self.sleep(limit).await;
-        }
-    }
-
     /// Whether this program did not run as that time passed.
     pub(crate) fn stood_still(self, due: BootInstant) -> bool {
         self.now().saturating_since(due) >= STANDSTILL
@@ -195,6 +183,22 @@ impl Clock {
             done = future => Some(done),
             () = self.sleep(limit) => None,
         }
+    }
+
+    /// As [`Clock::timeout`], for a `future` that waits for an answer: it has `limit` once more when this program stood still as
+    /// that passed. What has arrived meanwhile is seen only now, and a server that stood still as well has not had that time.
+    ///
+    /// # Cancel safety
+    /// As that of `future`.
+    pub async fn answer_timeout<F: Future>(self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let passes_at = self.now().saturating_add(limit);
+        let done = self.timeout(limit, future.as_mut()).await;
+        // Safeguard: an answer is waited for again after a standstill
+        if done.is_none() && self.stood_still(passes_at) {
+            return self.timeout(limit, future).await;
+        }
+        done
     }
 }
 

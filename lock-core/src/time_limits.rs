@@ -16,7 +16,7 @@ use crate::{
 
 /// Time limits with one timer for all of them, where [`Clock::timeout`] has a timer for each: setting a timer that is due
 /// before all others wakes the thread that waits for timers. Here that happens once in a limit, however many requests there
-/// are. A limit that passes while this program stands still starts again, once, as [`Clock::sleep_for_answer`] does.
+/// are. A limit that passes while this program stands still starts again, once, as that of [`Clock::answer_timeout`] does.
 pub struct TimeLimits {
     shared: Arc<LimitsState>,
 }
@@ -162,7 +162,10 @@ impl fmt::Debug for TimeLimit<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::{Pin, pin};
+    use std::{
+        future,
+        pin::{Pin, pin},
+    };
 
     use futures_util::FutureExt as _;
 
@@ -205,6 +208,7 @@ mod tests {
         }
         assert_eq!(limits.shared.running(|running| (running.limits.len(), running.due.first())), (0, None));
     }
+
     /// Stands still for long, and says whether that limit has passed shortly after.
     async fn stand_still(clock: Clock, mut limit: Pin<&mut (dyn Future<Output = ()> + Send)>) -> bool {
         assert!(limit.as_mut().now_or_never().is_none(), "it runs");
@@ -216,9 +220,10 @@ mod tests {
     async fn a_limit_that_passes_in_a_standstill_starts_again_once() {
         let clock = Clock::runtime();
         let limits = TimeLimits::new(&Context::current().with_clock(clock));
-        let mut sleeping = pin!(clock.sleep_for_answer(SHORT));
+        let mut timeout =
+            pin!(clock.answer_timeout(SHORT, future::pending()).map(|never: Option<()>| assert_eq!(never, None)));
         let mut limited = pin!(async { limits.start(SHORT).passed().await });
-        for mut limit in [sleeping.as_mut() as Pin<&mut (dyn Future<Output = ()> + Send)>, limited.as_mut()] {
+        for mut limit in [timeout.as_mut() as Pin<&mut (dyn Future<Output = ()> + Send)>, limited.as_mut()] {
             assert!(!stand_still(clock, limit.as_mut()).await);
             assert!(stand_still(clock, limit).await);
         }

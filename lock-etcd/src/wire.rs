@@ -310,11 +310,7 @@ impl EtcdServers {
                 self.clock.sleep(pauses.pause()).await;
             }
         };
-        let answer = tokio::select! {
-            biased;
-            answer = tries => Some(answer),
-            () = self.clock.sleep_for_answer(self.limit) => None,
-        };
+        let answer = self.clock.answer_timeout(self.limit, tries).await;
         let late = || format!("{what} took longer than {:?}", self.limit);
         match (answer, last) {
             (Some(done), _) => done,
@@ -509,7 +505,31 @@ fn is_about_no_session(error: &etcd_client::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lock_lab::{
+        deployment::Deployment,
+        proxy::Proxy,
+        wait::{eventually, within},
+    };
+
     use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_comes_in_a_standstill_is_an_answer() {
+        let running = "etcd1".parse::<Deployment>().unwrap().start().await.unwrap();
+        let way = Proxy::start(running.ports()[0]).await.unwrap();
+        let config = Config::new([("127.0.0.1", way.port())]);
+        let servers = EtcdServers::connect(&config, Clock::runtime()).await.unwrap();
+        let asked = running.requests().await.unwrap();
+        way.hold_replies();
+        let looking = tokio::spawn(async move { servers.contenders("/locks/a/").await });
+        eventually("the request", async || running.requests().await.unwrap() > asked).await;
+        tokio::time::pause();
+        tokio::time::advance(config.response_timeout + Duration::from_millis(100)).await;
+        tokio::time::resume();
+        tokio::task::yield_now().await;
+        way.heal();
+        assert!(within("the answer", looking).await.unwrap().unwrap().is_empty());
+    }
 
     #[test]
     fn what_may_go_by_itself_is_no_refusal() {

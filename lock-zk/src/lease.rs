@@ -3,7 +3,7 @@
 mod downgrade;
 mod node_watch;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lock_core::{Error, Lease, LockName, Loss, ReleaseOutcome, Request, Validity};
@@ -134,15 +134,12 @@ impl ZkLease {
 
     /// Resolves with an error when there is no hope for an answer any more, or none has come within `limit`, for something
     /// that was sent.
-    async fn unanswered(&self, what: &str, limit: std::time::Duration) -> Error {
+    async fn unanswered(&self, what: &str, limit: Duration) -> Error {
         let session = self.session();
-        tokio::select! {
-            biased;
-            failure = session.failed(std::time::Duration::ZERO) => match failure {
-                SessionFailure::Ended => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
-                SessionFailure::Outage => self.no_answer(&format!("disconnected during a {what}")),
-            },
-            () = session.clock().sleep_for_answer(limit) => self.no_answer(&format!("a {what} was not answered yet")),
+        match session.clock().answer_timeout(limit, session.failed(Duration::ZERO)).await {
+            Some(SessionFailure::Ended) => Error::Lost { name: self.name.clone(), loss: Loss::SessionEnded },
+            Some(SessionFailure::Outage) => self.no_answer(&format!("disconnected during a {what}")),
+            None => self.no_answer(&format!("a {what} was not answered yet")),
         }
     }
 }

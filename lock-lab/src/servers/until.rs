@@ -8,7 +8,7 @@ use crate::LabError;
 
 /// How long several servers may take to agree on something. Seconds are usual; more on a machine that is busy with other
 /// tests.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The time limit for a condition of servers that is checked again and again.

@@ -158,6 +158,28 @@ async fn a_downgrade_that_is_not_answered_is_undone_whether_it_was_done_or_not()
 }
 
 #[test]
+fn what_is_answered_in_a_standstill_is_done() {
+    simulated(async |servers| {
+        let standstill = Duration::from_millis(1500);
+        let brief = simulation::quiet(servers.config(1)).with_response_timeout(Duration::from_secs(1));
+        let locks = Locks::new(simulation::connect_with(&servers, 1, brief).await);
+        let writer = locks.rwlock("lock").write().await.unwrap();
+        // Beyond the standstill for a moment: the limits pass first.
+        let stand_still = async || {
+            servers.hold_answers(1, standstill + Duration::from_millis(10)).await;
+            servers.settle().await;
+            servers.pause_host(1, standstill).await;
+        };
+        let downgrading = servers.start(1, async move { writer.downgrade().await });
+        stand_still().await;
+        let reader = downgrading.await.unwrap().unwrap();
+        let releasing = servers.start(1, async move { reader.release().await });
+        stand_still().await;
+        releasing.await.unwrap().unwrap();
+    });
+}
+
+#[test]
 fn a_reader_and_a_permit_that_are_cut_off_know_of_their_loss_before_the_next_one_holds() {
     simulated(async |servers| {
         let short = servers.config(1).with_session_timeout(TICK_TIME * 10);
