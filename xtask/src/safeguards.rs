@@ -185,11 +185,16 @@ fn copy_workspace(root: &Path, copy: &Path) -> Result<()> {
     Ok(())
 }
 
+/// How many seconds a build or a test may take. A test that waits for what never comes without its safeguard is a defect.
+const LIMIT: &str = "1200";
+/// How `timeout(1)` ends when the limit has passed.
+const TIMED_OUT: i32 = 124;
+
 /// Runs the safeguard's test in the copy; whether it passed. A copy that does not build is an error.
 fn test(safeguard: &Safeguard, copy: &Path, scratch: &Path) -> Result<bool> {
     let cargo = |what: &str, args: &[&str]| {
-        let mut command = Command::new("cargo");
-        command.arg(what).args(args).current_dir(copy);
+        let mut command = Command::new("timeout");
+        command.args([LIMIT, "cargo", what]).args(args).current_dir(copy);
         command.env("CARGO_TARGET_DIR", scratch.join("target")).envs(&safeguard.env);
         command.stdin(Stdio::null());
         command
@@ -207,6 +212,7 @@ fn test(safeguard: &Safeguard, copy: &Path, scratch: &Path) -> Result<bool> {
     tests.push("--no-run");
     build("test", &tests)?;
     let ran = cargo("test", &words(&safeguard.test)).output()?;
+    ensure!(ran.status.code() != Some(TIMED_OUT), "{}: its test did not end within {LIMIT} s", safeguard.name);
     let output = String::from_utf8_lossy(&ran.stdout);
     ensure!(
         output.contains("1 passed") || output.contains("1 failed"),

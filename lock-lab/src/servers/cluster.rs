@@ -248,8 +248,8 @@ impl Cluster {
         self.nodes[from].ask("CLUSTER SETSLOT", &[&number, "NODE", &self.ids[to]]).await
     }
 
-    /// Waits until every node sees all others as up, all slots are served, and each primary has a replica that follows.
-    /// All must run.
+    /// Waits until every node sees all others as up and knows which of them are replicas, all slots are served, and each primary
+    /// has a replica that follows. All must run.
     ///
     /// # Errors
     /// [`LabError::NotStarted`] when that does not happen.
@@ -273,7 +273,9 @@ impl Cluster {
             let up = |member: &ClusterNode| {
                 member.linked && !member.flags.contains("fail") && !member.flags.contains("handshake")
             };
-            if seen.len() != self.nodes.len() || !seen.iter().all(up) {
+            // A replica counts as a primary without slots for whoever has not heard yet what it is.
+            let has_place = |member: &ClusterNode| !member.slots.is_empty() || member.flags.contains("slave");
+            if seen.len() != self.nodes.len() || !seen.iter().all(|member| up(member) && has_place(member)) {
                 return Err(format!("{}: {seen:?}", node.label()));
             }
             let leads = |member: &&ClusterNode| member.flags.contains("master") && !member.slots.is_empty();
