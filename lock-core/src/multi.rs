@@ -37,7 +37,7 @@ use crate::{
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "it only describes the connection; call lock or try_lock"]
+#[must_use = "it only describes the locks; call lock or try_lock"]
 pub struct MultiLock {
     /// With the first name, or with what is wrong with one of them.
     options: AcquireOptions,
@@ -49,7 +49,7 @@ pub struct MultiLock {
 ///
 /// It is valid for as long as all of them are.
 #[derive(Debug)]
-#[must_use = "the connection are released when the guard is dropped"]
+#[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
     /// In the order of their names; at least one.
     guards: Vec<Guard>,

@@ -1,4 +1,4 @@
-//! The renewal renewer: one task that renews all leases of a connection, in batches.
+//! The renewer: one task that renews all leases of a connection, in batches.
 
 use std::{
     collections::BTreeMap,
@@ -70,7 +70,7 @@ struct ScheduledLease<L> {
 }
 
 impl<L: Send + Sync + 'static> Renewer<L> {
-    /// A renewer that renews through `renewer`, on `runtime`.
+    /// A renewer that renews by `how`, in `context`.
     pub fn new<R: Renew<Lease = L>>(context: &Context, how: Arc<R>) -> Self {
         let (entries, due) = (BTreeMap::new(), DueTimes::default());
         let schedule = RenewalSchedule { entries, due, next_id: 0, closed: false };

@@ -103,7 +103,7 @@ impl Etcd {
             let Contender { session, attempt, place } = contender;
             match held {
                 Ok(Some(revision)) if !session.has_ended() => {
-                    let validity = session.grant(&attempt);
+                    let validity = session.grant(&attempt, revision);
                     return Ok(Box::new(EtcdLease {
                         sessions: Arc::clone(&self.sessions),
                         session,
@@ -169,7 +169,11 @@ impl Etcd {
                 }
             };
             let Some(answer) = self.bridge(request, stop, ask).await? else { return Ok(None) };
-            match if place.is_none() { attempt.entered(&answer, waits) } else { attempt.looked(&answer) } {
+            let state = match stands_at {
+                None => attempt.entered(&answer, waits),
+                Some(revision) => attempt.looked(&answer, revision),
+            };
+            match state {
                 AttemptState::Holds(revision) => return Ok(Some(revision)),
                 AttemptState::Refused => return Err(Error::NotAcquired { name: request.name.clone() }),
                 AttemptState::Gone => return Ok(None),

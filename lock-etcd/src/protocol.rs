@@ -122,19 +122,23 @@ impl Attempt {
         Txn::new().and_then([get_key(&self.key), TxnOp::get(self.directory.as_str(), Some(before))])
     }
 
-    /// How it stands by the answer to [`Attempt::look`].
-    pub(crate) fn looked(&self, answer: &TxnResponse) -> AttemptState {
+    /// How it stands by the answer to [`Attempt::look`] with that revision. A key that was deleted and that a late request made
+    /// again has a later one, and others may have come in between.
+    pub(crate) fn looked(&self, answer: &TxnResponse, revision: i64) -> AttemptState {
         let found = looks(answer);
+        // Safeguard: a waiter's key that was made again is not its place in line (etcd)
+        let is_its = |own: &KeyValue| own.create_revision() == revision;
+
         match found.iter().map(Vec::as_slice).collect::<Vec<_>>().as_slice() {
-            [[own], []] => AttemptState::Holds(own.create_revision()),
-            [[own], [before, ..]] => behind(own.create_revision(), before, answer),
+            [[own], []] if is_its(own) => AttemptState::Holds(revision),
+            [[own], [before, ..]] if is_its(own) => behind(revision, before, answer),
             // Safeguard: a waiter's own key is read again before it is granted (etcd)
             _ => AttemptState::Gone,
         }
     }
 
-    /// Deletes its key, whether it waits or holds, if it was made at that revision. One that was sent twice may enter once more,
-    /// and is kept from that.
+    /// Deletes its key, whether it waits or holds, and tells whether that was made at that revision. One that was sent twice may
+    /// enter once more, or has done so when its key was deleted: it is kept from that, and its key is no other attempt's.
     pub(crate) fn leave(&self, revision: i64) -> Txn {
         // Safeguard: a late request to leave spares the key of a later attempt (etcd)
         let is_there = Compare::create_revision(self.key.as_str(), CompareOp::Equal, revision);
@@ -142,7 +146,8 @@ impl Attempt {
         match self.entered.load(Ordering::Relaxed) {
             // Safeguard: what was sent twice is kept from coming back (etcd)
             ..2 => Txn::new().when([is_there]).and_then([delete]),
-            _ => Txn::new().when([is_there]).and_then([delete, self.mark()]).or_else([self.mark()]),
+            // Safeguard: what was made again by a late request is deleted, too (etcd)
+            _ => Txn::new().when([is_there]).and_then([delete.clone(), self.mark()]).or_else([delete, self.mark()]),
         }
     }
 
@@ -192,9 +197,9 @@ pub(crate) fn look_at<'a>(keys: impl Iterator<Item = &'a str>) -> Txn {
     Txn::new().and_then(keys.map(get_key).collect::<Vec<_>>())
 }
 
-/// Whether each of them is, in their order.
-pub(crate) fn are_there(answer: &TxnResponse) -> Vec<bool> {
-    looks(answer).iter().map(|keys| !keys.is_empty()).collect()
+/// At which revision each of them was made, in their order; `None` for those that are not there.
+pub(crate) fn made_at(answer: &TxnResponse) -> Vec<Option<i64>> {
+    looks(answer).iter().map(|keys| keys.first().map(KeyValue::create_revision)).collect()
 }
 
 /// How all contenders of a prefix are asked for.

@@ -31,7 +31,14 @@ pub(crate) struct Session {
     validity: Validity,
     numbers: Mutex<AttemptNumbers>,
     /// What is held under it, by the keys.
-    grants: Mutex<BTreeMap<String, Validity>>,
+    grants: Mutex<BTreeMap<String, Grant>>,
+}
+
+/// A lock that is held under a session: the create revision of its key, and until when its holder may act.
+#[derive(Debug, Clone)]
+struct Grant {
+    revision: i64,
+    validity: Validity,
 }
 
 /// The numbers of a session's attempts. One that is certainly over is given again: etcd goes through every key that a directory
@@ -72,15 +79,16 @@ impl Session {
         !self.validity.is_valid()
     }
 
-    /// Until when whoever holds by that key may act, as long as the key is there. It is looked after from now on.
+    /// Until when whoever holds by that key, made at that revision, may act, as long as the key is there. It is looked after from
+    /// now on.
     ///
     /// The servers had the key, so they had the session; they keep that for a ttl from its last renewal.
-    pub(crate) fn grant(&self, attempt: &Attempt) -> Validity {
+    pub(crate) fn grant(&self, attempt: &Attempt, revision: i64) -> Validity {
         let mut grants = self.grants();
         let until = self.validity.valid_until();
-        let grant = Validity::new(self.validity.clock(), until.unwrap_or_else(|| self.validity.clock().now()));
-        grants.insert(attempt.key().to_owned(), grant.clone());
-        grant
+        let validity = Validity::new(self.validity.clock(), until.unwrap_or_else(|| self.validity.clock().now()));
+        grants.insert(attempt.key().to_owned(), Grant { revision, validity: validity.clone() });
+        validity
     }
 
     /// Looks after that key no more.
@@ -88,13 +96,13 @@ impl Session {
         self.grants().remove(attempt.key());
     }
 
-    fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Validity>> {
+    fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Grant>> {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything that ends with it.
     fn validities(&self) -> Vec<Validity> {
-        self.grants().values().cloned().chain([self.validity.clone()]).collect()
+        self.grants().values().map(|grant| grant.validity.clone()).chain([self.validity.clone()]).collect()
     }
 }
 
@@ -208,10 +216,15 @@ impl SessionRenewer {
         let Some(seen) = session.validity.observe() else { return };
         let held: Vec<_> = {
             let grants = session.grants();
-            grants.iter().filter_map(|(key, grant)| Some((key.clone(), grant.clone(), grant.observe()?))).collect()
+            grants
+                .iter()
+                .filter_map(|(key, grant)| Some((key.clone(), grant.clone(), grant.validity.observe()?)))
+                .collect()
         };
         let until = deadline(session.validity.clock().now(), session.ttl);
-        let keys = held.chunks(KEYS_PER_LOOK).map(|held| self.are_there(held.iter().map(|(key, ..)| key.as_str())));
+        let keys = held
+            .chunks(KEYS_PER_LOOK)
+            .map(|held| self.are_there(held.iter().map(|(key, grant, _)| (key.as_str(), grant.revision))));
         let (renewed, there) = join(self.0.renew_session(session.id), join_all(keys)).await;
         match renewed {
             Ok(true) => {
@@ -223,22 +236,26 @@ impl SessionRenewer {
                 return session.validities().iter().for_each(|validity| validity.set_expiry_cause(Loss::Unreachable));
             }
         }
-        for ((_, grant, seen), is_there) in held.into_iter().zip(there.into_iter().flatten()) {
+        for ((_, Grant { validity, .. }, seen), is_there) in held.into_iter().zip(there.into_iter().flatten()) {
             match is_there {
                 Some(true) => {
-                    grant.advance(seen, until);
+                    validity.advance(seen, until);
                 }
                 // Safeguard: each renewal looks whether the keys of those who hold are there (etcd)
-                Some(false) => grant.end(Loss::Revoked),
-                None => grant.set_expiry_cause(Loss::Unreachable),
+                Some(false) => validity.end(Loss::Revoked),
+                None => validity.set_expiry_cause(Loss::Unreachable),
             }
         }
     }
 
-    /// Whether each of these keys is there, where that can be told.
-    async fn are_there(&self, keys: impl Iterator<Item = &str> + Clone) -> Vec<Option<bool>> {
-        match self.0.transact("a look at what is held", protocol::look_at(keys.clone())).await {
-            Ok(Some(answer)) => protocol::are_there(&answer).into_iter().map(Some).collect(),
+    /// Whether each of these keys is there, made at that revision, where that can be told.
+    async fn are_there(&self, keys: impl Iterator<Item = (&str, i64)> + Clone) -> Vec<Option<bool>> {
+        let look = protocol::look_at(keys.clone().map(|(key, _)| key));
+        match self.0.transact("a look at what is held", look).await {
+            // Safeguard: a holder's key that was made again is not what it holds by (etcd)
+            Ok(Some(answer)) => {
+                protocol::made_at(&answer).into_iter().zip(keys).map(|(at, (_, own))| Some(at == Some(own))).collect()
+            }
             _ => keys.map(|_| None).collect(),
         }
     }
@@ -250,6 +267,7 @@ mod tests {
     use lock_lab::{
         deployment::{Deployment, Running},
         proxy::Proxy,
+        wait::within,
     };
 
     use super::*;
@@ -300,6 +318,18 @@ mod tests {
         }
         assert_eq!((&keys[0], &keys[1]), (&keys[1], &keys[2]));
         assert_ne!(keys[2], keys[3], "the third one was sent twice");
+        test.sessions.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_holder_whose_key_was_deleted_and_made_again_by_a_late_request_is_told() {
+        let test = TestSessions::start().await;
+        let (attempt, revision) = test.holder().await;
+        let validity = test.session.grant(&attempt, revision);
+        let deleted = test.servers.transact("a deletion", attempt.leave(revision)).await.unwrap().unwrap();
+        let again = test.servers.transact("a late request", attempt.enter(b"", true)).await.unwrap().unwrap();
+        assert!(deleted.succeeded() && again.succeeded());
+        assert_eq!(within("the next renewal", validity.lost()).await, Loss::Revoked);
         test.sessions.close().await;
     }
 

@@ -112,7 +112,7 @@ impl EtcdServers {
         let (mut last, mut distrust) = (None, BTreeSet::new());
         for _ in 0..count {
             let turn = self.turn.load(Ordering::Relaxed);
-            last = match self.clock.timeout(each, self.client(turn)).await {
+            last = match self.clock.answer_timeout(each, self.client(turn)).await {
                 Some(Ok(_)) => return Ok(()),
                 Some(Err(ClientError::Locks(error))) => return Err(error),
                 Some(Err(ClientError::Etcd(error))) if is_refusal(&error) => {

@@ -233,7 +233,7 @@ impl ClusterState {
         let (limit, at) = (self.config.connect_timeout, self.addresses.reached(&address));
         let asking = ask_once(&self.config, at, &questions);
         let late = || NodeError::connect_timed_out(limit, &*self.config.network);
-        let answered = self.context.clock().timeout(limit, asking).await.ok_or_else(late)?;
+        let answered = self.context.clock().answer_timeout(limit, asking).await.ok_or_else(late)?;
         let answers = answered.and_then(|answers| answers.into_iter().map(accepted).collect::<Result<Vec<_>, _>>());
         let answers = answers.map_err(NodeError::not_connected)?;
         let [Value::BulkString(info), slots] = answers.as_slice() else {

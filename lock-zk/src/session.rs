@@ -150,7 +150,7 @@ impl Session {
         let (limit, clock) = (config.connect_timeout, context.clock());
         let ensemble = config.ensemble();
         let mut last = None;
-        let opened = clock.timeout(limit, async {
+        let opened = clock.answer_timeout(limit, async {
             let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
             loop {
                 let sent = clock.now();

@@ -34,7 +34,7 @@ impl TestServer {
     }
 
     async fn look(&mut self, attempt: &Attempt, revision: i64) -> AttemptState {
-        attempt.looked(&self.does(attempt.look(revision)).await)
+        attempt.looked(&self.does(attempt.look(revision)).await, revision)
     }
 }
 
@@ -100,6 +100,25 @@ async fn a_late_request_of_an_attempt_that_was_undone_takes_nothing() {
     assert!(server.does(left.leave(held)).await.succeeded());
     assert_eq!(server.enter(&left, true).await, AttemptState::Gone);
     assert!(!server.does(left.leave(held)).await.succeeded());
+}
+
+#[tokio::test]
+async fn a_key_that_was_deleted_and_that_a_late_request_made_again_gives_no_place_and_does_not_stay() {
+    let mut server = TestServer::start().await;
+    let [holder, waiter, other] = [1, 2, 3].map(|number| server.attempt(number));
+    let held = holds(&server.enter(&holder, true).await);
+    // It was sent twice, and one of the two is on its way still.
+    waiter.sent().store(2, Ordering::Relaxed);
+    let (place, _) = waits_for(server.enter(&waiter, true).await);
+    server.client.delete(waiter.key(), None).await.unwrap();
+    waits_for(server.enter(&other, true).await);
+    waits_for(server.enter(&waiter, true).await);
+    assert!(server.does(holder.leave(held)).await.succeeded());
+    // The other one holds.
+    assert_eq!(server.look(&waiter, place).await, AttemptState::Gone);
+    assert!(!server.does(waiter.leave(place)).await.succeeded());
+    let left = server.client.get(waiter.key(), None).await.unwrap();
+    assert!(left.kvs().is_empty());
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ impl Connection {
             }
         };
         let late = || Err(NodeError::connect_timed_out(limit, &*endpoint.config.network));
-        clock.timeout(limit, opening).await.unwrap_or_else(late)
+        clock.answer_timeout(limit, opening).await.unwrap_or_else(late)
     }
 
     /// Connects to a server that is named as the primary and says so itself.

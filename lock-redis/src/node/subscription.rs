@@ -282,7 +282,7 @@ async fn open(endpoint: &Arc<Endpoint>) -> Result<(SubscriptionConnection, Optio
     let opening =
         async { SubscriptionConnection::open(endpoint.config.network.dial(&at).await?, &endpoint.user()?).await };
     let late = || NodeError::connect_timed_out(limit, &*endpoint.config.network);
-    let opened = endpoint.clock.timeout(limit, opening).await.ok_or_else(late);
+    let opened = endpoint.clock.answer_timeout(limit, opening).await.ok_or_else(late);
     let opened = opened.and_then(|opened: Result<_, RedisError>| opened.map_err(NodeError::not_connected));
     if let (Err(_), Some(announced)) = (&opened, &announced) {
         endpoint.lost(announced);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{LIMIT, connect, connect_bridging, server, soon};
 use futures::FutureExt;
 use lock_core::{Clock, Context, Error, Loss};
-use lock_lab::wait::renewed;
+use lock_lab::{proxy::Proxy, wait::renewed};
 use lock_redis::{
     Redis,
     node::{Node, NodeConfig},
@@ -38,6 +38,29 @@ async fn one_that_began_to_connect_and_has_other_things_to_do_keeps_nobody_waiti
     assert!((&mut first).now_or_never().is_none());
     soon(node.connection()).await.unwrap();
     soon(first).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_is_answered_in_a_standstill_is_made() {
+    let server = server().await;
+    let way = Proxy::start(server.redis.port()).await.unwrap();
+    let config = NodeConfig::new("127.0.0.1", way.port());
+    let beyond = config.connect_timeout + SECOND;
+    let node = Node::new(config, Context::current().with_clock(Clock::runtime()));
+    way.hold_replies();
+    let connecting = tokio::spawn(async move { node.connection().await.map(drop) });
+    soon(async {
+        while way.requests().bursts == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    tokio::time::pause();
+    tokio::time::advance(beyond).await;
+    tokio::time::resume();
+    tokio::task::yield_now().await;
+    way.heal();
+    soon(connecting).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ pub(crate) fn probe(quorum: &Quorum, node: usize) -> Probe {
 /// A connection to `node`, within its time limit. Nothing was sent when there is none.
 pub(crate) async fn connect(quorum: &Quorum, node: usize) -> Result<Connection, NoReply> {
     let limit = quorum.config.node_timeout;
-    match quorum.clock().timeout(limit, quorum.node(node).connection()).await {
+    match quorum.clock().answer_timeout(limit, quorum.node(node).connection()).await {
         Some(Ok(connection)) => Ok(connection),
         Some(Err(error)) => Err(NoReply::NotSent(error.to_string())),
         None => Err(NoReply::NotSent(format!("no connection within {limit:?}"))),
