@@ -44,8 +44,8 @@ async fn one_that_began_to_connect_and_has_other_things_to_do_keeps_nobody_waiti
 async fn a_connection_that_is_answered_in_a_standstill_is_made() {
     let server = server().await;
     let way = Proxy::start(server.redis.port()).await.unwrap();
-    let config = NodeConfig::new("127.0.0.1", way.port());
-    let beyond = config.connect_timeout + SECOND;
+    let mut config = NodeConfig::new("127.0.0.1", way.port());
+    config.connect_timeout = LIMIT;
     let node = Node::new(config, Context::current().with_clock(Clock::runtime()));
     way.hold_replies();
     let connecting = tokio::spawn(async move { node.connection().await.map(drop) });
@@ -56,7 +56,7 @@ async fn a_connection_that_is_answered_in_a_standstill_is_made() {
     })
     .await;
     tokio::time::pause();
-    tokio::time::advance(beyond).await;
+    tokio::time::advance(LIMIT + SECOND).await;
     tokio::time::resume();
     tokio::task::yield_now().await;
     way.heal();
