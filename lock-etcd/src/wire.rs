@@ -259,7 +259,10 @@ impl EtcdServers {
             let options = options.clone();
             async move { client.watch(key, Some(options)).await }
         };
-        let Ok(mut events) = self.request("a watch", watch).await else { return };
+        let Ok(mut events) = self.request("a watch", watch).await else {
+            // What is between may carry requests and no watches: then looks take their place, and not one after the other.
+            return self.clock.sleep(LONGEST_PAUSE).await;
+        };
         while let Ok(Some(news)) = events.message().await {
             // What the servers have forgotten by compaction they tell by a cancellation.
             if news.canceled() || news.events().iter().any(|event| event.event_type() == EventType::Delete) {
