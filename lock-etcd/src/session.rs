@@ -34,9 +34,10 @@ pub(crate) struct Session {
     grants: Mutex<BTreeMap<String, Grant>>,
 }
 
-/// A lock that is held under a session: the create revision of its key, and until when its holder may act.
+/// A lock that is held under a session: by which attempt, the create revision of its key, and until when its holder may act.
 #[derive(Debug, Clone)]
 struct Grant {
+    attempt: Attempt,
     revision: i64,
     validity: Validity,
 }
@@ -87,13 +88,34 @@ impl Session {
         let mut grants = self.grants();
         let until = self.validity.valid_until();
         let validity = Validity::new(self.validity.clock(), until.unwrap_or_else(|| self.validity.clock().now()));
-        grants.insert(attempt.key().to_owned(), Grant { revision, validity: validity.clone() });
+        let grant = Grant { attempt: attempt.clone(), revision, validity: validity.clone() };
+        grants.insert(attempt.key().to_owned(), grant);
         validity
     }
 
     /// Looks after that key no more.
     pub(crate) fn forget(&self, attempt: &Attempt) {
         self.grants().remove(attempt.key());
+    }
+
+    /// Removes an attempt's key in the background, and keeps it from coming back: for as long as this session lives, or, when it
+    /// has ended, until it has certainly ended on the servers, too.
+    fn clean(self: Arc<Self>, context: &Context, servers: &EtcdServers, what: &'static str, attempt: Attempt) {
+        let until = match self.has_ended() {
+            // A renewal may be under way.
+            true => context.clock().now().saturating_add(self.ttl * 2),
+            false => BootInstant::from_nanos(u64::MAX),
+        };
+        let servers = servers.clone();
+        context.cleanup().clean(what, until, move || {
+            let (servers, session, undo) = (servers.clone(), Arc::clone(&self), attempt.undo());
+            async move {
+                match servers.transact("an undo", undo).await {
+                    Err(_) if until == BootInstant::from_nanos(u64::MAX) && session.has_ended() => Ok(()),
+                    done => done.map(drop),
+                }
+            }
+        });
     }
 
     fn grants(&self) -> MutexGuard<'_, BTreeMap<String, Grant>> {
@@ -125,7 +147,8 @@ struct RenewedSession {
 
 impl SessionSlot {
     pub(crate) fn new(context: Context, servers: EtcdServers, ttl: Duration) -> Self {
-        let renewer = Renewer::new(&context, Arc::new(SessionRenewer(servers.clone())));
+        let renew = SessionRenewer { context: context.clone(), servers: servers.clone() };
+        let renewer = Renewer::new(&context, Arc::new(renew));
         Self { context, servers, ttl, renewer, present: tokio::sync::Mutex::default() }
     }
 
@@ -167,24 +190,9 @@ impl SessionSlot {
         Ok(answer.is_some_and(|answer| answer.succeeded()) || sent.load(Ordering::Relaxed) > 1)
     }
 
-    /// Removes an attempt's key in the background, and keeps it from coming back: for as long as its session lives, or until an
-    /// ended one has certainly ended on the servers, too.
+    /// [`Session::clean`] on its servers.
     pub(crate) fn clean(&self, what: &'static str, session: Arc<Session>, attempt: Attempt) {
-        let until = match session.has_ended() {
-            // A renewal may be under way.
-            true => self.context.clock().now().saturating_add(self.ttl * 2),
-            false => BootInstant::from_nanos(u64::MAX),
-        };
-        let servers = self.servers.clone();
-        self.context.cleanup().clean(what, until, move || {
-            let (servers, session, undo) = (servers.clone(), Arc::clone(&session), attempt.undo());
-            async move {
-                match servers.transact("an undo", undo).await {
-                    Err(_) if until == BootInstant::from_nanos(u64::MAX) && session.has_ended() => Ok(()),
-                    done => done.map(drop),
-                }
-            }
-        });
+        session.clean(&self.context, &self.servers, what, attempt);
     }
 
     /// Ends the present session. All that is held under it has been given back.
@@ -198,7 +206,10 @@ impl SessionSlot {
 }
 
 /// Renews the etcd leases of sessions, and checks that the keys of their holders still exist.
-struct SessionRenewer(EtcdServers);
+struct SessionRenewer {
+    context: Context,
+    servers: EtcdServers,
+}
 
 #[async_trait]
 impl Renew for SessionRenewer {
@@ -212,7 +223,7 @@ impl Renew for SessionRenewer {
 }
 
 impl SessionRenewer {
-    async fn renew_one(&self, session: &Session) {
+    async fn renew_one(&self, session: &Arc<Session>) {
         let Some(seen) = session.validity.observe() else { return };
         let held: Vec<_> = {
             let grants = session.grants();
@@ -225,7 +236,7 @@ impl SessionRenewer {
         let keys = held
             .chunks(KEYS_PER_LOOK)
             .map(|held| self.are_there(held.iter().map(|(key, grant, _)| (key.as_str(), grant.revision))));
-        let (renewed, there) = join(self.0.renew_session(session.id), join_all(keys)).await;
+        let (renewed, there) = join(self.servers.renew_session(session.id), join_all(keys)).await;
         match renewed {
             Ok(true) => {
                 session.validity.advance(seen, until);
@@ -236,13 +247,22 @@ impl SessionRenewer {
                 return session.validities().iter().for_each(|validity| validity.set_expiry_cause(Loss::Unreachable));
             }
         }
-        for ((_, Grant { validity, .. }, seen), is_there) in held.into_iter().zip(there.into_iter().flatten()) {
+        for ((_, Grant { attempt, validity, .. }, seen), is_there) in held.into_iter().zip(there.into_iter().flatten())
+        {
             match is_there {
                 Some(true) => {
                     validity.advance(seen, until);
                 }
                 // Safeguard: each renewal looks whether the keys of those who hold are there (etcd)
-                Some(false) => validity.end(Loss::Revoked),
+                Some(false) => {
+                    validity.end(Loss::Revoked);
+                    // A late request may have made it again, or may do so yet. Nobody would hold by it.
+                    // Safeguard: a lost lock's key that was made again is deleted (etcd)
+                    if attempt.may_enter_again() {
+                        let what = "a lost lock's key";
+                        Arc::clone(session).clean(&self.context, &self.servers, what, attempt);
+                    }
+                }
                 None => validity.set_expiry_cause(Loss::Unreachable),
             }
         }
@@ -251,7 +271,7 @@ impl SessionRenewer {
     /// Whether each of these keys is there, made at that revision, where that can be told.
     async fn are_there(&self, keys: impl Iterator<Item = (&str, i64)> + Clone) -> Vec<Option<bool>> {
         let look = protocol::look_at(keys.clone().map(|(key, _)| key));
-        match self.0.transact("a look at what is held", look).await {
+        match self.servers.transact("a look at what is held", look).await {
             // Safeguard: a holder's key that was made again is not what it holds by (etcd)
             Ok(Some(answer)) => {
                 protocol::made_at(&answer).into_iter().zip(keys).map(|(at, (_, own))| Some(at == Some(own))).collect()
@@ -267,7 +287,7 @@ mod tests {
     use lock_lab::{
         deployment::{Deployment, Running},
         proxy::Proxy,
-        wait::within,
+        wait::{eventually, within},
     };
 
     use super::*;
@@ -327,9 +347,12 @@ mod tests {
         let (attempt, revision) = test.holder().await;
         let validity = test.session.grant(&attempt, revision);
         let deleted = test.servers.transact("a deletion", attempt.leave(revision)).await.unwrap().unwrap();
-        let again = test.servers.transact("a late request", attempt.enter(b"", true)).await.unwrap().unwrap();
+        let enter = test.servers.transact_counting("a late request", attempt.enter(b"", true), attempt.sent());
+        let again = enter.await.unwrap().unwrap();
         assert!(deleted.succeeded() && again.succeeded());
         assert_eq!(within("the next renewal", validity.lost()).await, Loss::Revoked);
+        // Whoever keeps the lost lock keeps nobody waiting.
+        eventually("its deletion", async || test.servers.contenders("/locks/a/").await.unwrap().is_empty()).await;
         test.sessions.close().await;
     }
 

@@ -6,7 +6,7 @@ use etcd_client::{Client, ConnectOptions, DeleteOptions, GetOptions};
 use lock_core::{Clock, Context, Error, Finding, Locks, LocksOptions, Password};
 use lock_lab::{
     deployment::{Deployment, Running, StartOptions},
-    proxy::Proxy,
+    proxy::{Proxy, answered_in_a_standstill},
 };
 
 use crate::{Config, Etcd, diagnose::diagnose};
@@ -41,6 +41,15 @@ async fn who_is_not_let_in_is_refused_and_not_waited_for() {
         let found = diagnose(&refused, &Context::current()).await.unwrap();
         assert_eq!(keys(&found.findings), ["wrong-credentials"], "{found:?}");
     }
+}
+
+#[tokio::test]
+async fn a_sign_in_that_is_answered_in_a_standstill_is_one() {
+    let (running, mut program) = etcd().await;
+    let way = Proxy::start(running.ports()[0]).await.unwrap();
+    program.servers = vec![("127.0.0.1".to_owned(), way.port())];
+    let (limit, context) = (program.connect_timeout, Context::current().with_clock(Clock::runtime()));
+    answered_in_a_standstill(&[way], limit, Etcd::connect_in(program, context)).await.unwrap();
 }
 
 #[tokio::test]

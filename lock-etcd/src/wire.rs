@@ -510,8 +510,7 @@ fn is_about_no_session(error: &etcd_client::Error) -> bool {
 mod tests {
     use lock_lab::{
         deployment::Deployment,
-        proxy::Proxy,
-        wait::{eventually, within},
+        proxy::{Proxy, answered_in_a_standstill},
     };
 
     use super::*;
@@ -522,16 +521,8 @@ mod tests {
         let way = Proxy::start(running.ports()[0]).await.unwrap();
         let config = Config::new([("127.0.0.1", way.port())]);
         let servers = EtcdServers::connect(&config, Clock::runtime()).await.unwrap();
-        let asked = running.requests().await.unwrap();
-        way.hold_replies();
-        let looking = tokio::spawn(async move { servers.contenders("/locks/a/").await });
-        eventually("the request", async || running.requests().await.unwrap() > asked).await;
-        tokio::time::pause();
-        tokio::time::advance(config.response_timeout + Duration::from_millis(100)).await;
-        tokio::time::resume();
-        tokio::task::yield_now().await;
-        way.heal();
-        assert!(within("the answer", looking).await.unwrap().unwrap().is_empty());
+        let looking = async move { servers.contenders("/locks/a/").await };
+        assert!(answered_in_a_standstill(&[way], config.response_timeout, looking).await.unwrap().is_empty());
     }
 
     #[test]

@@ -96,7 +96,7 @@ async fn open(config: &Config, server: &Server, clock: Clock) -> Result<OpenSess
             clock.sleep(backoff.pause()).await;
         }
     };
-    let client = match clock.timeout(limit, connecting).await {
+    let client = match clock.answer_timeout(limit, connecting).await {
         Some(Ok(client)) => client,
         Some(Err(error)) => return Err(with_causes(&error)),
         None => {
@@ -106,7 +106,7 @@ async fn open(config: &Config, server: &Server, clock: Clock) -> Result<OpenSess
     };
     let connected_in = clock.now().saturating_since(begin);
     let sent = clock.now();
-    let answered = clock.timeout(limit, client.sync("/")).await.is_some_and(|answer| answer.is_ok());
+    let answered = clock.answer_timeout(limit, client.sync("/")).await.is_some_and(|answer| answer.is_ok());
     let round_trip = answered.then(|| clock.now().saturating_since(sent));
     Ok(OpenSession { client, connected_in, round_trip })
 }

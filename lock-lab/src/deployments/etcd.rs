@@ -432,30 +432,37 @@ impl EtcdTruth {
         self.clients[server].1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The contenders of a lock in the order of their revisions: the first one holds.
-    async fn contenders(&self, name: &LockName) -> Result<Vec<KeyValue>, Error> {
-        let in_order = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
-        let prefix = format!("{ROOT}/{}/", name.to_component());
-        let found = self.ask(async |mut client| client.get(prefix, Some(in_order)).await).await;
-        found.map(|mut found| found.take_kvs())
-    }
-
-    /// The same, also while the servers elect a leader: on a busy machine they do so now and then.
-    async fn contenders_by_a_leader(&self, name: &LockName) -> Result<Vec<KeyValue>, Error> {
+    /// Asks until there is a leader: on a busy machine the servers elect one now and then. The question may arrive twice.
+    async fn ask_a_leader<T, F>(&self, question: impl Fn(Client) -> F + Sync) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
         let clock = Clock::boot();
         let deadline = clock.now().saturating_add(ELECTION_LIMIT);
         loop {
-            match self.contenders(name).await {
+            match self.ask(async |client| question(client).await).await {
                 Err(error) if is_about_a_leader(&error) && clock.now() < deadline => clock.sleep(PAUSE).await,
-                found => return found,
+                answer => return answer,
             }
         }
     }
 
+    /// The contenders of a lock in the order of their revisions: the first one holds.
+    async fn contenders(&self, name: &LockName) -> Result<Vec<KeyValue>, Error> {
+        self.ask_a_leader(|client| contenders(client, name)).await
+    }
+
     async fn holder(&self, name: &LockName) -> Result<KeyValue, LabError> {
-        let contenders = self.contenders_by_a_leader(name).await.map_err(|error| control(&error))?;
+        let contenders = self.contenders(name).await.map_err(|error| control(&error))?;
         contenders.into_iter().next().ok_or_else(|| LabError::run(format!("nobody holds {name}")))
     }
+}
+
+/// The contenders of a lock in the order of their revisions, as that client's server shows them.
+async fn contenders(mut client: Client, name: &LockName) -> Result<Vec<KeyValue>, Error> {
+    let in_order = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
+    let found = client.get(format!("{ROOT}/{}/", name.to_component()), Some(in_order)).await;
+    found.map(|mut found| found.take_kvs())
 }
 
 /// Whether a server has said that it cannot answer now: it has no leader, or has just got another one.
@@ -479,7 +486,7 @@ impl GroundTruth for EtcdTruth {
     async fn holders(&self, name: &LockName) -> Vec<Sample> {
         let clock = Clock::boot();
         let asked = clock.now();
-        let Ok(contenders) = self.contenders(name).await else { return Vec::new() };
+        let Ok(contenders) = self.ask(|client| contenders(client, name)).await else { return Vec::new() };
         let held = contenders.first().map(|key| Held {
             token: Some(key.create_revision().unsigned_abs()),
             payload: Some(String::from_utf8_lossy(key.value()).into_owned()),
@@ -490,7 +497,7 @@ impl GroundTruth for EtcdTruth {
 
     /// etcd counts a lease in whole seconds: only whether the key is still there.
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, LabError> {
-        let contenders = self.contenders_by_a_leader(name).await.map_err(|error| control(&error))?;
+        let contenders = self.contenders(name).await.map_err(|error| control(&error))?;
         let is_there = contenders.iter().any(|key| key.create_revision().unsigned_abs() == token);
         Ok(if is_there { Kept::Held } else { Kept::Gone })
     }
@@ -498,7 +505,7 @@ impl GroundTruth for EtcdTruth {
     async fn residue(&self, names: &[LockName], _has_died: bool) -> Left {
         let mut all = Left::default();
         for name in names {
-            let found = self.contenders_by_a_leader(name).await;
+            let found = self.contenders(name).await;
             let found = found.map(|keys| keys.iter().map(|key| String::from_utf8_lossy(key.key()).into_owned()).collect());
             all = all.and(left(found));
         }
@@ -506,18 +513,23 @@ impl GroundTruth for EtcdTruth {
     }
 
     async fn sessions_left(&self) -> Left {
-        let leases = self.ask(async |mut client| client.leases().await).await;
+        let leases = self.ask_a_leader(|mut client| async move { client.leases().await }).await;
         left(leases.map(|leases| leases.leases().iter().map(|lease| format!("lease {:x}", lease.id())).collect()))
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), LabError> {
         let key = self.holder(name).await?.key().to_vec();
-        self.ask(async |mut client| client.delete(key, None).await).await.map(drop).map_err(|error| control(&error))
+        let delete = |mut client: Client| {
+            let key = key.clone();
+            async move { client.delete(key, None).await }
+        };
+        self.ask_a_leader(delete).await.map(drop).map_err(|error| control(&error))
     }
 
     async fn end_session(&self, name: &LockName) -> Result<(), LabError> {
         let session = self.holder(name).await?.lease();
-        self.ask(async |mut client| client.lease_revoke(session).await).await.map(drop).map_err(|error| control(&error))
+        let revoke = |mut client: Client| async move { client.lease_revoke(session).await };
+        self.ask_a_leader(revoke).await.map(drop).map_err(|error| control(&error))
     }
 
     async fn serves(&self, _number: usize, _name: &LockName) {

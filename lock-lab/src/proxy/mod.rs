@@ -14,6 +14,8 @@ use tokio::{
 
 use self::link::LinkPair;
 pub use self::link::Traffic;
+#[cfg(feature = "test-time")]
+use crate::wait::{eventually, within};
 use crate::{LabError, servers::ports};
 
 /// A proxy on a loopback port of its own. It runs on a thread of its own, so that it goes on when a test starves its own
@@ -145,6 +147,29 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         ports::give_back(self.port);
     }
+}
+
+/// The output of `asking`, which waits for answers by these `ways` that come while this program stands still: on the runtime's
+/// clock a little more than `limit` passes at once, and they are there afterwards. For a runtime of one thread.
+///
+/// # Panics
+/// When nothing is asked, nothing comes of it, or `asking` panics.
+#[cfg(feature = "test-time")]
+pub async fn answered_in_a_standstill<F>(ways: &[Proxy], limit: Duration, asking: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let asked_before: Vec<_> = ways.iter().map(|way| way.requests().bursts).collect();
+    ways.iter().for_each(Proxy::hold_replies);
+    let asking = tokio::spawn(asking);
+    let is_asked = || ways.iter().zip(&asked_before).all(|(way, before)| way.requests().bursts > *before);
+    eventually("the requests", async || is_asked()).await;
+    tokio::time::pause();
+    tokio::time::advance(limit + Duration::from_millis(100)).await;
+    tokio::time::resume();
+    tokio::task::yield_now().await;
+    ways.iter().for_each(Proxy::heal);
+    within("the answer", asking).await.expect("it does not panic")
 }
 
 /// Serves until the proxy is dropped.

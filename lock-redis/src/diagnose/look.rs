@@ -164,7 +164,7 @@ pub async fn look(config: &NodeConfig, rights: &Rights, context: &Context) -> Re
     let clock = context.clock();
     let begin = clock.now();
     let opening = open(config);
-    let opened = clock.timeout(config.connect_timeout, opening).await;
+    let opened = clock.answer_timeout(config.connect_timeout, opening).await;
     let took = clock.now().saturating_since(begin);
     let (wire, driver) = match opened {
         Some(Ok(opened)) => opened,
@@ -188,7 +188,7 @@ pub(super) async fn ask(
 ) -> Result<(Duration, Vec<Value>), Unreached> {
     let begin = clock.now();
     let took = || clock.now().saturating_since(begin);
-    let opened = clock.timeout(config.connect_timeout, open(config)).await;
+    let opened = clock.answer_timeout(config.connect_timeout, open(config)).await;
     let (wire, driver) = match opened {
         Some(Ok(opened)) => opened,
         Some(Err(error)) => return Err(unreached(&error, took())),
@@ -243,7 +243,7 @@ impl Asker {
         }
         let mut wire = self.wire.clone();
         let asking = wire.send_packed_commands(&burst, 0, questions.len());
-        match self.clock.timeout(self.limit, asking).await {
+        match self.clock.answer_timeout(self.limit, asking).await {
             Some(Ok(answers)) => Ok(answers),
             Some(Err(error)) => Err(unreached(&error, self.clock.now().saturating_since(begin))),
             None => Err(Unreached::Silent(format!(

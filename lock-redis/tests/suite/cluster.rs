@@ -4,9 +4,13 @@ use std::time::Duration;
 
 use crate::common;
 use crate::common::{LIMIT, connect, connect_bridging, in_line, keys, passed_on, soon};
-use lock_core::{Error, Guard, Locks};
-use lock_lab::{servers, wait::renewed};
-use lock_redis::{Config, node::Address};
+use lock_core::{Clock, Context, Error, Guard, Locks};
+use lock_lab::{
+    proxy::{Proxy, answered_in_a_standstill},
+    servers,
+    wait::renewed,
+};
+use lock_redis::{Config, Redis, node::Address};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -44,6 +48,15 @@ async fn until_down(server: &servers::Redis) {
 
 async fn holder(cluster: &servers::Cluster, server: usize, name: &str) -> Option<String> {
     common::holder_in(cluster.nodes()[server].ask("GET", &[keys(name).lock()]).await.unwrap())
+}
+
+#[tokio::test]
+async fn a_cluster_that_answers_in_a_standstill_is_connected_to() {
+    let cluster = servers::Cluster::start().await.unwrap();
+    let way = Proxy::start(cluster.nodes()[0].port()).await.unwrap();
+    let config = Config::cluster([Address::new("127.0.0.1", way.port())]).with_connect_timeout(LIMIT);
+    let context = Context::current().with_clock(Clock::runtime());
+    answered_in_a_standstill(&[way], LIMIT, Redis::connect_in(config, context)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,7 +185,7 @@ async fn a_server_that_is_cut_off_from_its_cluster_is_not_believed() {
     let alone = &cluster.nodes()[0];
     until_down(alone).await;
     let known = Config::cluster([Address::new("127.0.0.1", alone.port())]);
-    let error = lock_redis::Redis::connect(known).await.unwrap_err();
+    let error = Redis::connect(known).await.unwrap_err();
     assert!(matches!(&error, Error::Unavailable { reason, .. } if reason.contains("cut off")), "{error}");
 }
 

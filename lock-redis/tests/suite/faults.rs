@@ -6,7 +6,10 @@ use std::time::Duration;
 use crate::common::{LIMIT, connect, connect_bridging, server, soon};
 use futures::FutureExt;
 use lock_core::{Clock, Context, Error, Loss};
-use lock_lab::{proxy::Proxy, wait::renewed};
+use lock_lab::{
+    proxy::{Proxy, answered_in_a_standstill},
+    wait::renewed,
+};
 use lock_redis::{
     Redis,
     node::{Node, NodeConfig},
@@ -47,20 +50,8 @@ async fn a_connection_that_is_answered_in_a_standstill_is_made() {
     let mut config = NodeConfig::new("127.0.0.1", way.port());
     config.connect_timeout = LIMIT;
     let node = Node::new(config, Context::current().with_clock(Clock::runtime()));
-    way.hold_replies();
-    let connecting = tokio::spawn(async move { node.connection().await.map(drop) });
-    soon(async {
-        while way.requests().bursts == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    tokio::time::pause();
-    tokio::time::advance(LIMIT + SECOND).await;
-    tokio::time::resume();
-    tokio::task::yield_now().await;
-    way.heal();
-    soon(connecting).await.unwrap().unwrap();
+    let connecting = async move { node.connection().await.map(drop) };
+    answered_in_a_standstill(&[way], LIMIT, connecting).await.unwrap();
 }
 
 #[tokio::test]

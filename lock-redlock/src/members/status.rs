@@ -153,7 +153,7 @@ pub(crate) async fn look(config: &Config, context: Context) -> DeploymentStatus 
 
 async fn ask(quorum: &Quorum, node: &Node) -> (Result<ServerStatus, String>, Option<Duration>) {
     let (limit, clock) = (quorum.config.node_timeout.max(quorum.config.connect_timeout), quorum.clock());
-    let connection = match clock.timeout(limit, node.connection()).await {
+    let connection = match clock.answer_timeout(limit, node.connection()).await {
         Some(Ok(connection)) => connection,
         Some(Err(error)) => return (Err(error.to_string()), None),
         None => return (Err(format!("no connection within {limit:?}")), None),

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use crate::{
-    deployment::{LIMIT, command, config, connect, connect_to, eventually, get, marked},
+    deployment::{LIMIT, command, config, connect, connect_to, eventually, get, marked, proxied},
     simulation::simulated,
 };
-use lock_core::{Clock, Error, Locks, LocksOptions, Loss};
-use lock_lab::{proxy::Proxy, servers::RedisNodes};
+use lock_core::{Clock, Context, Error, Locks, LocksOptions, Loss};
+use lock_lab::{
+    proxy::{Proxy, answered_in_a_standstill},
+    servers::RedisNodes,
+};
 use lock_redlock::Redlock;
 use lock_sim::world::Way;
 
@@ -63,6 +66,15 @@ async fn a_node_that_comes_back_empty_grants_nothing_that_another_may_hold() {
     let second = other.mutex("exact").try_lock().await;
     assert!(guard.is_valid());
     assert!(!matches!(second, Ok(Some(_))), "two holders");
+}
+
+#[tokio::test]
+async fn nodes_that_answer_in_a_standstill_are_connected_to() {
+    let nodes = marked(3).await;
+    let ways = proxied(&nodes).await;
+    let config = config(&ways.iter().map(Proxy::port).collect::<Vec<_>>(), NODE_LIMIT);
+    let context = Context::current().with_clock(Clock::runtime());
+    answered_in_a_standstill(&ways, Duration::from_secs(2), Redlock::connect_in(config, context)).await.unwrap();
 }
 
 /// As if its time had passed.

@@ -58,7 +58,7 @@ async fn one(
         let _ = stream.take(LONGEST).read_to_end(&mut answer).await;
         Ok::<_, io::Error>(String::from_utf8_lossy(&answer).into_owned())
     };
-    clock.timeout(limit, asking).await?.ok()
+    clock.answer_timeout(limit, asking).await?.ok()
 }
 
 /// Reads the answers to `srvr` and to `conf`.

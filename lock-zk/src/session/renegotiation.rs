@@ -39,7 +39,7 @@ pub(super) async fn ask(
     clock: Clock,
 ) -> TimeoutAfterReconnect {
     let Connections { servers, is_certain } = connections;
-    let asked = servers.iter().map(|server| clock.timeout(limit, negotiate(ensemble, server, timeout)));
+    let asked = servers.iter().map(|server| clock.answer_timeout(limit, negotiate(ensemble, server, timeout)));
     let mut answers: FuturesUnordered<_> = asked.collect();
     let (mut same, mut silent) = (false, false);
     while let Some(answer) = answers.next().await {

@@ -162,14 +162,16 @@ fn what_is_answered_in_a_standstill_is_done() {
     simulated(async |servers| {
         let standstill = Duration::from_millis(1500);
         let brief = simulation::quiet(servers.config(1)).with_response_timeout(Duration::from_secs(1));
-        let locks = Locks::new(simulation::connect_with(&servers, 1, brief).await);
-        let writer = locks.rwlock("lock").write().await.unwrap();
         // Beyond the standstill for a moment: the limits pass first.
         let stand_still = async || {
             servers.hold_answers(1, standstill + Duration::from_millis(10)).await;
             servers.settle().await;
             servers.pause_host(1, standstill).await;
         };
+        let brief = brief.with_connect_timeout(Duration::from_secs(1));
+        let (connected, _) = tokio::join!(servers.connect(1, brief), stand_still());
+        let locks = Locks::new(connected.unwrap());
+        let writer = locks.rwlock("lock").write().await.unwrap();
         let downgrading = servers.start(1, async move { writer.downgrade().await });
         stand_still().await;
         let reader = downgrading.await.unwrap().unwrap();
