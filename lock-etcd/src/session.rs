@@ -352,7 +352,8 @@ mod tests {
         assert!(deleted.succeeded() && again.succeeded());
         assert_eq!(within("the next renewal", validity.lost()).await, Loss::Revoked);
         // Whoever keeps the lost lock keeps nobody waiting.
-        eventually("its deletion", async || test.servers.contenders("/locks/a/").await.unwrap().is_empty()).await;
+        let is_deleted = async || Box::pin(test.servers.contenders("/locks/a/")).await.unwrap().is_empty();
+        eventually("its deletion", is_deleted).await;
         test.sessions.close().await;
     }
 
