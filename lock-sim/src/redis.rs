@@ -18,7 +18,7 @@ mod values;
 pub use self::{
     fleet::{Fleet, Loses},
     lua::{Removal, load, run},
-    network::{HostNetwork, PORTS, address},
+    network::{HostNetwork, PORTS, address, server_at},
     reply::{Reply, Requests},
     server::{Output, Recorded, RedisServer},
     store::{Entry, Seen, Store},

@@ -296,19 +296,19 @@ impl Deployment {
 
 impl Scene for Deployment {
     fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
-        let members = self.orders.borrow().generations.clone();
-        kept::until(stage, &members, self.weather.max_ttl, grant)
+        kept::until(stage, &self.orders.borrow().generations, self.weather.max_ttl, grant)
     }
 
     fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {
-        let members = self.orders.borrow().members.clone();
-        let is_meant = |server: &&ServerId| {
-            !at_once
-                || (members.contains(server) && stage.fleet.process(**server) == 1 && !self.failed.contains(server))
-        };
-        let servers: Vec<ServerId> = stage.servers.iter().filter(is_meant).copied().collect();
-        servers.into_iter().find_map(|server| {
-            let left = kept::residue(&mut stage.fleet, stage.world.now(), server, at_once)?;
+        let orders = self.orders.borrow();
+        let Stage { fleet, world, servers, .. } = stage;
+        servers.iter().find_map(|server| {
+            let is_meant =
+                orders.members.contains(server) && fleet.process(*server) == 1 && !self.failed.contains(server);
+            if at_once && !is_meant {
+                return None;
+            }
+            let left = kept::residue(fleet, world.now(), *server, at_once)?;
             Some(format!("{left} on server {}", server.place()))
         })
     }

@@ -331,8 +331,8 @@ impl<E> World<E> {
             self.steps += 1;
             let now = self.agenda.now();
             shared(|shared| shared.now = now);
-            self.happen(event);
-            if self.tells_everything && self.happened.is_empty() {
+            let has_happened = self.happen(event);
+            if has_happened && self.tells_everything && self.happened.is_empty() {
                 self.settle();
                 return Some(Happening::Passed);
             }
@@ -370,13 +370,13 @@ impl<E> World<E> {
         }
     }
 
-    fn happen(&mut self, event: WorldEvent<E>) {
+    /// Whether that was anything: most timers are of limits, for which nobody waits any more when they fire.
+    fn happen(&mut self, event: WorldEvent<E>) -> bool {
         match event {
             WorldEvent::Wake(sleep) => {
                 let waker = shared(|shared| shared.sleeps.take(sleep));
-                if let Some(waker) = waker {
-                    waker.wake();
-                }
+                let Some(waker) = waker else { return false };
+                waker.wake();
             }
             WorldEvent::Syn(connection) => self.syn(connection),
             WorldEvent::Opened(connection, is_accepted) => {
@@ -393,6 +393,7 @@ impl<E> World<E> {
             WorldEvent::BreakOff(connection) => self.break_off(connection),
             WorldEvent::Own(event) => self.happened.push_back(Happening::Own(event)),
         }
+        true
     }
 
     fn sum_up(&mut self, what: u64) {

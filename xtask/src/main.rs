@@ -198,7 +198,7 @@ fn work(job: XtaskCommand) -> Result<()> {
         XtaskCommand::Debian { out } => packages::debian(&out),
         XtaskCommand::Semver { baseline } => packages::semver(&baseline),
         XtaskCommand::Simulate { rest } => {
-            run(cargo().args(["run", "--release", "--package", "lock-sim", "--"]).args(&rest))
+            run(cargo().args(["run", "--profile", "simulate", "--package", "lock-sim", "--"]).args(&rest))
         }
         XtaskCommand::Safeguards { only } => {
             setup::require_servers()?;

@@ -81,7 +81,7 @@ impl Sqlite {
         let mut pauses = Backoff::new(FIRST_PAUSE, self.config.look_again);
         let mut failed =
             Error::no_answer(self.config.url(), format!("opening the database took longer than {limit:?}"));
-        let opened = clock.timeout(limit, async {
+        let opened = clock.answer_timeout(limit, async {
             while let Err(error) = self.database.request("opening the database", |table, _| table.sweep()).await {
                 failed = error;
                 clock.sleep(pauses.pause()).await;

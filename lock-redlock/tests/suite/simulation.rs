@@ -177,7 +177,7 @@ impl Nodes {
 
     /// Runs one command on a server, at once.
     pub(crate) fn command<W: AsRef<[u8]>>(&self, node: usize, words: &[W]) -> Reply {
-        let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_ref().to_vec()).collect();
+        let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         match self.0.fleet.borrow_mut().at(self.0.servers[node], true_time()).command(&words) {
             Reply::Error(error) => panic!("{error}"),
             reply => reply,

@@ -408,6 +408,12 @@ impl Oracle {
         book.is_unclean |= !is_clean;
     }
 
+    /// Whether a program has not ended.
+    #[must_use]
+    pub fn is_any_running(&self) -> bool {
+        !self.0.borrow().running.is_empty()
+    }
+
     /// On which hosts a program has not ended.
     #[must_use]
     pub fn running(&self) -> Vec<HostId> {

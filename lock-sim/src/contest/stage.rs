@@ -155,9 +155,8 @@ impl Stage {
             return Some(phase);
         }
         let recovery = nanos(scene.recovery());
-        let running = self.oracle.running();
         match phase {
-            Phase::Contest if running.is_empty() => {
+            Phase::Contest if !self.oracle.is_any_running() => {
                 self.world.after(SOON, Own::Look);
                 Some(Phase::Ended(now + SOON))
             }
@@ -189,9 +188,9 @@ impl Stage {
                 self.is_all_given_back(scene);
                 Some(phase)
             }
-            Phase::Probe if running.is_empty() => None,
+            Phase::Probe if !self.oracle.is_any_running() => None,
             _ if now > self.end + 4 * recovery + 120 * SECOND => {
-                let who: Vec<_> = running.iter().map(|host| host.place()).collect();
+                let who: Vec<_> = self.oracle.running().iter().map(|host| host.place()).collect();
                 self.oracle.violate("P", format!("clients {who:?} do not come to an end"));
                 None
             }

@@ -32,7 +32,8 @@ struct Engine {
     keys: LuaString,
     arguments: LuaString,
     by_hash: HashMap<Vec<u8>, Script>,
-    hashes: HashMap<Vec<u8>, Rc<[u8]>>,
+    /// Their hashes by their sources, of which few are of one length.
+    hashes: Vec<(Vec<u8>, Rc<[u8]>)>,
 }
 
 thread_local! {
@@ -45,26 +46,20 @@ thread_local! {
 #[must_use]
 pub fn load(source: &[u8]) -> Rc<[u8]> {
     with_engine(|engine| {
-        if let Some(known) = engine.hashes.get(source) {
+        if let Some((_, known)) = engine.hashes.iter().find(|(its, _)| its == source) {
             return Rc::clone(known);
         }
         let hash: Rc<[u8]> = sha1_smol::Sha1::from(source).hexdigest().into_bytes().into();
         let text = String::from_utf8_lossy(source).into_owned();
         engine.by_hash.insert(hash.to_vec(), Script { source: text.into(), compiled: Vec::new() });
-        engine.hashes.insert(source.to_vec(), Rc::clone(&hash));
+        engine.hashes.push((source.to_vec(), Rc::clone(&hash)));
         hash
     })
 }
 
 /// Runs a script that was loaded, and gives its answer.
 #[must_use]
-pub fn run(
-    store: &mut Store,
-    hash: &[u8],
-    keys: &[Vec<u8>],
-    arguments: &[Vec<u8>],
-    without: Option<&Removal>,
-) -> Reply {
+pub fn run(store: &mut Store, hash: &[u8], keys: &[&[u8]], arguments: &[&[u8]], without: Option<&Removal>) -> Reply {
     let prepared = with_engine(|engine| {
         let function = engine.function(hash, without)?;
         engine.globals.raw_set(&engine.keys, words(&engine.lua, keys)?)?;
@@ -106,7 +101,7 @@ impl Engine {
         lua.gc_set_step_multiplier(400);
         let prepared = prepare(&lua).and_then(|()| Ok((lua.create_string("KEYS")?, lua.create_string("ARGV")?)));
         let (keys, arguments) = prepared.unwrap_or_else(|error| panic!("no interpreter: {error}"));
-        Self { globals: lua.globals(), lua, keys, arguments, by_hash: HashMap::new(), hashes: HashMap::new() }
+        Self { globals: lua.globals(), lua, keys, arguments, by_hash: HashMap::new(), hashes: Vec::new() }
     }
 
     fn function(&mut self, hash: &[u8], without: Option<&Removal>) -> mlua::Result<Function> {
@@ -153,7 +148,7 @@ fn one_field(lua: &Lua, field: &str, text: &LuaString) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn words(lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<Table> {
+fn words(lua: &Lua, words: &[&[u8]]) -> mlua::Result<Table> {
     lua.create_sequence_from(words.iter().map(|word| text(word)))
 }
 
@@ -200,7 +195,10 @@ fn word(argument: &LuaValue) -> mlua::Result<Word<'_>> {
 type Answer = Either<String, LuaValue>;
 
 fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Answer> {
-    let texts = arguments.iter().map(word).collect::<mlua::Result<Vec<_>>>()?;
+    let mut texts = Vec::with_capacity(arguments.len());
+    for argument in arguments {
+        texts.push(word(argument)?);
+    }
     let words: Vec<&[u8]> = texts.iter().map(Word::bytes).collect();
     let reply = STORE.with_borrow_mut(|store| store.command(&words));
     match reply {

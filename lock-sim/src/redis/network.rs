@@ -13,11 +13,20 @@ pub struct HostNetwork(pub HostId);
 
 /// The port of the first server.
 pub const PORTS: u16 = 7_000;
+/// The name under which clients are told of servers.
+const HOST: &str = "server";
 
 /// Where this server is reached.
 #[must_use]
 pub fn address(server: ServerId) -> Address {
-    Address::new("server", PORTS + u16::try_from(server.place()).unwrap_or(0))
+    Address::new(HOST, PORTS + u16::try_from(server.place()).unwrap_or(0))
+}
+
+/// The server with that address, written as `host:port`.
+#[must_use]
+pub fn server_at(address: &str) -> Option<ServerId> {
+    let port: u16 = address.strip_prefix(HOST)?.strip_prefix(':')?.parse().ok()?;
+    Some(ServerId::at(usize::from(port.checked_sub(PORTS)?)))
 }
 
 #[async_trait]

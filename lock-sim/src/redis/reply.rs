@@ -98,13 +98,13 @@ impl Requests {
     }
 
     /// The next request, when all of it is there: an array of words.
-    pub fn next_request(&mut self) -> Option<Vec<Vec<u8>>> {
+    pub fn next_request(&mut self) -> Option<Vec<&[u8]>> {
         let mut rest = self.bytes.get(self.read..)?;
         let count = number(&mut rest, b'*')?;
         let mut words = Vec::with_capacity(count);
         for _ in 0..count {
             let length = number(&mut rest, b'$')?;
-            words.push(rest.get(..length)?.to_vec());
+            words.push(rest.get(..length)?);
             rest = rest.get(length + 2..)?;
         }
         self.read = self.bytes.len() - rest.len();

@@ -126,10 +126,14 @@ impl RedisServer {
     /// Bytes have come on a connection: what is sent on which then.
     pub fn received(&mut self, connection: u32, bytes: &[u8]) -> Vec<Output> {
         let Some(client) = self.clients.get_mut(&connection) else { return Vec::new() };
-        client.requests.feed(bytes);
+        let mut requests = std::mem::take(&mut client.requests);
+        requests.feed(bytes);
         let mut answers = Vec::new();
-        while let Some(words) = self.clients.get_mut(&connection).and_then(|client| client.requests.next_request()) {
+        while let Some(words) = requests.next_request() {
             self.serve(connection, &words, &mut answers);
+        }
+        if let Some(client) = self.clients.get_mut(&connection) {
+            client.requests = requests;
         }
         let mut all = vec![(connection, answers)];
         all.append(&mut self.store.told);
@@ -141,7 +145,7 @@ impl RedisServer {
     }
 
     /// Runs a command as if somebody had sent it.
-    pub fn command(&mut self, words: &[Vec<u8>]) -> Reply {
+    pub fn command(&mut self, words: &[&[u8]]) -> Reply {
         let Some((name, arguments)) = words.split_first() else { return Reply::err("no command") };
         match name.to_ascii_uppercase().as_slice() {
             b"EVAL" => match arguments.first() {
@@ -153,7 +157,7 @@ impl RedisServer {
                 None => Reply::err("no script"),
             },
             b"EVALSHA" => match arguments.first() {
-                Some(hash) if self.scripts.contains(hash) => self.run(hash, &arguments[1..]),
+                Some(hash) if self.scripts.contains(*hash) => self.run(hash, &arguments[1..]),
                 _ => Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned()),
             },
             b"SCRIPT" => {
@@ -167,14 +171,11 @@ impl RedisServer {
             }
             b"ROLE" => Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())]),
             b"SELECT" | b"AUTH" | b"CLIENT" => Reply::ok(),
-            _ => {
-                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                self.store.command(&words)
-            }
+            _ => self.store.command(words),
         }
     }
 
-    fn run(&mut self, hash: &[u8], arguments: &[Vec<u8>]) -> Reply {
+    fn run(&mut self, hash: &[u8], arguments: &[&[u8]]) -> Reply {
         let Some((count, rest)) = arguments.split_first() else { return Reply::err("no number of keys") };
         let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok());
         let Some((keys, arguments)) = count.and_then(|count| rest.split_at_checked(count)) else {
@@ -183,7 +184,7 @@ impl RedisServer {
         lua::run(&mut self.store, hash, keys, arguments, self.without)
     }
 
-    fn serve(&mut self, connection: u32, words: &[Vec<u8>], answers: &mut Vec<u8>) {
+    fn serve(&mut self, connection: u32, words: &[&[u8]], answers: &mut Vec<u8>) {
         let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
         match name.as_slice() {
             b"SUBSCRIBE" => {

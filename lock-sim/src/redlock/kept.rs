@@ -8,7 +8,7 @@ use lock_redis::{keys::Keys, protocol::packed::Lock};
 use crate::{
     MS, Time,
     contest::{Grant, Stage},
-    redis::{Fleet, Store, Value, address},
+    redis::{Fleet, Store, Value, server_at},
     world::ServerId,
 };
 
@@ -66,13 +66,12 @@ pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: T
 pub(super) fn known(store: &Store, generations: &[Vec<ServerId>]) -> Option<usize> {
     let Value::Hash(record) = &store.get(b"redlock:deployment")?.value else { return None };
     let (_, members) = record.iter().find(|(field, _)| field == b"members")?;
-    let mut named: Vec<&str> = std::str::from_utf8(members).ok()?.split(' ').filter_map(name).collect();
-    named.sort_unstable();
-    generations.iter().position(|generation| {
-        let mut theirs: Vec<String> = generation.iter().map(|server| address(*server).to_string()).collect();
-        theirs.sort_unstable();
-        theirs == named
-    })
+    let names = std::str::from_utf8(members).ok()?.split(' ').filter_map(name);
+    let named: Vec<ServerId> = names.map(server_at).collect::<Option<_>>()?;
+    let is_it = |generation: &Vec<ServerId>| {
+        generation.len() == named.len() && generation.iter().all(|server| named.contains(server))
+    };
+    generations.iter().position(is_it)
 }
 
 /// The address in `number=address`.
@@ -83,7 +82,7 @@ fn name(member: &str) -> Option<&str> {
 /// Whether the process is the one that was made a member.
 fn is_voting(store: &Store) -> bool {
     let text = |key: &[u8]| match store.get(key).map(|entry| &entry.value) {
-        Some(Value::Text(text)) => Some(text.clone()),
+        Some(Value::Text(text)) => Some(text),
         _ => None,
     };
     text(b"redlock:run").is_some_and(|run| run == store.run_id().as_bytes()) && text(b"redlock:member").is_some()
@@ -115,7 +114,7 @@ fn reader(store: &Store, payload: &[u8]) -> Option<u64> {
 pub(super) fn residue(fleet: &mut Fleet, now: Time, server: ServerId, at_once: bool) -> Option<String> {
     let store = fleet.store(server, now);
     let held = holding_keys();
-    let names = store.keys().map(|(key, _)| String::from_utf8_lossy(key).into_owned());
-    let mut left = names.filter(|key| *key != KEYS.token && !key.starts_with("redlock:"));
-    left.find(|key| !at_once || held.contains(&key.as_str()))
+    let mut left = store.keys().filter(|(key, _)| *key != KEYS.token.as_bytes() && !key.starts_with(b"redlock:"));
+    let found = left.find(|(key, _)| !at_once || held.iter().any(|held| held.as_bytes() == *key));
+    found.map(|(key, _)| String::from_utf8_lossy(key).into_owned())
 }

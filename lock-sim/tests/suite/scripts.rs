@@ -4,7 +4,7 @@ use lock_sim::redis::{Removal, Reply, Store, load, run};
 
 fn eval(store: &mut Store, source: &str, without: Option<&Removal>) -> Reply {
     let hash = load(source.as_bytes());
-    run(store, &hash, &[b"k".to_vec()], &[b"5".to_vec()], without)
+    run(store, &hash, &[b"k"], &[b"5"], without)
 }
 
 #[test]
