@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use lock_core::Clock;
 
 use super::{Redis, RedisOptions, ServerCertificate, redis::RedisKind, until::RetryLimit};
@@ -13,8 +14,10 @@ use crate::LabError;
 /// Primaries, and as many replicas: node `n + PRIMARIES` starts as the replica of node `n`.
 const PRIMARIES: usize = 3;
 const SLOTS: u16 = 16_384;
-/// How long an ordered failover may take before it is ordered again.
+/// How long an ordered failover, or a meeting, may take before it is ordered again.
 const ORDER_LIMIT: Duration = Duration::from_secs(1);
+/// Between two looks whether nodes know each other.
+const PAUSE: Duration = Duration::from_millis(5);
 /// In memory, replicated at once. A replica is promoted however long it has not heard of its primary: a fault may last.
 const NODE: [&str; 14] = [
     "--save",
@@ -310,19 +313,35 @@ impl Cluster {
                 first = last + 1;
             }
         }
-        for met in &self.nodes[1..] {
-            let (port, bus) = (met.client_port().to_string(), met.bus().to_string());
-            () = self.nodes[0].ask("CLUSTER MEET", &["127.0.0.1", &port, &bus]).await?;
-        }
+        try_join_all(self.nodes[1..].iter().map(|other| self.introduce(other))).await?;
         for index in 0..PRIMARIES {
             let replica = &self.nodes[index + PRIMARIES];
             let patience = RetryLimit::with("a redis cluster");
-            // Refused until the two have heard of each other.
+            // Refused until the two have heard of each other, which they do by the first node.
             while let Err(refusal) = replica.ask::<()>("CLUSTER REPLICATE", &[&self.ids[index]]).await {
                 patience.again(refusal.to_string()).await?;
             }
         }
         Ok(())
+    }
+
+    /// Has the first node and another one know each other. A meeting that takes longer than `cluster-node-timeout`, as on a
+    /// machine that stands still, is forgotten by the nodes, and has to be ordered again.
+    async fn introduce(&self, other: &Redis) -> Result<(), LabError> {
+        let (first, patience) = (&self.nodes[0], RetryLimit::with("a redis cluster"));
+        let (port, bus) = (other.client_port().to_string(), other.bus().to_string());
+        loop {
+            () = first.ask("CLUSTER MEET", &["127.0.0.1", &port, &bus]).await?;
+            let know_each_other = async {
+                while !(knows(first, other).await && knows(other, first).await) {
+                    Clock::boot().sleep(PAUSE).await;
+                }
+            };
+            if Clock::boot().timeout(ORDER_LIMIT, know_each_other).await.is_some() {
+                return Ok(());
+            }
+            patience.again(format!("{} and {} do not know each other", first.label(), other.label())).await?;
+        }
     }
 
     async fn slot_owner(&self, slot: u16) -> Result<usize, LabError> {
@@ -341,6 +360,12 @@ impl Cluster {
         }
         Err(last)
     }
+}
+
+/// Whether a node takes another one for a member of its cluster.
+async fn knows(node: &Redis, other: &Redis) -> bool {
+    let is_it = |member: &ClusterNode| member.port == other.port() && !member.flags.contains("handshake");
+    members(node).await.is_ok_and(|members| members.iter().any(is_it))
 }
 
 async fn members(node: &Redis) -> Result<Vec<ClusterNode>, LabError> {

@@ -1,6 +1,8 @@
 //! A primary, its replicas, and the Sentinels that put a replica in its place when it fails.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
+
+use lock_core::Clock;
 
 use super::{Redis, RedisOptions, ServerCertificate, redis::RedisKind, until::RetryLimit};
 use crate::LabError;
@@ -22,6 +24,9 @@ const NODE: [&str; 10] = [
     "--repl-timeout",
     "5",
 ];
+/// How long a forced failover may take before it is ordered again: more than `failover-timeout`, after which a Sentinel gives it
+/// up.
+const ORDER_LIMIT: Duration = Duration::from_secs(5);
 /// How often Sentinels look and talk, in milliseconds. By themselves they take seconds, which is what a failover would
 /// then mostly consist of. The last one is how long a Sentinel that stood still for two seconds only looks on (TILT mode); by
 /// itself it is 30 s, which begin anew each time that the machine stands still.
@@ -184,11 +189,21 @@ impl Sentinel {
     pub async fn failover(&self) -> Result<usize, LabError> {
         let old = self.primary().await;
         let patience = RetryLimit::with("a forced failover");
-        // A failover that is under way, or a replica not yet seen, makes it refuse for a while.
-        while let Err(refusal) = self.sentinels[0].ask::<()>("SENTINEL FAILOVER", &[Self::NAME]).await {
-            patience.again(refusal.to_string()).await?;
+        loop {
+            // A failover that is under way, or a replica not yet seen, makes it refuse for a while.
+            let reason = match self.sentinels[0].ask::<()>("SENTINEL FAILOVER", &[Self::NAME]).await {
+                Err(refusal) => refusal.to_string(),
+                // One that takes longer, as on a machine that stands still, is given up by the Sentinel and not begun again.
+                Ok(()) => match Clock::boot().timeout(ORDER_LIMIT, self.promoted(old)).await {
+                    Some(promoted) => return promoted,
+                    None => "the Sentinels still name the old one".to_owned(),
+                },
+            };
+            patience.again(reason).await?;
+            if self.primary().await.is_some_and(|primary| Some(primary) != old) {
+                return self.promoted(old).await;
+            }
         }
-        self.promoted(old).await
     }
 
     /// Waits until the Sentinels call another node than `old` the primary, and it is one; returns it.
