@@ -61,7 +61,9 @@ impl InitOptions {
 /// Outside of a tokio runtime.
 ///
 /// # Cancel safety
-/// When the future is dropped, some servers may be members and others not. Calling it again completes it.
+/// When the future is dropped, some servers may be members and others not. Calling it again completes it, unless a request
+/// that was still on its way marks a server meanwhile: then the servers are of two deployments, clients that reach both are
+/// refused, and only [`InitOptions::with_reset`] makes them one. The same holds after an error.
 pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
     init_in(config, options, Context::current()).await
 }

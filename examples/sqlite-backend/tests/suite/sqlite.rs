@@ -121,7 +121,7 @@ async fn what_killed_programs_left_is_removed_by_the_next_that_connects() {
 #[tokio::test]
 async fn a_database_that_was_deleted_is_not_made_again_by_those_who_used_it() {
     let place = TestDatabase::new();
-    let locks = place.connect("ttl=1s&outage_timeout=0s").await;
+    let locks = place.connect("ttl=4s&outage_timeout=0s").await;
     let guard = lock(&locks).await;
     std::fs::remove_file(&place.file).unwrap();
     let loss = within("the news of the loss", guard.lost()).await;
