@@ -298,7 +298,7 @@ pub(crate) enum RedlockSubcommand {
     ///
     /// Clients with other servers, another max_ttl or another restart_quarantine are refused. The deployment grants
     /// nothing for max_ttl, unless --no-holders says that it is new. Run again with the same settings it makes members again
-    /// of servers that have lost their data, and changes nothing else.
+    /// of servers that have lost their data, completes what was broken off, and changes nothing else.
     Init {
         /// Nobody has ever used these servers, so nobody holds a lock: they vote at once.
         #[arg(long)]

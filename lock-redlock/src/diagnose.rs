@@ -109,7 +109,8 @@ fn judge_nodes(status: &DeploymentStatus, known: &[String]) -> Vec<Finding> {
                 "other-deployment",
                 server,
                 format!("The server is marked as {stamp:?}, which is no member of the deployment of the others: it has no vote."),
-                "Correct the list of servers; a server that was replaced is to be emptied before it is used again.",
+                "Correct the list of servers; a server that was replaced is to be emptied before it is used again. After an `init` \
+                 that was broken off: `lock redlock init`.",
             )),
             NodeState::SameServer { other } => Some(Finding::problem(
                 "same-server-twice",

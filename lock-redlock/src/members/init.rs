@@ -1,6 +1,6 @@
 //! Making servers a deployment: the record and the stamps.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use lock_core::{Context, Error};
 
@@ -8,7 +8,7 @@ use crate::{
     Config,
     members::servers::{Statuses, ask_all, mark, not_a_member, refuse_same_server},
     nodes::{quorum::Quorum, scripts::mark_member},
-    protocol::deployment::{Deployment, ServerStatus, common},
+    protocol::deployment::{Deployment, ServerStatus, common, never_made},
 };
 
 /// Options of [`init`].
@@ -47,7 +47,7 @@ impl InitOptions {
 
 /// Makes the servers of `config` a deployment: writes on each of them an id, the members, `max_ttl`, and whether a
 /// restarted server gives no vote for that time. To be called once, before any client connects. Called again with the same
-/// settings, it makes servers that have lost their data members again, and changes nothing else.
+/// settings, it makes servers that have lost their data members again, completes what was begun, and changes nothing else.
 ///
 /// Returns for how long the servers give no vote: zero for an existing deployment, and with
 /// [`InitOptions::with_no_holders`]. Otherwise `max_ttl`, because servers that have lost all their data cannot be told from
@@ -61,9 +61,9 @@ impl InitOptions {
 /// Outside of a tokio runtime.
 ///
 /// # Cancel safety
-/// When the future is dropped, some servers may be members and others not. Calling it again completes it, unless a request
-/// that was still on its way marks a server meanwhile: then the servers are of two deployments, clients that reach both are
-/// refused, and only [`InitOptions::with_reset`] makes them one. The same holds after an error.
+/// When the future is dropped, some servers may be members and others not. Calling it again completes it. A request that was
+/// still on its way may mark a server for the first call after the second one has looked: then the servers are of two
+/// deployments, clients that reach both are refused, and the next call makes them one. The same holds after an error.
 pub async fn init(config: &Config, options: InitOptions) -> Result<Duration, Error> {
     init_in(config, options, Context::current()).await
 }
@@ -92,8 +92,9 @@ async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration
     if options.reset {
         return reset(quorum, &statuses, options).await;
     }
-    let named = (0..quorum.len()).map(|node| (quorum.address(node), &statuses[&node]));
-    match common(named)? {
+    let named = || statuses.iter().map(|(node, status)| (quorum.address(*node), status));
+    let remnants = never_made(named());
+    match common(named().filter(|(address, _)| !remnants.contains(address)))? {
         None => {
             let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
             // Safeguard: init pardons nobody who may have forgotten (Redlock)
@@ -101,43 +102,56 @@ async fn init_all(quorum: &Arc<Quorum>, options: InitOptions) -> Result<Duration
             mark_all(quorum, &deployment, &statuses, absence).await?;
             Ok(absence)
         }
-        Some(deployment) => complete(quorum, &deployment, &statuses).await,
+        Some(deployment) => complete(quorum, &deployment, &statuses, &remnants).await,
     }
 }
 
-/// Makes servers that have lost their data members again.
-async fn complete(quorum: &Arc<Quorum>, deployment: &Deployment, statuses: &Statuses) -> Result<Duration, Error> {
+/// Makes servers members that have lost their data, or were left with a deployment that was never made.
+async fn complete(
+    quorum: &Arc<Quorum>,
+    deployment: &Deployment,
+    statuses: &Statuses,
+    remnants: &BTreeSet<String>,
+) -> Result<Duration, Error> {
     deployment.admit(&quorum.config)?;
     // The list of the configuration is from before a server was replaced.
     if let Some((node, _)) = statuses.iter().find(|(_, status)| deployment.was_replaced(&status.stamp)) {
         return Err(not_a_member(deployment, quorum.address(*node)));
     }
-    let unmarked: Statuses =
-        statuses.iter().filter(|(_, s)| s.is_unmarked()).map(|(node, s)| (*node, s.clone())).collect();
-    for node in unmarked.keys() {
+    let is_joining =
+        |(node, status): &(&usize, &ServerStatus)| status.is_unmarked() || remnants.contains(&quorum.address(**node));
+    let joining: Statuses = statuses.iter().filter(is_joining).map(|(node, status)| (*node, status.clone())).collect();
+    for node in joining.keys() {
         let address = quorum.address(*node);
         if deployment.named(&address).is_none() {
             return Err(not_a_member(deployment, address));
         }
     }
-    mark_all(quorum, deployment, &unmarked, deployment.rejoin_quarantine()).await?;
+    let absence = until_leases_end(deployment, &joining);
+    mark_all(quorum, deployment, &joining, absence).await?;
     // The other servers vote, so the deployment does at once if they are a majority.
-    let others = quorum.len() - unmarked.len();
-    Ok(if others >= quorum.majority() { Duration::ZERO } else { deployment.rejoin_quarantine() })
+    let others = quorum.len() - joining.len();
+    Ok(if others >= quorum.majority() { Duration::ZERO } else { absence })
 }
 
 /// Makes a new deployment of the servers, whatever they were.
 async fn reset(quorum: &Arc<Quorum>, statuses: &Statuses, options: InitOptions) -> Result<Duration, Error> {
     let deployment = Deployment::new(new_id(&quorum.context), &quorum.config);
-    // The old deployment may have leases, and so may one that the servers have lost.
-    let before = statuses.values().filter_map(|status| Some(status.deployment.as_ref()?.max_ttl)).max();
     let is_new = statuses.values().all(ServerStatus::is_unmarked);
     let absence = match options.no_holders && is_new {
         true => Duration::ZERO,
-        false => before.unwrap_or_default().max(deployment.max_ttl),
+        false => until_leases_end(&deployment, statuses),
     };
     mark_all(quorum, &deployment, statuses, absence).await?;
     Ok(absence)
+}
+
+/// For how long servers give no vote that are made members of `deployment`: what they were members of before may have leases,
+/// and so may a deployment that they have lost.
+fn until_leases_end(deployment: &Deployment, servers: &Statuses) -> Duration {
+    // Safeguard: a server that comes from another deployment gives no vote until the leases of both have ended (Redlock)
+    let before = servers.values().filter_map(|status| Some(status.deployment.as_ref()?.max_ttl)).max();
+    before.unwrap_or_default().max(deployment.rejoin_quarantine())
 }
 
 async fn mark_all(

@@ -289,6 +289,30 @@ pub(crate) fn common<'a>(
     Ok(deployment.map(|(_, deployment)| (*deployment).clone()))
 }
 
+/// The addresses of the servers whose deployment was never made: an `init` that was broken off has left it on a minority of its
+/// members, and another deployment is to be completed. `statuses` are of all servers of a list.
+pub(crate) fn never_made<'a>(statuses: impl IntoIterator<Item = (String, &'a ServerStatus)>) -> BTreeSet<String> {
+    let statuses: Vec<_> = statuses.into_iter().collect();
+    let marked: Vec<_> =
+        statuses.iter().filter_map(|(address, status)| Some((address, status.marked_for()?))).collect();
+    // A deployment with a member that was not asked may be at work there.
+    let is_asked = |name: &String| statuses.iter().any(|(address, _)| address == name);
+    // Safeguard: a deployment that a majority may know is not taken for one that was never made (Redlock)
+    let is_remnant = |deployment: &Deployment| {
+        deployment.generation == 1
+            && deployment.members.values().all(is_asked)
+            && !deployment.is_known_to_a_majority(statuses.iter().map(|(_, status)| *status))
+    };
+    // All who look choose the same one.
+    let servers = |id: &str| marked.iter().filter(|(_, deployment)| deployment.id == id).count();
+    let rank = |deployment: &'a Deployment| (!is_remnant(deployment), servers(&deployment.id), Reverse(&deployment.id));
+    let kept = marked.iter().map(|(_, deployment)| *deployment).max_by_key(|deployment| rank(deployment));
+    let is_never_made =
+        |deployment: &Deployment| is_remnant(deployment) && kept.is_some_and(|kept| kept.id != deployment.id);
+    let never_made = marked.iter().filter(|(_, deployment)| is_never_made(deployment));
+    never_made.map(|(address, _)| (*address).clone()).collect()
+}
+
 impl fmt::Display for Deployment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, generation, max_ttl, quarantine, .. } = self;
@@ -411,5 +435,31 @@ mod tests {
         assert_eq!(common([named(&unmarked)]).unwrap(), None);
         let torn = ServerStatus { deployment: None, ..first.clone() };
         assert!(common([named(&torn)]).unwrap_err().to_string().contains("d1 1 1"));
+    }
+
+    #[test]
+    fn of_what_broken_off_inits_have_left_one_deployment_is_completed_and_one_that_may_be_at_work_is_no_remnant() {
+        let remnants = |of: &[&Deployment], unmarked: u32| -> Vec<String> {
+            let marked = (1..).zip(of).map(|(member, deployment)| status(deployment, member));
+            let empty = ServerStatus { stamp: String::new(), deployment: None, ..status(&deployment(), 1) };
+            let statuses: Vec<_> = marked.chain((0..unmarked).map(|_| empty.clone())).collect();
+            let named = (1..).zip(&statuses).map(|(port, status): (u16, _)| (format!("h:{port}"), status));
+            never_made(named).into_iter().collect()
+        };
+        let made = deployment();
+        let other = Deployment { id: "d0".to_owned(), ..made.clone() };
+        assert_eq!(remnants(&[&made, &made, &made], 0), [""; 0]);
+        assert_eq!(remnants(&[&made, &made, &other], 0), ["h:3"]);
+        assert_eq!(remnants(&[&made, &other, &other], 0), ["h:1"]);
+        // Two that were begun and none that was made: whoever looks completes the same one.
+        assert_eq!(remnants(&[&made, &other], 1), ["h:1"]);
+        // A server that was not asked may be of the other one, too.
+        assert_eq!(remnants(&[&made, &other], 0), [""; 0]);
+        // An operator has changed the other one, so it was made.
+        let changed = Deployment { generation: 2, ..other };
+        assert_eq!(remnants(&[&made, &made, &changed], 0), [""; 0]);
+        // Both are at work.
+        let large = Deployment::new("d3".to_owned(), &config(&[1, 2, 3, 4, 5]));
+        assert_eq!(remnants(&[&made, &made, &large, &large, &large], 0), [""; 0]);
     }
 }

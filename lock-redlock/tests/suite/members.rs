@@ -17,6 +17,7 @@ use lock_lab::{
     servers::{Redis, RedisNodes, RedisOptions},
 };
 use lock_redlock::{InitOptions, Redlock};
+use lock_sim::redis::Reply;
 use tokio::net::{TcpListener, TcpStream};
 
 const NEW: InitOptions = InitOptions::new().with_no_holders();
@@ -368,5 +369,28 @@ fn a_majority_that_lost_its_data_grants_nothing_until_it_was_marked_and_all_leas
         let next = nodes.until_granted(&next, "lost").await;
         assert!(!guard.is_valid() && next.token() > guard.token(), "two hold it");
         next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_a_broken_off_init_has_marked_becomes_a_member_by_the_next_one_and_votes_when_leases_are_over() {
+    simulated(3, &[("max_ttl", "2s")], |nodes| async move {
+        let member = nodes.get(2, "redlock:member");
+        // As a request does that arrives when the operator has begun anew.
+        nodes.command(2, &["SET", "redlock:member", "of-the-broken-off 1 3"]);
+        nodes.command(2, &["HSET", "redlock:deployment", "id", "of-the-broken-off", "max_ttl", "5000"]);
+        let refused = refused(Redlock::connect_in(nodes.config(1, &[]), nodes.context(1)).await);
+        assert!(refused.contains("one deployment"), "{refused}");
+        assert_eq!(nodes.init(&[], NEW).await.unwrap(), Duration::ZERO, "the others are a majority");
+        assert_eq!(nodes.get(2, "redlock:member"), member);
+        let Reply::Int(quarantine) = nodes.command(2, &["PTTL", "redlock:quarantine"]) else { panic!("no number") };
+        assert!((2_001..=5_000).contains(&quarantine), "the longer one of both: {quarantine} ms");
+        let locks = nodes.connect(&[]).await;
+        locks.mutex("now").lock().await.unwrap().release().await.unwrap();
+        nodes.stop(0).await;
+        let error = locks.mutex("then").try_lock().await.unwrap_err();
+        assert!(error.to_string().contains("quarantine"), "{error}");
+        nodes.until_granted(&locks, "then").await.release().await.unwrap();
+        nodes.cont(0).await;
     });
 }
