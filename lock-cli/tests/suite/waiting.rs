@@ -32,7 +32,10 @@ async fn a_wait_and_a_refusal_say_who_holds_the_lock(service: Service) {
     ] {
         let refused = output(&url, &[&["run", "a"], limit, &["--", "true"]].concat()).await;
         assert_eq!(refused.status, Some(75), "{refused:?}");
-        assert!(refused.stderr.starts_with(expected) && refused.stderr.lines().count() == 1, "{refused:?}");
+        let said: Vec<&str> = refused.stderr.lines().collect();
+        assert!(said.last().is_some_and(|line| line.starts_with(expected)), "{refused:?}");
+        // On a machine that stands still, 300 ms are long enough for that line, too.
+        assert!(said.len() == 1 || limit.contains(&"300ms"), "{refused:?}");
     }
     holder.close_stdin();
     assert_eq!(holder.end().await.code(), Some(0));
