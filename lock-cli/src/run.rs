@@ -46,7 +46,14 @@ pub(crate) async fn run(service: &ServiceConfig, options: &RunArguments) -> Resu
         ConnectOutcome::Interrupted(status) => return Ok(status),
     };
     let job = CommandOptions { command, service, kill_after: *kill_after, max_hold: *max_hold, at_least: *at_least };
-    let acquiring = waiting::for_lock(&locks, options.wanted(), Box::pin(acquire(&locks, options, begin)));
+    let acquiring = Box::pin(acquire(&locks, options, begin));
+    let acquiring = async {
+        // Without waiting there is nothing to tell, however long the one attempt takes.
+        match options.no_wait {
+            true => acquiring.await,
+            false => waiting::for_lock(&locks, options.wanted(), acquiring).await,
+        }
+    };
     let outcome = while_held(&mut signals, acquiring, &job).await;
     let closing = async {
         let status = match outcome {

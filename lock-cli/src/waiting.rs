@@ -31,7 +31,8 @@ pub(crate) async fn for_service<T>(config: &Config, connecting: impl Future<Outp
     let telling = async {
         let clock = Clock::boot();
         clock.sleep(AFTER).await;
-        match clock.timeout(LOOK, config.clone().with_outage_timeout(Duration::ZERO).connect()).await {
+        let another = Box::pin(config.clone().with_outage_timeout(Duration::ZERO).connect());
+        match clock.answer_timeout(LOOK, another).await {
             None => notice(format_args!("waiting for an answer of {config}")),
             Some(Err(error)) => notice(format_args!("waiting for {config}: {}", Failure::from(error))),
             Some(Ok(locks)) => drop(locks.close(LOOK).await),
@@ -103,7 +104,8 @@ async fn tell(locks: &Locks, wanted: Wanted<'_>) {
 /// Who holds it; `None` when nobody does.
 async fn look(locks: &Locks, wanted: Wanted<'_>) -> Result<Option<String>, Failure> {
     let silent = || Error::no_answer("the lock service", format!("no answer within {}", rounded(LOOK)));
-    let seen = Clock::boot().timeout(LOOK, locks.inspect(wanted.name)).await.unwrap_or_else(|| Err(silent()));
+    let seen =
+        Clock::boot().answer_timeout(LOOK, Box::pin(locks.inspect(wanted.name))).await.unwrap_or_else(|| Err(silent()));
     Ok(holders(&seen?, wanted.permit))
 }
 

@@ -34,6 +34,12 @@ const ROOM_BYTES: u64 = 2 << 30;
 /// Where the laboratory takes from where servers keep their data, if not among the temporary files.
 const DATA: &str = "LOCK_LAB_DATA";
 
+/// The package whose tests keep databases among the temporary files, and execute nothing there.
+const WITH_DATABASES: &str = "sqlite-backend";
+
+/// Where temporary files are.
+const TEMPORARY: &str = "TMPDIR";
+
 /// What the laboratory takes from whether ZooKeeper waits until its transactions are on the disk.
 const SYNC: &str = "LOCK_LAB_SYNC";
 
@@ -149,8 +155,9 @@ fn program(artifact: &Artifact) -> Option<TestProgram> {
     if std::env::var_os(THREADS).is_none() {
         command.env(THREADS, TESTS_AT_ONCE);
     }
-    if std::env::var_os(DATA).is_none() && has_room(MEMORY) {
-        command.env(DATA, MEMORY);
+    let place = if package.file_name() == Some(WITH_DATABASES) { TEMPORARY } else { DATA };
+    if std::env::var_os(place).is_none() && has_room(MEMORY) {
+        command.env(place, MEMORY);
     }
     if std::env::var_os(SYNC).is_none() {
         command.env(SYNC, "no");

@@ -407,7 +407,7 @@ impl EtcdTruth {
         // On the heap: the library's futures are of some 20 KiB each.
         let look = Box::pin(async { question(self.client(server).await?).await });
         let late = || Err(Error::Internal(format!("no answer within {:?}", self.patience)));
-        let answer = Clock::boot().timeout(self.patience, look).await.unwrap_or_else(late);
+        let answer = Clock::boot().answer_timeout(self.patience, look).await.unwrap_or_else(late);
         if answer.is_err() {
             *self.kept(server) = None;
         }

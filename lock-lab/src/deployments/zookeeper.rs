@@ -19,7 +19,7 @@ use crate::{
     deployment::{
         Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
-    servers::{ZooKeeper, ZooKeeperOptions, rights, zookeeper::session},
+    servers::{ZooKeeper, ZooKeeperOptions, rights, until::RetryLimit, zookeeper::session},
 };
 
 /// The cases that lock names of every kind. In the layouts of other libraries a name is a path, and what is none is refused.
@@ -124,8 +124,6 @@ const ROOT: &str = "/locks";
 const MARKER: &str = "/observer";
 /// The session of whoever looks on. An answer may take two fifths of it.
 const SESSION: Duration = Duration::from_secs(120);
-/// How often each server is asked for the present holder.
-const ROUNDS: usize = 10;
 /// How many digits a server puts behind a name.
 const DIGITS: usize = 10;
 /// Between two questions to a server that does not serve yet.
@@ -306,7 +304,7 @@ impl ZooKeeperTruth {
             }
             question(client).await
         };
-        let found = Clock::boot().timeout(self.patience, look).await.unwrap_or(Err(Error::Timeout));
+        let found = Clock::boot().answer_timeout(self.patience, look).await.unwrap_or(Err(Error::Timeout));
         if found.is_err() {
             *kept = None;
             self.turn.store(turn + 1, Ordering::Relaxed);
@@ -314,17 +312,25 @@ impl ZooKeeperTruth {
         found
     }
 
-    /// Who holds now, by any server.
-    async fn present_holder(&self, name: &LockName) -> Result<HolderNode, LabError> {
-        let mut last = Error::NoHosts;
-        for _ in 0..self.clients.len() * ROUNDS {
-            match self.ask(|client| first_in_line(client, self.strategy.directory(name))).await {
-                Ok(Some(holder)) => return Ok(holder),
-                Ok(None) => return Err(LabError::run(format!("nobody holds {name} whom the fault could strike"))),
-                Err(error) => last = error,
+    /// Asks one server after the other, until one answers: a fault is not to fail because the machine is busy.
+    async fn ask_until_answered<T, A>(&self, question: impl Fn(Client) -> A + Send + Sync) -> Result<T, LabError>
+    where
+        A: Future<Output = Result<T, Error>> + Send,
+    {
+        let limit = RetryLimit::with("an answer of ZooKeeper");
+        loop {
+            match self.ask(&question).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => limit.again(error.to_string()).await?,
             }
         }
-        Err(control(&last))
+    }
+
+    /// Who holds now, by any server.
+    async fn present_holder(&self, name: &LockName) -> Result<HolderNode, LabError> {
+        let directory = self.strategy.directory(name);
+        let holder = self.ask_until_answered(|client| first_in_line(client, directory.clone())).await?;
+        holder.ok_or_else(|| LabError::run(format!("nobody holds {name} whom the fault could strike")))
     }
 
     /// What stands for contenders of these locks.
@@ -399,18 +405,26 @@ impl GroundTruth for ZooKeeperTruth {
     }
 
     async fn delete(&self, name: &LockName) -> Result<(), LabError> {
-        let mut contenders = self.contenders(std::slice::from_ref(name)).await.map_err(|error| control(&error))?;
+        let (strategy, directory) = (self.strategy, self.strategy.directory(name));
+        let listed = |client| {
+            let directory = directory.clone();
+            async move { contenders(&client, strategy, vec![directory]).await }
+        };
+        let mut contenders = self.ask_until_answered(listed).await?;
         // A writer holds alone; whoever comes after it waits.
         if contenders.first().is_some_and(|first| is_exclusive(first)) {
             contenders.truncate(1);
         }
-        let deletions = self.ask(|client| async move {
-            for path in contenders {
-                ignore_no_node(client.delete(&path, None).await)?;
+        let deletions = |client: Client| {
+            let contenders = contenders.clone();
+            async move {
+                for path in contenders {
+                    ignore_no_node(client.delete(&path, None).await)?;
+                }
+                Ok(())
             }
-            Ok(())
-        });
-        deletions.await.map_err(|error| control(&error))
+        };
+        self.ask_until_answered(deletions).await
     }
 
     async fn end_session(&self, name: &LockName) -> Result<(), LabError> {

@@ -79,26 +79,16 @@ impl SentinelsState {
     async fn elect(&self) -> Result<Vec<Address>, NodeError> {
         let (clock, sentinels) = (self.context.clock(), &self.sentinels);
         let limit = sentinels.first().map_or(AGREED, |first| first.connect_timeout) / 2;
-        let mut until = clock.now().saturating_add(limit);
         let mut election = PrimaryElection::among(sentinels.len());
         let mut failure = None;
         let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
-        loop {
-            let answer = tokio::select! {
-                biased;
-                answer = asked.next() => answer,
-                () = clock.sleep_until(until) => None,
-            };
-            match answer {
-                Some(Ok(named)) => election.answered(named),
-                // One that waiting may help is the better one to report.
-                Some(Err(error)) if failure.is_none() || error.is_temporary() => failure = Some(error),
-                Some(Err(_)) => {}
-                None => break,
-            }
-            if election.is_agreed() {
-                until = until.min(clock.now().saturating_add(AGREED));
-            }
+        let agreement =
+            async { while !election.is_agreed() && hear(asked.next().await, &mut election, &mut failure) {} };
+        // Safeguard: Sentinels that answer in a standstill are heard (Redis)
+        clock.answer_timeout(limit, agreement).await;
+        if election.is_agreed() {
+            let others = async { while hear(asked.next().await, &mut election, &mut failure) {} };
+            clock.answer_timeout(AGREED.min(limit / 2), others).await;
         }
         let (answers, needed) = (election.answers(), election.needed());
         election.ranking().ok_or_else(|| match failure {
@@ -128,6 +118,22 @@ impl SentinelsState {
             }
         }
     }
+}
+
+/// Takes down one answer of the sentinels; `false` when all of them have answered.
+fn hear(
+    answer: Option<Result<NamedPrimary, NodeError>>,
+    election: &mut PrimaryElection,
+    failure: &mut Option<NodeError>,
+) -> bool {
+    match answer {
+        Some(Ok(named)) => election.answered(named),
+        // One that waiting may help is the better one to report.
+        Some(Err(error)) if failure.is_none() || error.is_temporary() => *failure = Some(error),
+        Some(Err(_)) => {}
+        None => return false,
+    }
+    true
 }
 
 /// Reads the epoch in what a sentinel says of a primary: names and values in turn.

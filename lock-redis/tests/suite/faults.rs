@@ -250,7 +250,7 @@ async fn a_waiter_notices_that_the_server_stands_still() {
 async fn a_holder_that_cannot_renew_knows_it_before_the_server_grants_again() {
     let mut server = server().await;
     let proxy = server.proxy().await;
-    let locks = connect(common::config(proxy.port()).with_ttl(3 * SECOND)).await;
+    let locks = connect(common::config(proxy.port()).with_ttl(6 * SECOND)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     proxy.hold();
     let until = guard.valid_until().unwrap();

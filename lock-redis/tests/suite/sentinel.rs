@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::common::{LIMIT, connect, connect_bridging, keys, passed_on, soon};
 use guide::{FalseSentinel, SERVICE};
-use lock_core::{Error, Locks, Loss};
+use lock_core::{Clock, Context, Error, Locks, Loss};
 use lock_lab::{
+    proxy::{Proxy, answered_in_a_standstill},
     servers::{self, RedisOptions},
     wait::renewed,
 };
@@ -167,6 +168,22 @@ async fn the_primary_of_the_highest_epoch_is_used_although_its_predecessor_answe
     let guard = locks.mutex("a").lock().await.unwrap();
     assert!(pair.holder(1, "a").await.is_some() && pair.holder(0, "a").await.is_none());
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn sentinels_that_answer_in_a_standstill_name_the_primary() {
+    let pair = Pair::start().await;
+    let [first, second, third] = [(); 3].map(|()| FalseSentinel::naming(pair.port(0)));
+    let sentinels = [first.await, second.await, third.await];
+    let mut ways = Vec::new();
+    for sentinel in &sentinels {
+        ways.push(Proxy::start(sentinel.address().port).await.unwrap());
+    }
+    let at = ways.iter().map(|way| Address::new("127.0.0.1", way.port()));
+    let config = Config::sentinel(Sentinel::new(SERVICE, at)).with_connect_timeout(LIMIT);
+    let context = Context::current().with_clock(Clock::runtime());
+    // The sentinels have half of the time for the connection.
+    answered_in_a_standstill(&ways, LIMIT / 2, Redis::connect_in(config, context)).await.unwrap();
 }
 
 #[tokio::test]

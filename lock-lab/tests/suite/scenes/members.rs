@@ -21,7 +21,7 @@ async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
         let voters = stage.scene.deployment().voters();
         let (locks, guard) = stage.hold_as_victim().await;
         stage.until_held_by_victim(voters).await;
-        let before: Vec<String> = stage.truth().await.into_iter().map(|sample| sample.server).collect();
+        let before: Vec<String> = stage.samples_of(voters).await.into_iter().map(|sample| sample.server).collect();
         stage.scene.inject().await.unwrap();
         // As many as may fail stand still: without the new member the others would be no majority.
         stage.until_held_by_victim(voters / 2 + 1).await;
@@ -31,7 +31,7 @@ async fn a_new_member_has_the_place_of_the_old_one_for_clients_and_observer() {
         others.mutex("other").timeout(LIMIT).lock().await.unwrap().release().await.unwrap();
         stage.heal().await;
         stage.until_held_by_victim(voters).await;
-        let after: Vec<String> = stage.truth().await.into_iter().map(|sample| sample.server).collect();
+        let after: Vec<String> = stage.samples_of(voters).await.into_iter().map(|sample| sample.server).collect();
         assert!(after[0] != before[0] && after[1..] == before[1..], "{before:?} {after:?}");
         guard.release().await.unwrap();
         for locks in [locks, others] {

@@ -139,7 +139,7 @@ async fn what_the_servers_hold_is_told_with_the_time_around_the_look() {
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(3).await;
     let before = Clock::boot().now();
-    let samples = stage.truth().await;
+    let samples = stage.samples_of(3).await;
     let after = Clock::boot().now();
     for sample in &samples {
         let kept = sample.held.as_ref().unwrap();

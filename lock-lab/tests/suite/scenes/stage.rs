@@ -74,22 +74,27 @@ impl Stage {
         eventually("so many servers hold for the victim", async || self.held_by_victim().await == servers).await;
     }
 
-    /// Waits until so many servers say what they hold: a busy machine lets one take its time.
-    pub(crate) async fn until_answered_by(&self, servers: usize) {
-        eventually("so many servers answer", async || self.truth().await.len() == servers).await;
-    }
-
     /// What the one server says whose word counts.
     pub(crate) async fn the_sample(&self) -> Truth {
-        let clock = Clock::boot();
+        self.samples_of(1).await.remove(0)
+    }
+
+    /// What so many servers say, as soon as they do: a busy machine lets one take its time.
+    pub(crate) async fn samples_of(&self, servers: usize) -> Vec<Truth> {
         let look = async {
             loop {
-                if let Ok([sample]) = <[Truth; 1]>::try_from(self.truth().await) {
-                    return sample;
+                let samples = self.truth().await;
+                if samples.len() == servers {
+                    return samples;
                 }
             }
         };
-        clock.timeout(LIMIT, look).await.expect("one server's word")
+        Clock::boot().timeout(LIMIT, look).await.unwrap_or_else(|| panic!("the word of {servers} servers"))
+    }
+
+    /// Waits until so many servers say what they hold.
+    pub(crate) async fn until_answered_by(&self, servers: usize) {
+        self.samples_of(servers).await;
     }
 
     pub(crate) async fn heal(&mut self) {
