@@ -18,7 +18,8 @@ use lock_sim::{
 /// How often something is said where there is no terminal to draw a bar on.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A bar on a terminal; a line now and then elsewhere. What was found goes to the output, all else to the errors.
+/// Shows the progress of the schedules: a bar on a terminal, a line now and then elsewhere. What was found goes to the output, all
+/// else to the errors.
 pub(crate) struct Screen<'a> {
     machine: &'a dyn Machine,
     bar: Option<ProgressBar>,
@@ -26,7 +27,7 @@ pub(crate) struct Screen<'a> {
     progress: Mutex<Progress>,
 }
 
-/// How far a machine has come, for the line that is written over and over.
+/// How many schedules of a machine were played, and how many violations they found, for the progress line.
 #[derive(Default)]
 struct Progress {
     title: String,

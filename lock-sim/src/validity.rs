@@ -57,7 +57,7 @@ thread_local! {
     static PLAYED: RefCell<Option<Played>> = const { RefCell::new(None) };
 }
 
-/// What this thread plays.
+/// The schedule that this thread plays: its clock, the [`Validity`] that all share, and what is known of that.
 #[derive(Debug)]
 struct Played {
     chance: Chance,
@@ -78,7 +78,7 @@ struct Known {
     limit: u64,
 }
 
-/// What somebody does with the cell.
+/// One operation on the shared [`Validity`], with its arguments.
 #[derive(Debug, Clone, Copy)]
 enum Operation {
     Observe,

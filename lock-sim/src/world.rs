@@ -51,7 +51,7 @@ use self::{
     executor::{HostRunState, TaskTable},
     network::{Detention, NetworkConnection},
     servers::ServerState,
-    shared::{EndState, HostState, SleepKey, TaskRequest, shared},
+    shared::{ConnectionState, HostState, SleepKey, TaskRequest, shared},
 };
 pub use self::{
     host::{HOSTS, HostClock, HostExecutor},
@@ -380,9 +380,9 @@ impl<E> World<E> {
             }
             WorldEvent::Syn(connection) => self.syn(connection),
             WorldEvent::Opened(connection, is_accepted) => {
-                let state = if is_accepted { EndState::Open } else { EndState::Refused };
+                let state = if is_accepted { ConnectionState::Open } else { ConnectionState::Refused };
                 self.tell_client(connection, |end| {
-                    if end.state == EndState::Opening {
+                    if end.state == ConnectionState::Opening {
                         end.state = state;
                     }
                 });

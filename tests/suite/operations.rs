@@ -18,7 +18,7 @@ const BEFORE: &str = "nothing is under way\n";
 /// A real server with a balance of 100, and a journal.
 struct World {
     server: Redis,
-    /// With a short ttl, so that a process that is stopped loses its lock soon.
+    /// With a ttl that outlasts a standstill of the machine, and lets a process that is stopped lose its lock all the same.
     url: String,
     locks: Locks,
     dir: tempfile::TempDir,
@@ -27,7 +27,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let server = Redis::start().await.unwrap();
-        let url = format!("{}?ttl=1s", server.url());
+        let url = format!("{}?ttl=6s", server.url());
         let locks = lock::connect(&url).await.unwrap();
         let world = Self { server, url, locks, dir: tempfile::tempdir().unwrap() };
         fs::write(world.journal(), BEFORE).unwrap();

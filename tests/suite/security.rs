@@ -294,7 +294,7 @@ async fn a_password_that_changes_is_read_at_the_next_connect_and_a_refused_one_i
     };
     user(">before").await;
     fs::write(&file, "before\n").unwrap();
-    let url = format!("redis://program@127.0.0.1:{}?ttl=2s&password_file={}", redis.port(), file.display());
+    let url = format!("redis://program@127.0.0.1:{}?ttl=6s&password_file={}", redis.port(), file.display());
     let locks = within(lock::connect(&url)).await.unwrap();
     let guard = within(locks.mutex("held").lock()).await.unwrap();
     user(">after").await;

@@ -164,7 +164,7 @@ fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture
         let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.tls)).await?;
         let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
         if options.users {
-            truth.grant_least_rights().await.map_err(|error| control(&error))?;
+            truth.grant_least_rights().await?;
         }
         Ok(Box::new(ZooKeeperDeployment { servers, truth, has_users: options.users }) as Box<dyn Servers>)
     })
@@ -271,17 +271,21 @@ impl ZooKeeperTruth {
     }
 
     /// The least rights that are enough: docs/protocols.md has them in a table.
-    async fn grant_least_rights(&self) -> Result<(), Error> {
+    async fn grant_least_rights(&self) -> Result<(), LabError> {
         let at_root = Permission::CREATE | Permission::READ;
         let at_root = match self.strategy {
             Strategy::Herd => at_root | Permission::DELETE,
             Strategy::Queue | Strategy::Curator | Strategy::Kazoo => at_root,
         };
-        self.ask(|client| async move {
+        let creation = |client: Client| async move {
             let acl = [Acl::new(at_root, AuthId::authed())];
-            client.create(ROOT, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await.map(drop)
-        })
-        .await
+            match client.create(ROOT, b"", &CreateMode::Persistent.with_acls(Acls::new(&acl))).await {
+                // Made by a request that was not answered in time.
+                Ok(_) | Err(Error::NodeExists) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        self.ask_until_answered(creation).await
     }
 
     /// Asks the server whose turn it is, by a client that has caught up with the others.
@@ -341,33 +345,12 @@ impl ZooKeeperTruth {
     }
 
     /// Whether the node of that grant is there.
-    async fn is_there(&self, name: &LockName, token: u64) -> Result<bool, Error> {
+    async fn is_there(&self, name: &LockName, token: u64) -> Result<bool, LabError> {
         let key = (name.clone(), token);
         let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        let (name, strategy) = (name.clone(), self.strategy);
-        let found = self.ask(|client| async move {
-            let of_grant = |path: &str, stat: &Stat| number(path).unwrap_or(stat.czxid.cast_unsigned()) == token;
-            if let Some(path) = known
-                && client.check_stat(&path).await?.is_some_and(|stat| of_grant(&path, &stat))
-            {
-                return Ok(Some(path));
-            }
-            loop {
-                let mut has_changed = false;
-                for path in contenders(&client, strategy, vec![strategy.directory(&name)]).await? {
-                    match client.check_stat(&path).await? {
-                        Some(stat) if of_grant(&path, &stat) => return Ok(Some(path)),
-                        Some(_) => {}
-                        // A writer that becomes a reader goes on by another node, which may not have been in the list.
-                        None => has_changed = true,
-                    }
-                }
-                if !has_changed {
-                    return Ok(None);
-                }
-            }
-        });
-        let Some(path) = found.await? else { return Ok(false) };
+        let strategy = self.strategy;
+        let find = |client| node_of_grant(client, strategy, strategy.directory(name), known.clone(), token);
+        let Some(path) = self.ask_until_answered(find).await? else { return Ok(false) };
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(key, path);
         Ok(true)
     }
@@ -390,7 +373,7 @@ impl GroundTruth for ZooKeeperTruth {
 
     /// ZooKeeper tells nobody until when a session lives: only whether the node is still there.
     async fn kept(&self, name: &LockName, token: u64) -> Result<Kept, LabError> {
-        let is_there = self.is_there(name, token).await.map_err(|error| control(&error))?;
+        let is_there = self.is_there(name, token).await?;
         Ok(if is_there { Kept::Held } else { Kept::Gone })
     }
 
@@ -460,6 +443,36 @@ async fn first_in_line(client: Client, directory: String) -> Result<Option<Holde
         // Gone since it was listed: the next one holds.
     }
     Ok(None)
+}
+
+/// The node of the grant with that token: the one that is `known`, or another one in its lock's directory.
+async fn node_of_grant(
+    client: Client,
+    strategy: Strategy,
+    directory: String,
+    known: Option<String>,
+    token: u64,
+) -> Result<Option<String>, Error> {
+    let of_grant = |path: &str, stat: &Stat| number(path).unwrap_or(stat.czxid.cast_unsigned()) == token;
+    if let Some(path) = known
+        && client.check_stat(&path).await?.is_some_and(|stat| of_grant(&path, &stat))
+    {
+        return Ok(Some(path));
+    }
+    loop {
+        let mut has_changed = false;
+        for path in contenders(&client, strategy, vec![directory.clone()]).await? {
+            match client.check_stat(&path).await? {
+                Some(stat) if of_grant(&path, &stat) => return Ok(Some(path)),
+                Some(_) => {}
+                // A writer that becomes a reader goes on by another node, which may not have been in the list.
+                None => has_changed = true,
+            }
+        }
+        if !has_changed {
+            return Ok(None);
+        }
+    }
 }
 
 /// What stands for contenders of the locks at these paths.
@@ -533,8 +546,4 @@ fn ignore_no_node<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(Error::NoNode) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn control(error: &Error) -> LabError {
-    LabError::control("ZooKeeper", "a look at a lock's nodes", error)
 }

@@ -203,6 +203,7 @@ pub(super) async fn ask(
     Ok((took(), answers))
 }
 
+/// An open connection, and the future that moves its bytes.
 type Opened = (MultiplexedConnection, std::pin::Pin<Box<dyn Future<Output = ()> + Send>>);
 
 async fn open(config: &NodeConfig) -> Result<Opened, RedisError> {

@@ -65,7 +65,7 @@ async fn a_release_never_removes_the_lock_of_the_successor() {
 #[tokio::test]
 async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(SECOND)).await;
+    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
     let deleted = locks.mutex("deleted").lock().await.unwrap();
     let taken = locks.mutex("taken").lock().await.unwrap();
     server.ask::<()>(&["DEL", "{lock:deleted}"]).await;
@@ -80,7 +80,7 @@ async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
 async fn the_holder_gives_up_before_the_server_does_even_when_answers_are_late() {
     let mut server = server().await;
     let proxy = server.proxy().await;
-    let locks = connect(common::config(proxy.port()).with_ttl(2 * SECOND)).await;
+    let locks = connect(common::config(proxy.port()).with_ttl(6 * SECOND)).await;
     proxy.delay_each(Duration::ZERO, Duration::from_millis(300));
     let guard = locks.mutex("a").lock().await.unwrap();
     let until = guard.valid_until().unwrap();

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use crate::common::{LIMIT, connect, connect_bridging, server, soon};
 use futures::FutureExt;
-use lock_core::{Clock, Context, Error, Loss};
+use lock_core::{Clock, Context, Driver, Error, Loss, Settings};
 use lock_lab::{
     proxy::{Proxy, answered_in_a_standstill},
     wait::renewed,
 };
 use lock_redis::{
-    Redis,
+    Redis, RedisDriver,
     node::{Node, NodeConfig},
 };
 
@@ -52,6 +52,19 @@ async fn a_connection_that_is_answered_in_a_standstill_is_made() {
     let node = Node::new(config, Context::current().with_clock(Clock::runtime()));
     let connecting = async move { node.connection().await.map(drop) };
     answered_in_a_standstill(&[way], LIMIT, connecting).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_answers_the_doctor_in_a_standstill_is_not_told_as_silent() {
+    let server = server().await;
+    let way = Proxy::start(server.redis.port()).await.unwrap();
+    let mut settings = Settings::new("redis");
+    settings.hosts.push(("127.0.0.1".to_owned(), Some(way.port())));
+    settings.values.insert("connect_timeout".to_owned(), "20s".to_owned());
+    let context = Context::current().with_clock(Clock::runtime());
+    let looking = async move { RedisDriver.diagnose(settings, context).await };
+    let diagnosis = answered_in_a_standstill(&[way], LIMIT, looking).await.unwrap();
+    assert!(diagnosis.is_reached() && !diagnosis.has_problems(), "{diagnosis:?}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::{
 use lock_core::BootInstant;
 use lock_redis::node::ScriptCall;
 
-/// A call that gives something back on a node.
+/// A script call that waits to be sent to one node and gives back what a client may hold there.
 #[derive(Debug)]
 pub(crate) struct PendingUndo {
     /// Names the call in the log.

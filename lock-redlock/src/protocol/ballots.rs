@@ -59,7 +59,7 @@ pub(crate) enum UndoKind {
     WithTombstone,
 }
 
-/// What a lost vote means.
+/// The reason why the nodes' votes did not make a grant, which decides what the client does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VoteLost {
     /// Other holders have the lock, or are about to. A waiter tries again after this time at the latest.

@@ -295,12 +295,13 @@ pub(crate) fn never_made<'a>(statuses: impl IntoIterator<Item = (String, &'a Ser
     let statuses: Vec<_> = statuses.into_iter().collect();
     let marked: Vec<_> =
         statuses.iter().filter_map(|(address, status)| Some((address, status.marked_for()?))).collect();
-    // A deployment with a member that was not asked may be at work there.
     let is_asked = |name: &String| statuses.iter().any(|(address, _)| address == name);
-    // Safeguard: a deployment that a majority may know is not taken for one that was never made (Redlock)
     let is_remnant = |deployment: &Deployment| {
+        // Safeguard: a deployment that an operator has changed is not taken for one that was never made (Redlock)
         deployment.generation == 1
+            // Safeguard: a deployment with a member that was not asked is not taken for one that was never made (Redlock)
             && deployment.members.values().all(is_asked)
+            // Safeguard: a deployment that a majority may know is not taken for one that was never made (Redlock)
             && !deployment.is_known_to_a_majority(statuses.iter().map(|(_, status)| *status))
     };
     // All who look choose the same one.

@@ -6,12 +6,12 @@ use crate::{
     deployment::{LIMIT, command, config, connect, connect_to, eventually, get, marked, proxied},
     simulation::simulated,
 };
-use lock_core::{Clock, Context, Error, Locks, LocksOptions, Loss};
+use lock_core::{Clock, Context, Driver, Error, Locks, LocksOptions, Loss, Settings};
 use lock_lab::{
     proxy::{Proxy, answered_in_a_standstill},
     servers::RedisNodes,
 };
-use lock_redlock::Redlock;
+use lock_redlock::{NodeState, Redlock, RedlockDriver};
 use lock_sim::world::Way;
 
 /// Far above what an answer takes, so that only nodes that are down run into it.
@@ -75,6 +75,23 @@ async fn nodes_that_answer_in_a_standstill_are_connected_to() {
     let config = config(&ways.iter().map(Proxy::port).collect::<Vec<_>>(), NODE_LIMIT);
     let context = Context::current().with_clock(Clock::runtime());
     answered_in_a_standstill(&ways, Duration::from_secs(2), Redlock::connect_in(config, context)).await.unwrap();
+}
+
+#[tokio::test]
+async fn nodes_that_answer_the_doctor_in_a_standstill_are_not_told_as_silent() {
+    let nodes = marked(3).await;
+    let ways = proxied(&nodes).await;
+    let mut settings = Settings::new("redlock");
+    settings.hosts = ways.iter().map(|way| ("127.0.0.1".to_owned(), Some(way.port()))).collect();
+    for limit in ["connect_timeout", "node_timeout"] {
+        settings.values.insert(limit.to_owned(), "20s".to_owned());
+    }
+    let context = Context::current().with_clock(Clock::runtime());
+    let looking = async move { RedlockDriver.diagnose(settings, context).await };
+    let diagnosis = answered_in_a_standstill(&ways, LIMIT, looking).await.unwrap();
+    let voting = diagnosis.facts.iter().filter(|fact| fact.value == NodeState::Votes.to_string()).count();
+    let is_silent = diagnosis.findings.iter().any(|finding| finding.key == "unreachable");
+    assert!(voting == 3 && !is_silent, "{diagnosis:?}");
 }
 
 /// As if its time had passed.

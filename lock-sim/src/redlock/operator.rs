@@ -29,6 +29,7 @@ pub(super) struct Order {
     pub(super) without_lease: Option<ServerId>,
 }
 
+/// The [`Order`] that the operator and all clients of a schedule share.
 pub(super) type Orders = Rc<RefCell<Order>>;
 
 impl Order {

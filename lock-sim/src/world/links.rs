@@ -4,7 +4,7 @@ use super::{
     ConnectionId, Happening, HostId, ServerId, Stop, Way, World, WorldEvent,
     network::{Chunk, DETAINED, Detention, NetworkConnection},
     servers::Reachability,
-    shared::{ClientEnd, EndState, shared},
+    shared::{ClientEnd, ConnectionState, shared},
 };
 use crate::Time;
 
@@ -185,10 +185,10 @@ impl<E> World<E> {
                 Way::Up => self.say_over(connection, Way::Down, true),
                 Way::Down => {
                     let is_taken = self.tell_client(connection, |end| {
-                        if end.state == EndState::Open {
+                        if end.state == ConnectionState::Open {
                             end.inbox.extend(&chunk.bytes);
                         }
-                        matches!(end.state, EndState::Open | EndState::Opening)
+                        matches!(end.state, ConnectionState::Open | ConnectionState::Opening)
                     });
                     if !is_taken {
                         self.say_over(connection, Way::Up, true);
@@ -218,13 +218,13 @@ impl<E> World<E> {
         match way {
             Way::Up => self.server_learns_the_end(connection),
             Way::Down => {
-                let state = if is_reset { EndState::Reset } else { EndState::Closed };
+                let state = if is_reset { ConnectionState::Reset } else { ConnectionState::Closed };
                 self.client_learns_the_end(connection, state);
             }
         }
     }
 
-    fn client_learns_the_end(&mut self, connection: ConnectionId, state: EndState) {
+    fn client_learns_the_end(&mut self, connection: ConnectionId, state: ConnectionState) {
         let line = &mut self.lines[connection.place()];
         line.is_ended = true;
         line.up.chunks.clear();
@@ -255,7 +255,7 @@ impl<E> World<E> {
         self.client_ends(connection);
         self.tell_client(connection, |end| {
             if !end.is_over() {
-                end.state = EndState::Reset;
+                end.state = ConnectionState::Reset;
             }
         });
     }
@@ -264,7 +264,7 @@ impl<E> World<E> {
         let was_open = shared(|shared| {
             let end = &mut shared.ends[connection.place()];
             let was_open = !end.is_over();
-            end.state = EndState::Ended;
+            end.state = ConnectionState::Ended;
             was_open
         });
         if !was_open {
@@ -291,7 +291,7 @@ impl<E> World<E> {
             self.agenda.at(since + limit, WorldEvent::Unacknowledged(connection));
             return;
         }
-        self.client_learns_the_end(connection, EndState::TimedOut);
+        self.client_learns_the_end(connection, ConnectionState::TimedOut);
         self.say_over(connection, Way::Up, true);
     }
 

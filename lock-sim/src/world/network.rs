@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     id::{ConnectionId, HostId, ServerId},
-    shared::{ClientEnd, EndState, TaskRequest, shared},
+    shared::{ClientEnd, ConnectionState, TaskRequest, shared},
 };
 use crate::{Chance, MS, Time};
 
@@ -172,7 +172,7 @@ impl SimStream {
     pub async fn dial(host: HostId, server: ServerId) -> io::Result<Self> {
         let connection = shared(|shared| {
             let connection = ConnectionId(u32::try_from(shared.ends.len()).unwrap_or(u32::MAX));
-            let (state, inbox) = (EndState::Opening, VecDeque::new());
+            let (state, inbox) = (ConnectionState::Opening, VecDeque::new());
             shared.ends.push(ClientEnd { host, server, state, inbox, waker: None });
             shared.requests.push_back(TaskRequest::Dial { connection });
             connection
@@ -194,10 +194,10 @@ impl SimEnding {
     pub fn end(&self) {
         let waker = shared(|shared| {
             let end = shared.ends.get_mut(self.0.place())?;
-            if end.is_over() && end.state != EndState::Closed {
+            if end.is_over() && end.state != ConnectionState::Closed {
                 return None;
             }
-            end.state = EndState::Ended;
+            end.state = ConnectionState::Ended;
             end.inbox.clear();
             let waker = end.waker.take();
             shared.requests.push_back(TaskRequest::End { connection: self.0 });
@@ -217,21 +217,21 @@ impl Future for ConnectFuture {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         with_end(self.0, |end| match end.state {
-            EndState::Opening => {
+            ConnectionState::Opening => {
                 end.waker = Some(context.waker().clone());
                 Poll::Pending
             }
-            EndState::Open | EndState::Closed => Poll::Ready(Ok(())),
+            ConnectionState::Open | ConnectionState::Closed => Poll::Ready(Ok(())),
             state => Poll::Ready(Err(failure(state))),
         })
     }
 }
 
-fn failure(state: EndState) -> io::Error {
+fn failure(state: ConnectionState) -> io::Error {
     match state {
-        EndState::Refused => io::ErrorKind::ConnectionRefused,
-        EndState::TimedOut => io::ErrorKind::TimedOut,
-        EndState::Ended => io::ErrorKind::NotConnected,
+        ConnectionState::Refused => io::ErrorKind::ConnectionRefused,
+        ConnectionState::TimedOut => io::ErrorKind::TimedOut,
+        ConnectionState::Ended => io::ErrorKind::NotConnected,
         _ => io::ErrorKind::ConnectionReset,
     }
     .into()
@@ -251,7 +251,7 @@ fn with_end<T>(
 impl AsyncRead for SimStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         with_end(self.0, |end| {
-            if !end.inbox.is_empty() && !matches!(end.state, EndState::Reset | EndState::TimedOut) {
+            if !end.inbox.is_empty() && !matches!(end.state, ConnectionState::Reset | ConnectionState::TimedOut) {
                 let (first, _) = end.inbox.as_slices();
                 let length = first.len().min(buffer.remaining());
                 buffer.put_slice(&first[..length]);
@@ -259,8 +259,8 @@ impl AsyncRead for SimStream {
                 return Poll::Ready(Ok(()));
             }
             match end.state {
-                EndState::Closed => Poll::Ready(Ok(())),
-                EndState::Opening | EndState::Open => {
+                ConnectionState::Closed => Poll::Ready(Ok(())),
+                ConnectionState::Opening | ConnectionState::Open => {
                     end.waker = Some(context.waker().clone());
                     Poll::Pending
                 }

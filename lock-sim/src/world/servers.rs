@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     ConnectionId, Happening, ServerId, Stop, Way, World, WorldEvent,
-    shared::{EndState, shared},
+    shared::{ConnectionState, shared},
 };
 
 /// The state of a simulated server as the network has it: whether it listens, and what waits while it is paused.
@@ -161,7 +161,8 @@ impl<E> World<E> {
                 let Some(since) = self.lines[place].pipe(way).stalled.take() else { continue };
                 // The pauses between a kernel's tries grow with the time that these take.
                 let pause = self.chance.below((now - since).clamp(crate::MS, 10 * crate::SECOND));
-                let is_opening = way == Way::Up && shared(|shared| shared.ends[place].state == EndState::Opening);
+                let is_opening =
+                    way == Way::Up && shared(|shared| shared.ends[place].state == ConnectionState::Opening);
                 if is_opening {
                     self.agenda.after(pause, WorldEvent::Syn(connection));
                 } else {

@@ -49,14 +49,14 @@ pub(super) enum TaskRequest {
 pub(super) struct ClientEnd {
     pub(super) host: HostId,
     pub(super) server: ServerId,
-    pub(super) state: EndState,
+    pub(super) state: ConnectionState,
     pub(super) inbox: VecDeque<u8>,
     pub(super) waker: Option<Waker>,
 }
 
 /// The state of a simulated connection, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndState {
+pub(super) enum ConnectionState {
     Opening,
     Open,
     /// Nobody listens there.
@@ -73,7 +73,7 @@ pub(super) enum EndState {
 
 impl ClientEnd {
     pub(super) const fn is_over(&self) -> bool {
-        !matches!(self.state, EndState::Opening | EndState::Open)
+        !matches!(self.state, ConnectionState::Opening | ConnectionState::Open)
     }
 }
 

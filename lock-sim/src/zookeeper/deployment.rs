@@ -38,6 +38,7 @@ const LONGEST: Time = 600 * SECOND;
 /// Longer than a request and its answer take while all servers run, and what they make the servers tell others.
 const ROUND_TRIP: Duration = Duration::from_millis(60);
 
+/// Something that a test asks of the simulated world, which is done between two steps of it.
 type Order = Box<dyn FnOnce(&mut Schedule<'_>)>;
 
 /// Three servers, and the machines of their clients.

@@ -133,7 +133,7 @@ async fn a_database_that_was_deleted_is_not_made_again_by_those_who_used_it() {
 #[tokio::test]
 async fn a_holder_whose_database_was_replaced_has_lost_its_lock() {
     let place = TestDatabase::new();
-    let locks = place.connect("ttl=2s").await;
+    let locks = place.connect("ttl=6s").await;
     let guard = lock(&locks).await;
     std::fs::rename(&place.file, place.file.with_extension("old")).unwrap();
     let other = place.connect("").await;
