@@ -60,7 +60,7 @@ async fn a_server_that_answers_the_doctor_in_a_standstill_is_not_told_as_silent(
     let way = Proxy::start(server.redis.port()).await.unwrap();
     let mut settings = Settings::new("redis");
     settings.hosts.push(("127.0.0.1".to_owned(), Some(way.port())));
-    settings.values.insert("connect_timeout".to_owned(), "20s".to_owned());
+    settings.values.insert("response_timeout".to_owned(), "20s".to_owned());
     let context = Context::current().with_clock(Clock::runtime());
     let looking = async move { RedisDriver.diagnose(settings, context).await };
     let diagnosis = answered_in_a_standstill(&[way], LIMIT, looking).await.unwrap();
