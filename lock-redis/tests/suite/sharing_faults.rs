@@ -142,11 +142,12 @@ async fn readers_permits_and_a_downgraded_writer_are_renewed() {
 #[tokio::test]
 async fn a_writer_that_waits_keeps_readers_out_for_as_long_as_it_waits() {
     let mut server = server().await;
-    let (readers, writers) = (server.locks().await, connect(server.config().with_ttl(SECOND)).await);
+    // It counts as alive for three beats of two seconds: a machine that stands still for a while lets it live.
+    let (readers, writers) = (server.locks().await, connect(server.patient().with_ttl(8 * SECOND)).await);
     let reader = readers.rwlock("a").read().await.unwrap();
     let waiting = tokio::spawn(async move { writers.rwlock("a").write().await });
     until_in_line(&mut server, 1).await;
-    let until = after(4 * SECOND);
+    let until = after(9 * SECOND);
     while Clock::boot().now() < until {
         assert!(readers.rwlock("a").try_read().await.unwrap().is_none(), "a reader overtook the waiting writer");
     }
