@@ -111,7 +111,8 @@ struct EtcdServer {
     port: u16,
     /// Where it serves by TLS whoever has a certificate, and which one it shows.
     by_tls: Option<(u16, ServerCertificate)>,
-    peer_url: String,
+    /// Where the others of its cluster reach it.
+    peer_port: u16,
     dir: TempDir,
     program: Program,
     process: Option<Process>,
@@ -123,11 +124,11 @@ impl EtcdServer {
         let mut servers = Vec::new();
         for _ in 0..count {
             let program = Program { name: "etcd", package: "etcd-server", arguments: Vec::new(), environment: Vec::new() };
-            let (port, peer_url, dir) = (ports::free(), format!("http://127.0.0.1:{}", ports::free()), data_directory()?);
+            let (port, peer_port, dir) = (ports::free(), ports::free(), data_directory()?);
             let by_tls = certificate.map(|certificate| (ports::free(), certificate));
-            servers.push(Self { port, by_tls, peer_url, dir, program, process: None });
+            servers.push(Self { port, by_tls, peer_port, dir, program, process: None });
         }
-        let cluster: Vec<_> = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url)).collect();
+        let cluster: Vec<_> = servers.iter().map(|server| format!("{}={}", server.name(), server.peer_url())).collect();
         for server in &mut servers {
             server.program.arguments = server.arguments(&cluster.join(","))?;
         }
@@ -153,8 +154,8 @@ impl EtcdServer {
             ("--data-dir", "data".to_owned()),
             ("--listen-client-urls", client_urls.clone()),
             ("--advertise-client-urls", client_urls),
-            ("--listen-peer-urls", self.peer_url.clone()),
-            ("--initial-advertise-peer-urls", self.peer_url.clone()),
+            ("--listen-peer-urls", self.peer_url()),
+            ("--initial-advertise-peer-urls", self.peer_url()),
             ("--initial-cluster", cluster.to_owned()),
             ("--heartbeat-interval", "50".to_owned()),
             ("--election-timeout", "500".to_owned()),
@@ -164,6 +165,10 @@ impl EtcdServer {
             ("--auth-token", format!("jwt,sign-method=HS256,priv-key={},ttl=1m", key.display())),
         ];
         Ok(arguments.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).chain(tls).collect())
+    }
+
+    fn peer_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.peer_port)
     }
 
     /// What it is called in its cluster: no other server has a directory of that name.
@@ -206,6 +211,14 @@ impl EtcdServer {
     }
 }
 
+impl Drop for EtcdServer {
+    fn drop(&mut self) {
+        self.process = None;
+        let by_tls = self.by_tls.map(|(port, _)| port);
+        [self.port, self.peer_port].into_iter().chain(by_tls).for_each(ports::give_back);
+    }
+}
+
 /// The running servers of an etcd cluster, as the [`Servers`] of a deployment.
 #[derive(Debug)]
 struct EtcdDeployment {
@@ -238,7 +251,7 @@ impl EtcdDeployment {
 
     /// Has the cluster take a server as a new member in the place of the old one. May be done again after an error.
     async fn replace_member(&self, server: usize) -> Result<(), Error> {
-        let (name, peer_url) = (self.servers[server].name(), self.servers[server].peer_url.clone());
+        let (name, peer_url) = (self.servers[server].name(), self.servers[server].peer_url());
         self.truth
             .ask(async |mut client| {
                 let members = client.member_list().await?;

@@ -1,8 +1,8 @@
 //! Free ports.
 
 use std::{
-    collections::HashSet,
-    net::{Ipv4Addr, TcpListener},
+    collections::BTreeMap,
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     ops::Range,
     sync::{Mutex, PoisonError},
 };
@@ -11,19 +11,18 @@ use std::{
 /// port between the look at it and the server's start, or while a server is down for a restart.
 const PORTS: Range<u16> = 16_384..32_700;
 
-/// Ports that this process has given out. Other processes are kept apart by chance and by the check of the answering
-/// process, which makes a clash a retry.
-static GIVEN: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+/// The ports that this process has given out. Each is kept from other processes, also while its server is down, by a socket for
+/// UDP with the same number, which the kernel closes with this process: the servers use TCP only.
+static GIVEN: Mutex<BTreeMap<u16, UdpSocket>> = Mutex::new(BTreeMap::new());
 
-/// A loopback port that is free and that this process has not given to anybody else.
+/// A loopback port that is free and that nobody else is given, in this process or another one, before it is given back.
 #[must_use]
 pub fn free() -> u16 {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let given = given.get_or_insert_with(HashSet::new);
     loop {
         let port = fastrand::u16(PORTS);
-        if !given.contains(&port) && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            given.insert(port);
+        let Ok(claim) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port, claim);
             return port;
         }
     }
@@ -31,13 +30,13 @@ pub fn free() -> u16 {
 
 /// Gives a port back.
 pub(crate) fn give_back(port: u16) {
-    if let Some(given) = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        given.remove(&port);
-    }
+    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&port);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -45,6 +44,10 @@ mod tests {
         let ports: Vec<u16> = (0..200).map(|_| free()).collect();
         assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 200);
         assert!(ports.iter().all(|port| *port < 32_768));
-        ports.into_iter().for_each(give_back);
+        // Neither does another process that looks for one in this way get any of them, as long as they are given out.
+        let claim = |port: &u16| UdpSocket::bind((Ipv4Addr::LOCALHOST, *port));
+        assert!(ports.iter().all(|port| claim(port).is_err()));
+        ports.iter().copied().for_each(give_back);
+        assert!(ports.iter().any(|port| claim(port).is_ok()));
     }
 }
