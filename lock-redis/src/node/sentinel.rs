@@ -7,7 +7,7 @@ use futures::{
     future::AbortHandle,
     stream::{self, BoxStream, FuturesUnordered},
 };
-use lock_core::Context;
+use lock_core::{Clock, Context};
 use redis::Value;
 
 use super::{
@@ -75,21 +75,12 @@ impl PrimaryDiscovery for Sentinels {
 }
 
 impl SentinelsState {
-    /// Asks all sentinels. Waits for those that do not answer only as long as the others have not agreed.
+    /// Asks all sentinels which server is the primary: those that may be it, the likeliest first.
     async fn elect(&self) -> Result<Vec<Address>, NodeError> {
-        let (clock, sentinels) = (self.context.clock(), &self.sentinels);
+        let sentinels = &self.sentinels;
         let limit = sentinels.first().map_or(AGREED, |first| first.connect_timeout) / 2;
-        let mut election = PrimaryElection::among(sentinels.len());
-        let mut failure = None;
-        let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
-        let agreement =
-            async { while !election.is_agreed() && hear(asked.next().await, &mut election, &mut failure) {} };
-        // Safeguard: Sentinels that answer in a standstill are heard (Redis)
-        clock.answer_timeout(limit, agreement).await;
-        if election.is_agreed() {
-            let others = async { while hear(asked.next().await, &mut election, &mut failure) {} };
-            clock.answer_timeout(AGREED.min(limit / 2), others).await;
-        }
+        let asked = sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
+        let (election, failure) = hear_all(self.context.clock(), limit, asked).await;
         let (answers, needed) = (election.answers(), election.needed());
         election.ranking().ok_or_else(|| match failure {
             Some(failure) if answers == 0 => failure,
@@ -118,6 +109,28 @@ impl SentinelsState {
             }
         }
     }
+}
+
+/// Takes down the answers of all sentinels. Waits for those that do not answer only as long as the others have not agreed. With
+/// it goes the error to report where none of them names a primary.
+async fn hear_all<F>(
+    clock: Clock,
+    limit: Duration,
+    mut asked: FuturesUnordered<F>,
+) -> (PrimaryElection, Option<NodeError>)
+where
+    F: Future<Output = Result<NamedPrimary, NodeError>>,
+{
+    let (mut election, mut failure) = (PrimaryElection::among(asked.len()), None);
+    let agreement = async { while !election.is_agreed() && hear(asked.next().await, &mut election, &mut failure) {} };
+    // Safeguard: Sentinels that answer in a standstill are heard (Redis)
+    clock.answer_timeout(limit, agreement).await;
+    if election.is_agreed() {
+        let others = async { while hear(asked.next().await, &mut election, &mut failure) {} };
+        // Safeguard: a Sentinel that knows of a later primary is heard after a standstill (Redis)
+        clock.answer_timeout(AGREED.min(limit / 2), others).await;
+    }
+    (election, failure)
 }
 
 /// Takes down one answer of the sentinels; `false` when all of them have answered.
@@ -203,7 +216,15 @@ impl fmt::Debug for Sentinels {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures::{FutureExt, future, poll};
+    use tokio::sync::oneshot;
+
     use super::*;
+
+    /// How long sentinels that have not agreed are waited for.
+    const LIMIT: Duration = Duration::from_secs(10);
 
     proptest::proptest! {
         #[test]
@@ -212,6 +233,37 @@ mod tests {
                 proptest::prop_assert!(message.starts_with("mymaster "));
             }
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sentinel_that_knows_of_a_later_primary_is_heard_after_a_standstill() {
+        let naming = |port, epoch| NamedPrimary { address: Address::new("h", port), epoch: Some(epoch) };
+        let (answers, asked): (Vec<_>, Vec<_>) = [(); 3].map(|()| oneshot::channel()).into_iter().unzip();
+        let asked = asked.into_iter().map(|answer| async move { Ok(answer.await.expect("it is sent")) }).collect();
+        let mut hearing = pin!(hear_all(Clock::runtime(), LIMIT, asked));
+        let mut answers = answers.into_iter();
+        // Two are cut off and agree on the primary that they knew.
+        for answer in answers.by_ref().take(2) {
+            answer.send(naming(1, 1)).unwrap();
+        }
+        assert!(poll!(&mut hearing).is_pending(), "the third is waited for");
+        tokio::time::advance(LIMIT).await;
+        assert!(poll!(&mut hearing).is_pending(), "its answer may have arrived in the standstill");
+        answers.next().unwrap().send(naming(2, 2)).unwrap();
+        let (election, failure) = hearing.await;
+        assert!(failure.is_none(), "{failure:?}");
+        assert_eq!(election.ranking(), Some(vec![Address::new("h", 2)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sentinel_that_does_not_answer_is_waited_for_only_a_moment_once_the_others_have_agreed() {
+        let named = || Ok(NamedPrimary { address: Address::new("h", 1), epoch: Some(1) });
+        let asked = [future::ready(named()).boxed(), future::ready(named()).boxed(), future::pending().boxed()];
+        let begin = Clock::runtime().now();
+        let (election, _) = hear_all(Clock::runtime(), LIMIT, asked.into_iter().collect()).await;
+        assert_eq!(election.ranking(), Some(vec![Address::new("h", 1)]));
+        let waited = Clock::runtime().now().saturating_since(begin);
+        assert!((AGREED..2 * AGREED).contains(&waited), "{waited:?}");
     }
 
     #[test]
@@ -232,6 +284,7 @@ mod tests {
             assert_eq!(address(&Value::Array(answer)), None);
         }
     }
+
     #[test]
     fn the_epoch_is_read_wherever_it_stands() {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
