@@ -1,6 +1,7 @@
 //! etcd, one server or three.
 
 use std::{
+    collections::HashSet,
     error::Error as _,
     fmt, fs,
     sync::{
@@ -471,10 +472,15 @@ impl EtcdTruth {
     }
 }
 
+/// What the keys of a lock's contenders begin with.
+fn directory(name: &LockName) -> String {
+    format!("{ROOT}/{}/", name.to_component())
+}
+
 /// The contenders of a lock in the order of their revisions, as that client's server shows them.
 async fn contenders(mut client: Client, name: &LockName) -> Result<Vec<KeyValue>, Error> {
     let in_order = GetOptions::new().with_prefix().with_sort(SortTarget::Create, SortOrder::Ascend);
-    let found = client.get(format!("{ROOT}/{}/", name.to_component()), Some(in_order)).await;
+    let found = client.get(directory(name), Some(in_order)).await;
     found.map(|mut found| found.take_kvs())
 }
 
@@ -515,14 +521,19 @@ impl GroundTruth for EtcdTruth {
         Ok(if is_there { Kept::Held } else { Kept::Gone })
     }
 
+    /// By one look at the keys of all locks: a thousand looks, one for each name, take a minute where the machine is busy.
     async fn residue(&self, names: &[LockName], _has_died: bool) -> Left {
-        let mut all = Left::default();
-        for name in names {
-            let found = self.contenders(name).await;
-            let found = found.map(|keys| keys.iter().map(|key| String::from_utf8_lossy(key.key()).into_owned()).collect());
-            all = all.and(left(found));
-        }
-        all
+        let look = |mut client: Client| async move {
+            let keys = GetOptions::new().with_prefix().with_keys_only();
+            client.get(format!("{ROOT}/"), Some(keys)).await
+        };
+        let directories: HashSet<String> = names.iter().map(directory).collect();
+        let is_meant = |key: &String| key.rfind('/').is_some_and(|end| directories.contains(&key[..=end]));
+        let found = self.ask_a_leader(look).await.map(|found| {
+            let keys = found.kvs().iter().map(|key| String::from_utf8_lossy(key.key()).into_owned());
+            keys.filter(is_meant).collect()
+        });
+        left(found)
     }
 
     async fn sessions_left(&self) -> Left {

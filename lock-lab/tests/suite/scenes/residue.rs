@@ -24,7 +24,7 @@ async fn residue(stage: &Stage) -> Residue {
 
 #[tokio::test]
 async fn a_lock_that_is_held_is_found_on_each_arrangement_and_nothing_when_it_was_given_back() {
-    for deployment in ["zk3", "redis", "cluster", "redlock3"] {
+    for deployment in ["zk3", "etcd1", "redis", "cluster", "redlock3"] {
         let mut stage = Stage::of(deployment, Fault::Delay).await;
         assert!(residue(&stage).await.is_nothing(), "{deployment}");
         let (locks, guard) = stage.hold_as_victim().await;
