@@ -1,42 +1,51 @@
 //! What must hold for every commit.
 
+use std::process::Command;
+
 use anyhow::Result;
 
-use crate::{cargo, dependencies, packages, run, tests};
+use crate::{cargo, dependencies, of_no_package, packages, run, tests};
 
-/// Every check, the quick ones first.
+/// Every check, the quick ones first. The tests wait for most of their time, so what a processor does alone is done beside them.
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
-    // Every target is linted with every feature; then the libraries that are published, with fewer of them, as users build these. The
-    // latter runs leave tests and examples out, whose dependencies would bring every feature back.
-    clippy(&["--workspace", "--all-targets", "--all-features"])?;
-    clippy(&["--package", "fenced-lock", "--lib"])?;
-    for features in ["", "zk,redis,redlock,local", "zk,redis,redlock,tls-ring"] {
-        clippy(&["--package", "fenced-lock", "--lib", "--no-default-features", "--features", features])?;
-    }
+    run(clippy(&mut cargo(), &["--workspace", "--all-targets", "--all-features"]))?;
     packages::check()?;
-    // With an example come the features that only tests and examples ask for: so cargo uses what it has compiled for the lints.
-    let mut documentation = cargo();
-    documentation.args([
-        "doc",
-        "--workspace",
-        "--all-features",
-        "--no-deps",
-        "--lib",
-        "--bins",
-        "--example",
-        "first_look",
-    ]);
-    run(documentation.env("RUSTDOCFLAGS", "-D warnings"))?;
-    tests::all()?;
+    tests::all(beside_tests)?;
     eprintln!("all checks passed");
     Ok(())
 }
 
-/// Lints what cargo is told to build; a warning is an error.
-fn clippy(what: &[&str]) -> Result<()> {
-    run(cargo().arg("clippy").args(what).args(["--", "-D", "warnings"]))
+/// Lints the libraries that are published with fewer features, as users build them, and makes the documentation. The lints leave
+/// tests and examples out, whose dependencies would bring every feature back.
+fn beside_tests() -> Result<()> {
+    let narrow: [&[&str]; 5] = [
+        &["--package", "fenced-lock", "--lib"],
+        &["--package", "fenced-lock", "--lib", "--no-default-features"],
+        &["--package", "fenced-lock", "--lib", "--no-default-features", "--features", "zk,redis,redlock,local"],
+        &["--package", "fenced-lock", "--lib", "--no-default-features", "--features", "zk,redis,redlock,tls-ring"],
+        // It is no default of the facade's, so nothing of the above builds it without TLS.
+        &["--package", "lock-etcd", "--lib"],
+    ];
+    for what in narrow {
+        run(clippy(&mut behind_all(), what))?;
+    }
+    // With an example come the features that only tests and examples ask for: so cargo uses what it has compiled for the lints.
+    let what = ["--workspace", "--all-features", "--no-deps", "--lib", "--bins", "--example", "first_look"];
+    run(behind_all().args(["doc", "--quiet"]).args(what).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Has cargo lint what it is told to build; a warning is an error.
+fn clippy<'a>(cargo: &'a mut Command, what: &[&str]) -> &'a mut Command {
+    cargo.arg("clippy").args(what).args(["--", "-D", "warnings"])
+}
+
+/// Cargo, which takes only the time of a processor that nobody else wants.
+fn behind_all() -> Command {
+    let mut command = of_no_package(Command::new("nice"));
+    command.args(["-n", "19"]).arg(cargo().get_program());
+    command
 }
 
 /// Has the test of docs/capabilities.md write it instead.

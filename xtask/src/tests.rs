@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    panic::resume_unwind,
     process::{Command, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread,
@@ -18,6 +19,9 @@ const AT_ONCE: usize = 3;
 
 /// The programs that take longest. They do not begin last, with nothing beside them.
 const LONGEST: [&str; 5] = ["main conformance", "main suite", "lock-cli suite", "lock-zk suite", "lock-lab suite"];
+
+/// What the examples in the documentation are called.
+const DOCUMENTATION: &str = "documentation";
 
 /// How many tests a program has under way, unless `RUST_TEST_THREADS` says otherwise. The conformance suite has its own number.
 const TESTS_AT_ONCE: &str = "4";
@@ -47,8 +51,8 @@ const SYNC: &str = "LOCK_LAB_SYNC";
 const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 
 /// Every test of the workspace. The conformance suite shares its servers among the trials of one process, so a runner that
-/// gives each test a process of its own would start them hundreds of times.
-pub(crate) fn all() -> Result<()> {
+/// gives each test a process of its own would start them hundreds of times. When they are built, `beside` is done while they run.
+pub(crate) fn all(beside: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     let mut programs = programs()?;
     programs.push(documentation());
     for longest in LONGEST {
@@ -58,9 +62,15 @@ pub(crate) fn all() -> Result<()> {
         );
     }
     let place = |title: &str| LONGEST.iter().position(|longest| *longest == title).unwrap_or(LONGEST.len());
-    // The simulator's come last: they use all processors with nothing beside them.
-    programs.sort_by_key(|program| (program.title.starts_with("lock-sim"), place(&program.title)));
-    let results = run_all(programs)?;
+    // The simulator's come last: they use all processors with nothing beside them. What cargo runs waits for what it builds beside.
+    programs.sort_by_key(|program| {
+        (program.title.starts_with("lock-sim"), program.title == DOCUMENTATION, place(&program.title))
+    });
+    let (results, beside) = thread::scope(|scope| {
+        let beside = scope.spawn(beside);
+        (run_all(programs), beside.join())
+    });
+    let results = results?;
     eprintln!("test programs, by how long they took:");
     for TestOutcome { title, took, failures } in &results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if failures.is_some() { "  FAILED" } else { "" });
@@ -71,7 +81,10 @@ pub(crate) fn all() -> Result<()> {
         eprintln!("---- {title}, again ----\n{failures}");
         failed.push(title);
     }
-    ensure!(failed.is_empty(), "tests failed in {}", failed.join(", "));
+    if let Err(error) = beside.unwrap_or_else(|panic| resume_unwind(panic)) {
+        failed.push(format!("{error:#}"));
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     eprintln!("all tests passed");
     Ok(())
 }
@@ -143,7 +156,7 @@ fn programs() -> Result<Vec<TestProgram>> {
 fn documentation() -> TestProgram {
     let mut command = cargo();
     command.args(["test", "--doc", "--no-fail-fast"]).args(WHOLE);
-    TestProgram { title: "documentation".to_owned(), command }
+    TestProgram { title: DOCUMENTATION.to_owned(), command }
 }
 
 /// The program of an artifact as `cargo test` runs it: in the directory of its package.
