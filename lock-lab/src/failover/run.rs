@@ -90,15 +90,19 @@ async fn work(plan: &Plan, options: &Options, report: &mut Report, progress: &Pr
     for repetition in 1..=plan.repetitions {
         for pair in &plan.pairs {
             progress.doing(format!("{}: {}", pair.on.title, pair.fault.title()));
-            let mut run = tried(*pair, repetition, options).await;
-            if !run.verdict.is_good() && !matches!(run.verdict, Verdict::Broken(_)) {
-                let _ = progress.line(&shown(&run));
+            let first = tried(*pair, repetition, options).await;
+            let is_repeated = !first.verdict.is_good() && !matches!(first.verdict, Verdict::Broken(_));
+            let _ = progress.line(&shown(&first));
+            report.runs.push(first);
+            if is_repeated {
                 progress.doing(format!("{}: {}, once more", pair.on.title, pair.fault.title()));
-                run = Run { second_try: true, ..tried(*pair, repetition, options).await };
+                let second = Run { second_try: true, ..tried(*pair, repetition, options).await };
+                let _ = progress.line(&shown(&second));
+                // Whoever interrupts before finds the first one in the report.
+                report.runs.pop();
+                report.runs.push(second);
             }
-            let _ = progress.line(&shown(&run));
             progress.done(1);
-            report.runs.push(run);
         }
     }
     if !plan.is_picked {
