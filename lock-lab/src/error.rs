@@ -69,6 +69,13 @@ pub enum LabError {
         reason: String,
     },
 
+    /// A run shows that a lock does not do what it promises.
+    #[error("a promise was broken: {what}")]
+    Broken {
+        /// What was seen, and on what.
+        what: String,
+    },
+
     /// What was asked for cannot be done, whatever the state of the servers.
     #[error("{reason}")]
     Refused {

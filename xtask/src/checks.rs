@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use crate::{cargo, dependencies, of_no_package, packages, run, tests};
 
-/// Every check, the quick ones first. The tests wait for most of their time, so what a processor does alone is done beside them.
+/// Every check, the quick ones first. While the tests wait for time to pass, a processor is free: the checks that wait for
+/// nothing are done beside them.
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;

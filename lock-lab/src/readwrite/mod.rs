@@ -85,24 +85,48 @@ impl Summary {
         }
     }
 
-    /// Whether the run could have failed at all, and did not.
-    fn check(&self) -> Result<(), LabError> {
-        let Verdict { overlaps, readers_at_once, behind, overtakes } = self.verdict;
-        if overlaps > 0 || overtakes > 0 {
-            return Err(LabError::run(format!(
-                "a promise was broken: {overlaps} holds beside a writer, {overtakes} readers granted before a writer that \
-                 had waited before they came"
-            )));
-        }
-        if readers_at_once < 2 || self.writes == 0 || behind == 0 {
-            return Err(LabError::run(format!(
+    /// The promise that was broken, if one was.
+    fn broken(&self) -> Option<String> {
+        let Verdict { overlaps, overtakes, .. } = self.verdict;
+        (overlaps > 0 || overtakes > 0).then(|| {
+            format!(
+                "{overlaps} holds beside a writer, {overtakes} readers granted before a writer that had waited before they \
+                 came"
+            )
+        })
+    }
+
+    /// Why the run could not have broken a promise, if it could not.
+    fn shows_nothing(&self) -> Option<String> {
+        let Verdict { readers_at_once, behind, .. } = self.verdict;
+        (readers_at_once < 2 || self.writes == 0 || behind == 0).then(|| {
+            format!(
                 "it could not have failed: at most {readers_at_once} readers at once, {} writes, {behind} readers that \
                  came behind a waiting writer",
                 self.writes
-            )));
-        }
-        Ok(())
+            )
+        })
     }
+}
+
+/// The worst of what the backends show: a broken promise before a backend that failed, and that before a run that shows
+/// nothing.
+fn check(results: &[(String, Outcome<Summary>)]) -> Result<(), LabError> {
+    let of_summaries = |problem: fn(&Summary) -> Option<String>| {
+        move |outcome: &Outcome<Summary>| outcome.measured().and_then(problem)
+    };
+    let failed = |outcome: &Outcome<Summary>| match outcome {
+        Outcome::Failed(why) => Some(why.clone()),
+        _ => None,
+    };
+    let worst = |problem: &dyn Fn(&Outcome<Summary>) -> Option<String>| {
+        results.iter().find_map(|(title, outcome)| Some(format!("{title}: {}", problem(outcome)?)))
+    };
+    if let Some(what) = worst(&of_summaries(Summary::broken)) {
+        return Err(LabError::Broken { what });
+    }
+    let problem = worst(&failed).or_else(|| worst(&of_summaries(Summary::shows_nothing)));
+    problem.map_or(Ok(()), |problem| Err(LabError::run(problem)))
 }
 
 const LEGEND: &str = "Waits are p50 / p99 / longest. At once: the most readers that held together. Beside a writer: holds that
@@ -115,31 +139,25 @@ those of them that were granted before it.";
 /// # Errors
 /// [`LabError`] when a promise was broken, or a run shows nothing: after all backends had their turn.
 pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, LabError> {
-    let (mut results, mut failure) = (Vec::new(), None);
+    let mut results = Vec::new();
     let progress = Progress::new(options.deployments.len());
     for deployment in &options.deployments {
         let title = deployment.title.to_string();
         let (readers, writers, time) = (options.readers, options.writers, options.time);
         progress.doing(format!("{title}: {readers} readers and {writers} writers for {time:?}"));
         let outcome = match on(*deployment, options).await {
-            Ok(summary) => {
-                failure = summary.check().err().or(failure);
-                Outcome::Measured(summary)
-            }
             Err(LabError::Lock { source: source @ lock_core::Error::Unsupported { .. }, .. }) => {
                 Outcome::Missing(source.to_string())
             }
-            failed => failed.into(),
+            outcome => outcome.into(),
         };
-        if let Outcome::Failed(why) = &outcome {
-            failure = Some(LabError::run(format!("{title}: {why}")));
-        }
         results.push((title, outcome));
         progress.done(1);
     }
     progress.finish();
     let printed = print(&format!("{}\n{LEGEND}", table(&results)));
-    failure.map_or(printed.map(|()| results), Err)
+    check(&results)?;
+    printed.map(|()| results)
 }
 
 async fn on(deployment: Deployment, options: &Options) -> Result<Summary, LabError> {
@@ -187,4 +205,37 @@ pub fn table(results: &[(String, Outcome<Summary>)]) -> String {
         ..ReportTable::default()
     };
     table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(writes: usize, overlaps: usize) -> Outcome<Summary> {
+        let verdict = Verdict { overlaps, readers_at_once: 2, behind: 1, overtakes: 0 };
+        Outcome::Measured(Summary { reads: 2, writes, read_waits: [0.0; 3], write_waits: [0.0; 3], verdict })
+    }
+
+    fn problem(outcomes: &[Outcome<Summary>]) -> String {
+        let results: Vec<_> =
+            ["first", "second", "third"].map(String::from).into_iter().zip(outcomes.iter().cloned()).collect();
+        check(&results).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_broken_promise_is_told_before_what_went_wrong_on_another_backend() {
+        let [fine, idle, broken] = [summary(1, 0), summary(0, 0), summary(1, 1)];
+        let failed = Outcome::Failed("no answer".to_owned());
+        let missing = Outcome::Missing("not installed".to_owned());
+        for around in [[&idle, &failed], [&failed, &idle]] {
+            let [before, after] = around.map(Clone::clone);
+            let told = problem(&[before.clone(), broken.clone(), after.clone()]);
+            assert!(told.starts_with("a promise was broken: second: 1 holds"), "{told}");
+            let told = problem(&[before, fine.clone(), after]);
+            assert!(told.ends_with(": no answer"), "{told}");
+        }
+        let told = problem(&[fine.clone(), idle, missing.clone()]);
+        assert!(told.contains("second: it could not have failed"), "{told}");
+        assert!(check(&[("first".to_owned(), fine), ("second".to_owned(), missing)]).is_ok());
+    }
 }
