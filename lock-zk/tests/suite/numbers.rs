@@ -8,13 +8,17 @@ use lock_lab::servers;
 use lock_zk::{Config, ZooKeeper, protocol::queue::NUMBERS_END};
 use zookeeper_client::Client;
 
-/// Lets a directory's counter be `counter`, with what is in it. Clients are disconnected meanwhile.
-async fn set_counter(server: &mut servers::ZooKeeper, name: &str, counter: i32) {
+/// Lets a directory's counter be `counter`, with what is in it, and waits until `holder` is connected again.
+async fn set_counter(server: &mut servers::ZooKeeper, holder: &Locks, name: &str, counter: i32) {
     // A server takes a snapshot when it starts.
     server.restart(0).await.unwrap();
+    // A client that has lost its server doubles its pauses, and may come back as late again as the server did. It waits
+    // for that as long as it may, and its pauses begin anew.
+    holder.inspect(name).await.unwrap();
     server.kill(0);
     crate::snapshot::set_counter(&server.data(0), &format!("{}/{name}", Config::ROOT), counter);
     server.restart(0).await.unwrap();
+    holder.inspect(name).await.unwrap();
 }
 
 /// How often a child came to a lock's directory or went from it.
@@ -34,17 +38,15 @@ async fn patient(port: u16) -> Locks {
 async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_is_empty_and_counts_anew() {
     let mut server = server().await;
     let port = server.ports()[0];
-    let (holder, other) = (patient(port).await, patient(port).await);
+    let holder = patient(port).await;
     let held = holder.mutex("full").lock().await.unwrap();
-    set_counter(&mut server, "full", NUMBERS_END).await;
-    let client = outsider(port).await;
+    set_counter(&mut server, &holder, "full", NUMBERS_END).await;
+    let (client, other) = (outsider(port).await, patient(port).await);
     for _ in 0..3 {
         let refused = within("a refusal", other.mutex("full").try_lock()).await.unwrap_err();
         assert!(matches!(&refused, Error::Unavailable { reason, .. } if reason.contains("used up")), "{refused}");
         assert_eq!(children(&client, "full").await.len(), 1, "the refused one left nothing");
     }
-    // Its client may come back later than the other's.
-    within("a connection", holder.inspect("full")).await.unwrap();
     assert!(held.is_valid());
     // Whoever waits has entered and left again, and waits without a node.
     let before = changes(&client, "full").await;
@@ -53,8 +55,6 @@ async fn near_the_end_of_the_counter_contenders_are_refused_until_the_directory_
         async move { mutex.lock().await }
     });
     eventually("the waiter has withdrawn", || async { changes(&client, "full").await == before + 2 }).await;
-    // It may still be on its way back to the server that was restarted.
-    within("the connection", holder.inspect("full")).await.unwrap();
     held.release().await.unwrap();
     let again = within("a grant", waiting).await.unwrap().unwrap();
     let children = children(&client, "full").await;
@@ -69,7 +69,7 @@ async fn at_the_end_of_the_counter_no_two_hold_one_lock_by_one_number() {
     let port = server.ports()[0];
     let locks = patient(port).await;
     locks.mutex("end").lock().await.unwrap().release().await.unwrap();
-    set_counter(&mut server, "end", i32::MAX).await;
+    set_counter(&mut server, &locks, "end", i32::MAX).await;
     let mut guards = Vec::new();
     for _ in 0..20 {
         // Whoever is refused because the others have not left yet does not hold, either.
