@@ -76,6 +76,13 @@ pub enum LabError {
         what: String,
     },
 
+    /// A run went so that it could not have shown a broken promise.
+    #[error("this run could not have failed: {what}")]
+    ProvesNothing {
+        /// What was missing, and on what.
+        what: String,
+    },
+
     /// What was asked for cannot be done, whatever the state of the servers.
     #[error("{reason}")]
     Refused {

@@ -101,8 +101,7 @@ impl Summary {
         let Verdict { readers_at_once, behind, .. } = self.verdict;
         (readers_at_once < 2 || self.writes == 0 || behind == 0).then(|| {
             format!(
-                "it could not have failed: at most {readers_at_once} readers at once, {} writes, {behind} readers that \
-                 came behind a waiting writer",
+                "at most {readers_at_once} readers at once, {} writes, {behind} readers that came behind a waiting writer",
                 self.writes
             )
         })
@@ -112,21 +111,20 @@ impl Summary {
 /// The worst of what the backends show: a broken promise before a backend that failed, and that before a run that shows
 /// nothing.
 fn check(results: &[(String, Outcome<Summary>)]) -> Result<(), LabError> {
-    let of_summaries = |problem: fn(&Summary) -> Option<String>| {
-        move |outcome: &Outcome<Summary>| outcome.measured().and_then(problem)
+    let first = |problem: fn(&Outcome<Summary>) -> Option<String>| {
+        results.iter().find_map(|(title, outcome)| Some(format!("{title}: {}", problem(outcome)?)))
     };
+    if let Some(what) = first(|outcome| outcome.measured()?.broken()) {
+        return Err(LabError::Broken { what });
+    }
     let failed = |outcome: &Outcome<Summary>| match outcome {
         Outcome::Failed(why) => Some(why.clone()),
         _ => None,
     };
-    let worst = |problem: &dyn Fn(&Outcome<Summary>) -> Option<String>| {
-        results.iter().find_map(|(title, outcome)| Some(format!("{title}: {}", problem(outcome)?)))
-    };
-    if let Some(what) = worst(&of_summaries(Summary::broken)) {
-        return Err(LabError::Broken { what });
+    if let Some(why) = first(failed) {
+        return Err(LabError::run(why));
     }
-    let problem = worst(&failed).or_else(|| worst(&of_summaries(Summary::shows_nothing)));
-    problem.map_or(Ok(()), |problem| Err(LabError::run(problem)))
+    first(|outcome| outcome.measured()?.shows_nothing()).map_or(Ok(()), |what| Err(LabError::ProvesNothing { what }))
 }
 
 const LEGEND: &str = "Waits are p50 / p99 / longest. At once: the most readers that held together. Beside a writer: holds that
@@ -235,7 +233,7 @@ mod tests {
             assert!(told.ends_with(": no answer"), "{told}");
         }
         let told = problem(&[fine.clone(), idle, missing.clone()]);
-        assert!(told.contains("second: it could not have failed"), "{told}");
+        assert!(told.starts_with("this run could not have failed: second: "), "{told}");
         assert!(check(&[("first".to_owned(), fine), ("second".to_owned(), missing)]).is_ok());
     }
 }
