@@ -200,7 +200,9 @@ async fn an_ensemble_that_does_not_do_what_its_url_says_is_found() {
     let two = format!("{},127.0.0.1:{}?tick_time=100ms&session_timeout=4s", short.url(), other.ports()[0]);
     finds(&two, "different-ensembles", &other.ports()[0].to_string()).await;
     assert!(doctor(&two).await.has("even-servers", "warning", "hosts"));
-    let closed = format!("zk://anna:secret@{server}/zookeeper2?tick_time=100ms&session_timeout=4s");
+    // The other server grants a session that no standstill ends.
+    let closed =
+        format!("zk://anna:secret@127.0.0.1:{}/zookeeper2?tick_time=100ms&session_timeout=60s", other.ports()[0]);
     let made = lock::connect(&closed).await.unwrap();
     made.mutex("a").lock().await.unwrap().release().await.unwrap();
     finds(&closed.replace("anna", "bert"), "root-not-writable", "/zookeeper2").await;
