@@ -44,9 +44,11 @@ const REFUSED: usize = ROLLING + 4;
 const INIT: usize = ROLLING + 5;
 const RESET: usize = ROLLING + 6;
 const FORGETFUL: usize = ROLLING + 7;
+const OVERTAKEN: usize = ROLLING + 8;
+const KEPT_OUT: usize = ROLLING + 9;
 
-const FACTS: [Fact; faults::fact::COUNT + 8] = {
-    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 8];
+const FACTS: [Fact; faults::fact::COUNT + 10] = {
+    let mut facts = [Fact { name: "", sort: Sort::Fault }; faults::fact::COUNT + 10];
     let mut place = 0;
     while place < faults::fact::COUNT {
         facts[place] = faults::fact::FACTS[place];
@@ -60,6 +62,9 @@ const FACTS: [Fact; faults::fact::COUNT + 8] = {
     facts[RESET] = Fact { name: "a deployment that could only be reset in the end", sort: Sort::Fault };
     facts[FORGETFUL] =
         Fact { name: "a server lost its data when it was told of a change of the members", sort: Sort::Fault };
+    facts[OVERTAKEN] =
+        Fact { name: "a vote that arrived when others had held behind its holder's back", sort: Sort::Coverage };
+    facts[KEPT_OUT] = Fact { name: "a holder kept from joining a server that stays", sort: Sort::Coverage };
     facts[INIT] = Fact { name: "a deployment marked again in the end", sort: Sort::Coverage };
     facts
 };

@@ -174,7 +174,7 @@ impl QuorumLease {
     pub(crate) fn grant_late(&mut self, node: usize, number: u64, until: BootInstant) {
         self.in_flight[node].vote = false;
         // Safeguard: a vote that is answered after the node was asked to join counts as a join (Redlock)
-        if self.in_flight[node].join {
+        if self.in_flight[node].join && safeguard("vote-or-join") {
             self.join(node, number, until);
         } else if !self.has_holding(node) {
             self.nodes[node] = NodeLease::Held(Promise { number, until });

@@ -1,7 +1,7 @@
 //! Situations that chance alone brings about too seldom.
 
 use super::{
-    FORGETFUL, kept,
+    FORGETFUL, KEPT_OUT, OVERTAKEN, kept,
     operator::Orders,
     weather::{Aim, Weather},
 };
@@ -11,7 +11,7 @@ use crate::{
         Stage,
         faults::{Fault, Own},
     },
-    redis::Loses,
+    redis::{Loses, Requests},
     world::{HostId, ServerId, Stop, Way},
 };
 
@@ -39,14 +39,36 @@ enum Phase {
     Deleted { at: Time, grants: u64 },
 }
 
-/// Whether a request asks for a vote: no other script has so many keys.
+/// Whether something asks for a vote.
 fn is_vote(bytes: &[u8]) -> bool {
-    bytes.windows(8).any(|window| window == b"$2\r\n15\r\n")
+    any_lock_call(bytes, is_vote_call)
 }
 
-/// Whether a request is about a lease: a renewal, a request to join, or an undo.
+/// Whether something is about a lease: a renewal, a request to join, an undo. It begins with the value of an attempt and
+/// nothing else.
 fn is_about_a_lease(bytes: &[u8]) -> bool {
-    bytes.windows(8).any(|window| window == b"$2\r\n11\r\n")
+    any_lock_call(bytes, |arguments| {
+        !is_vote_call(arguments) && arguments.first().is_some_and(|value| value.len() == 32)
+    })
+}
+
+/// Whether these are the arguments of a vote: the third begins with four packed numbers.
+fn is_vote_call(arguments: &[&[u8]]) -> bool {
+    matches!(arguments, [_, _, packed, _] if packed.len() >= 32)
+}
+
+/// Whether among these requests there is a call of a script on the keys of a lock, whose arguments are meant.
+fn any_lock_call(bytes: &[u8], is_meant: impl Fn(&[&[u8]]) -> bool) -> bool {
+    let mut requests = Requests::default();
+    requests.feed(bytes);
+    while let Some(words) = requests.next_request() {
+        if let [b"EVAL" | b"EVALSHA", _, b"1", _, arguments @ ..] = &*words
+            && is_meant(arguments)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// The holder hears of the change from a server that stays and has nothing of the lease, and never comes to have it there:
@@ -59,6 +81,9 @@ fn keep_from_joining(stage: &mut Stage, orders: &Orders) {
     }
     let Some(server) = orders.borrow().without_lease else { return };
     if !stage.world.is_waiting_to_detain() {
+        if stage.world.is_detaining() {
+            stage.oracle.count(KEPT_OUT);
+        }
         stage.world.detain(holder, server, is_about_a_lease, true);
     }
 }
@@ -147,9 +172,14 @@ impl Director {
                 }
                 self.phase = Phase::Deleted { at: now + at, grants };
             }
-            Phase::Deleted { at, grants: before }
-                if !holds || (now >= at && grants > before && !others_hold) || now > at + ttl =>
-            {
+            Phase::Deleted { at, grants: before } => {
+                let is_overtaken = holds && now >= at && grants > before && !others_hold;
+                if holds && !is_overtaken && now <= at + ttl {
+                    return;
+                }
+                if is_overtaken {
+                    stage.oracle.count(OVERTAKEN);
+                }
                 stage.world.let_go(10 * MS);
                 self.phase = Phase::Free;
             }

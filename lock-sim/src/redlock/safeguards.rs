@@ -60,13 +60,19 @@ const REJOIN_IF_FREE: Removal = Removal {
     name: "rejoin-if-free",
     changes: &[("if its and its ~= value then\n  return {'held', redis.call('PTTL', lock), its}\nend\n", "")],
 };
+const RENEWAL_NUMBER: Removal = Removal {
+    name: "renewal-number",
+    changes: &[("if own(value) ~= tonumber(ARGV[3]) then", "if not own(value) then")],
+};
+const DOWNGRADE_NUMBER: Removal =
+    Removal { name: "downgrade-number", changes: &[("if number ~= tonumber(ARGV[3]) then", "if false then")] };
 const TOMBSTONE_ALWAYS: Removal = Removal {
     name: "tombstone-always",
     changes: &[("if ARGV[2] ~= '0' then", "if ARGV[2] ~= '0' and not held and not read then")],
 };
 
 /// Every safeguard of the machine `redlock`, and where it stands.
-pub const ALL: [Placed; 29] = [
+pub const ALL: [Placed; 32] = [
     placed("majority", "A grant takes a majority of all nodes.", Stands::Code, 10_000),
     placed(
         "write-back",
@@ -138,6 +144,14 @@ pub const ALL: [Placed; 29] = [
         Stands::Disk,
         100_000,
     ),
+    placed(
+        "vote-or-join",
+        "A vote that is answered after the node was asked to join counts as a join.",
+        Stands::Code,
+        200_000,
+    ),
+    script("A renewal extends the very holding that was counted, by its number.", &RENEWAL_NUMBER, 200_000),
+    script("A downgrade changes the very holding that was counted, by its number.", &DOWNGRADE_NUMBER, 200_000),
     script("An undo leaves its tombstone also where it found something.", &TOMBSTONE_ALWAYS, 200_000),
     placed("undo-arrivals", "An undo goes on for as long as what it undoes may arrive.", Stands::Code, 200_000),
     placed(
@@ -148,4 +162,4 @@ pub const ALL: [Placed; 29] = [
     ),
 ];
 
-pub(super) const SAFEGUARDS: [Safeguard; 29] = alone(&ALL);
+pub(super) const SAFEGUARDS: [Safeguard; 32] = alone(&ALL);
