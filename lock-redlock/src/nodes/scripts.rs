@@ -18,32 +18,51 @@ use crate::protocol::{
     kind::LockKind,
 };
 
-/// A script out of files in `scripts/`, one after the other.
+/// A script out of files in `scripts/`, one after the other. A server makes each function of a file anew in each call, so a script
+/// has only the files that it needs.
 macro_rules! script {
     ($($part:literal),+) => {
-        Script::new(concat!($(include_str!(concat!("scripts/", $part))),+))
+        Script::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+))
     };
 }
 
-/// A script out of files in `scripts/` about a lock.
-macro_rules! lock_script {
-    ($($part:literal),+) => { script!("prologue.lua", "head.lua", $($part),+) };
-}
-
-static ACQUIRE: Script =
-    script!("grant.lua", "acquire_short.lua", "prologue.lua", "head.lua", "member.lua", "vote.lua", "acquire.lua");
-static ACQUIRE_READ: Script =
-    script!("grant.lua", "prologue.lua", "head.lua", "member.lua", "vote.lua", "acquire_read.lua");
-static WRITE_BACK: Script = lock_script!("member.lua", "write_back.lua");
-static RENUMBER: Script = lock_script!("member.lua", "renumber.lua");
-static RENEW: Script = lock_script!("member.lua", "renew.lua");
-static RENEW_READ: Script = lock_script!("member.lua", "renew_read.lua");
-static REJOIN: Script = lock_script!("member.lua", "rejoin.lua");
-static REJOIN_READ: Script = lock_script!("member.lua", "rejoin_read.lua");
-static DOWNGRADE: Script = lock_script!("member.lua", "turn.lua", "downgrade.lua");
-static UNDO: Script = script!("undo_short.lua", "prologue.lua", "head.lua", "turn.lua", "undo.lua");
-static STATUS: Script = Script::new(include_str!("scripts/status.lua"));
-static MARK_MEMBER: Script = Script::new(include_str!("scripts/mark.lua"));
+static ACQUIRE: Script = script!(
+    "grant",
+    "acquire_short",
+    "prologue",
+    "head",
+    "expiring_set",
+    "readers",
+    "waiters",
+    "counter",
+    "member",
+    "vote",
+    "acquire"
+);
+static ACQUIRE_READ: Script = script!(
+    "grant",
+    "prologue",
+    "head",
+    "expiring_set",
+    "readers",
+    "waiters",
+    "counter",
+    "member",
+    "vote",
+    "acquire_read"
+);
+static WRITE_BACK: Script = script!("prologue", "head", "counter", "member", "write_back");
+static RENUMBER: Script = script!("prologue", "head", "expiring_set", "readers", "counter", "member", "renumber");
+static RENEW: Script = script!("head", "keep_counter", "member", "renew");
+static RENEW_READ: Script =
+    script!("prologue", "head", "expiring_set", "readers", "keep_counter", "member", "renew_read");
+static REJOIN: Script = script!("prologue", "head", "expiring_set", "readers", "counter", "member", "rejoin");
+static REJOIN_READ: Script = script!("prologue", "head", "expiring_set", "readers", "counter", "member", "rejoin_read");
+static DOWNGRADE: Script =
+    script!("prologue", "head", "expiring_set", "readers", "waiters", "counter", "member", "turn", "downgrade");
+static UNDO: Script = script!("undo_short", "prologue", "head", "expiring_set", "readers", "waiters", "turn", "undo");
+static STATUS: Script = script!("status");
+static MARK_MEMBER: Script = script!("mark");
 
 // A server has each of these keys once, whatever the prefix of the locks. Lock keys begin with a brace, so none collides.
 

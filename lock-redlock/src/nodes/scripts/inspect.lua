@@ -2,7 +2,6 @@
 -- KEYS: lock
 -- Answers {alone, readers}: alone is {} or {type, what the key holds, remaining ms or -1}; readers lists {value, ms until it
 -- ends, note}.
-local _, ms = clock()
 
 local function members(set, notes)
   local all = {}

@@ -1,9 +1,6 @@
 -- The server's clock, in microseconds and in whole milliseconds.
-local function clock()
-  local time = redis.call('TIME')
-  local seconds, micros = tonumber(time[1]), tonumber(time[2])
-  return seconds * 1000000 + micros, seconds * 1000 + math.floor(micros / 1000)
-end
+local time = redis.call('TIME')
+local now, ms = time[1] * 1000000 + time[2], time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- Never by concatenation, which writes a number of this size with an exponent.
 local function digits(number)
