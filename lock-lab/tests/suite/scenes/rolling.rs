@@ -27,8 +27,8 @@ async fn processes(stage: &Stage) -> Vec<String> {
 
 #[tokio::test]
 async fn an_ensemble_whose_servers_all_restart_in_turn_keeps_its_sessions_and_a_held_lock() {
-    // The client library doubles its pauses, so that an election of half a session can end it, and that takes long on a
-    // slow machine.
+    // The client library doubles its pauses between tries to connect, so an election that takes half the session time-out
+    // can end the session. On a slow machine an election takes seconds.
     let mut stage = Stage::for_leases("zk3", Fault::RollingRestart, Duration::from_secs(60)).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.scene.inject().await.unwrap();
