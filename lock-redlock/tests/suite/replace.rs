@@ -30,61 +30,53 @@ async fn key(port: u16, name: &str) -> Option<Vec<u8>> {
     redis::cmd("GET").arg(format!("{{lock:{name}}}")).query_async(&mut connection).await.unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_are_replaced_one_after_the_other_while_clients_contend() {
-    // No lease ends while the machine stands still for a moment, or is slow.
-    let nodes = marked_as(3, &[("max_ttl", "6s")]).await;
-    let patient = [("ttl", "6s"), ("node_timeout", "2s")];
-    let mut list = nodes.ports();
-    let (holders, count, over) =
-        (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        let locks = connect(&nodes, &patient).await;
-        let (holders, count, over) = (Arc::clone(&holders), Arc::clone(&count), Arc::clone(&over));
-        clients.push(tokio::spawn(async move {
-            let mut last = None;
-            while !over.load(Ordering::SeqCst) {
-                let Ok(guard) = locks.mutex("all").timeout(Duration::from_secs(5)).lock().await else { continue };
-                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
-                assert!(last < Some(guard.token()), "a token fell");
-                last = Some(guard.token());
-                tokio::task::yield_now().await;
-                let was_valid = guard.is_valid();
-                holders.fetch_sub(1, Ordering::SeqCst);
-                let released = guard.release().await;
-                assert!(!was_valid || released.is_ok(), "{released:?}");
-                count.fetch_add(1, Ordering::SeqCst);
-            }
-        }));
-    }
-    let observer = connect(&nodes, &patient).await;
-    let held = observer.mutex("held").lock().await.unwrap();
-    let mut new = Vec::new();
-    for place in 0..3 {
-        new.push(Redis::start().await.unwrap());
-        let port = new[place].port();
-        let replaced = || async { replace(&list, list[place], port).await.is_ok() };
-        eventually("the members of before all vote", replaced).await;
-        list[place] = port;
-        let before = count.load(Ordering::SeqCst);
-        eventually("it is granted on", || async { count.load(Ordering::SeqCst) >= before + 20 }).await;
-    }
-    over.store(true, Ordering::SeqCst);
-    for client in clients {
-        client.await.unwrap();
-    }
-    let moved = || async {
-        assert_eq!(held.validity().loss(), None);
-        key(list[0], "held").await.is_some()
-            && key(list[1], "held").await.is_some()
-            && key(list[2], "held").await.is_some()
-    };
-    eventually("the new members keep what is held all the time", moved).await;
-    held.release().await.unwrap();
-    // None of the old ones is a member, and each of them tells who is.
-    let stale = connect(&nodes, &[]).await;
-    stale.mutex("stale").lock().await.unwrap().release().await.unwrap();
+#[test]
+fn all_members_are_replaced_one_after_the_other_while_clients_contend() {
+    simulated(3, &[("max_ttl", "3s")], |nodes| async move {
+        let (holders, count, over) =
+            (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut clients = Vec::new();
+        for client in 0..3 {
+            let (locks, clock) = (nodes.connect_from(client, &[("ttl", "3s")]).await, nodes.context(client).clock());
+            let (holders, count, over) = (Arc::clone(&holders), Arc::clone(&count), Arc::clone(&over));
+            clients.push(nodes.start(client, async move {
+                let mut last = None;
+                while !over.load(Ordering::SeqCst) {
+                    let guard = locks.mutex("all").lock().await.unwrap();
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                    assert!(last < Some(guard.token()), "a token fell");
+                    last = Some(guard.token());
+                    clock.sleep(Duration::from_millis(20)).await;
+                    assert!(guard.is_valid(), "lost by a change of members");
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        let observer = nodes.connect(&[("ttl", "3s")]).await;
+        let held = observer.mutex("held").lock().await.unwrap();
+        let mut members = vec![0, 1, 2];
+        for (place, new) in [3, 4, 5].into_iter().enumerate() {
+            nodes.until_replaced(&members, members[place], new).await;
+            members[place] = new;
+            let before = count.load(Ordering::SeqCst);
+            nodes.until("it is granted on", || count.load(Ordering::SeqCst) >= before + 20).await;
+        }
+        over.store(true, Ordering::SeqCst);
+        for client in clients {
+            client.await.unwrap();
+        }
+        let moved = || {
+            assert!(held.is_valid(), "lost by a change of members");
+            members.iter().all(|node| nodes.get(*node, "{lock:held}").is_some())
+        };
+        nodes.until("the new members keep what is held all the time", moved).await;
+        held.release().await.unwrap();
+        // None of the old ones is a member, and each of them tells who is.
+        let stale = nodes.connect_from(1, &[]).await;
+        stale.mutex("stale").lock().await.unwrap().release().await.unwrap();
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

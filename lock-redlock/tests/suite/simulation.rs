@@ -31,6 +31,8 @@ const END: Time = 300 * SECOND;
 const MESSAGES_IN_A_ROW: u32 = 20;
 /// The clients of a test: each is a machine of its own.
 const CLIENTS: usize = 3;
+/// How many servers there are besides the members.
+const SPARES: usize = 3;
 /// What all servers are called; their ports differ.
 const HOST: &str = "server";
 
@@ -43,7 +45,7 @@ pub(crate) struct Nodes(Rc<Inner>);
 struct Inner {
     hosts: Vec<HostId>,
     contexts: Vec<Context>,
-    /// The members, and a server that is none.
+    /// The members, and [`SPARES`] that are none.
     servers: Vec<ServerId>,
     fleet: RefCell<Fleet>,
     /// The longest that a message takes.
@@ -80,7 +82,7 @@ fn play<F>(
     let contexts = hosts.iter().map(|host| world.context(*host)).collect();
     let mut fleet = Fleet::default();
     let clock = LocalClock::new(1_600_000_000 * SECOND, 0);
-    let servers = (0..=servers).map(|_| fleet.add(&mut world, clock, None)).collect();
+    let servers = (0..servers + SPARES).map(|_| fleet.add(&mut world, clock, None)).collect();
     let (fleet, orders) = (RefCell::new(fleet), RefCell::default());
     let inner = Inner { hosts, contexts, servers, fleet, longest_way, orders };
     let (nodes, done) = (Nodes(Rc::new(inner)), Rc::new(Cell::new(false)));
@@ -122,10 +124,26 @@ impl Nodes {
         PORTS + u16::try_from(self.0.servers[node].place()).unwrap()
     }
 
-    /// Replaces a member by the server that is none, as an operator does.
+    /// Replaces a member by the first server that is none, as an operator does.
     pub(crate) async fn replace(&self, old: usize) -> Result<Replaced, Error> {
-        let [old, new] = [old, self.len()].map(|node| (HOST, self.port(node)));
-        lock_redlock::replace_in(&self.config(0, &[]), old, new, self.context(0)).await
+        let members: Vec<usize> = (0..self.len()).collect();
+        self.replace_of(&members, old, self.len()).await
+    }
+
+    /// Replaces one of these members by another server.
+    async fn replace_of(&self, members: &[usize], old: usize, new: usize) -> Result<Replaced, Error> {
+        let config = self.config_of(0, members.iter().copied(), &[]);
+        let [old, new] = [old, new].map(|node| (HOST, self.port(node)));
+        lock_redlock::replace_in(&config, old, new, self.context(0)).await
+    }
+
+    /// Tries to replace one of these members by another server until it is done, through errors.
+    pub(crate) async fn until_replaced(&self, members: &[usize], old: usize, new: usize) {
+        let end = self.clock().now().saturating_add(LIMIT);
+        while let Err(error) = self.replace_of(members, old, new).await {
+            assert!(self.clock().now() < end, "not replaced within {LIMIT:?}: {error}");
+            self.clock().sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// A connection of this client with the list of after [`Nodes::replace`].
@@ -172,7 +190,7 @@ impl Nodes {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.servers.len() - 1
+        self.0.servers.len() - SPARES
     }
 
     /// Runs one command on a server, at once.
