@@ -1,4 +1,4 @@
-local token = lock .. ':token'
+-- The counter of fencing tokens of a lock, as this node has it.
 
 -- The counter of this node; nil where it has none. A key of another type raises an error: an earlier version of this library
 -- keeps a hash there.

@@ -1,8 +1,8 @@
--- How the scripts on a lock begin: its key, and who holds it.
+-- How the scripts on a lock begin: its keys, and who holds it.
 -- KEYS: lock
 -- ARGV: value of the attempt, ...
 local lock, value = KEYS[1], string.sub(ARGV[1], 1, 32)
-local tombstone = lock .. ':undone:' .. value
+local token, tombstone = lock .. ':token', lock .. ':undone:' .. value
 
 -- What the lock key holds: the value of the attempt, the number and the time (us) of its grant, and who it is. Of what
 -- another library has put there only the text, which is '' for another type of key; nothing where there is no key.

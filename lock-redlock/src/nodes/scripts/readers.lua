@@ -1,4 +1,4 @@
--- Those who read here: members, with a note on the grant of each.
+-- Those who read here: an expiring set, with a note on the grant of each.
 local readers, reading = lock .. ':readers', lock .. ':reading'
 
 -- How many read here.
