@@ -297,11 +297,12 @@ impl ReentrantGuard {
     /// # Unknown outcomes
     /// As those of [`Guard::release`].
     pub async fn release(self) -> Result<(), Error> {
-        let (name, validity) = (self.name().clone(), self.validity().clone());
+        // Afterwards the others may have gone, and the last one has released the lock, which is no loss of this one.
+        let lost = self.validity().loss().map(|loss| Error::Lost { name: self.name().clone(), loss });
         // Exactly one of the guards that go at the same time is the last one.
         match Arc::into_inner(self.hold) {
             Some(hold) => hold.guard.release().await,
-            None => validity.loss().map_or(Ok(()), |loss| Err(Error::Lost { name, loss })),
+            None => lost.map_or(Ok(()), Err),
         }
     }
 }

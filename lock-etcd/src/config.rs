@@ -53,7 +53,8 @@ pub struct Config {
     pub servers: Vec<(String, u16)>,
     /// User and password, where etcd wants them.
     pub user: Option<(String, Password)>,
-    /// The prefix of all keys, with a slash before it and none behind it.
+    /// The prefix of all keys, with a slash before it and none behind it. It must not be another program's path with the name of a lock
+    /// behind it: the keys would be contenders for that lock.
     pub path: String,
     /// How long etcd keeps the session without a renewal.
     pub session_ttl: Duration,

@@ -28,6 +28,9 @@
 //! written `%XX`), and a contender is a key under it, which is what `etcdctl lock` and the mutexes of etcd's Go client do: they
 //! stand in the same queue.
 //!
+//! For the same reason the path of one program must not be the prefix of another's lock: every key under `/locks/app`, whoever made it
+//! and for whichever lock, is a contender for the lock `app` of the programs whose path is `/locks`, which then waits for all of them.
+//!
 //! # Example
 //! ```no_run
 //! use std::time::Duration;
