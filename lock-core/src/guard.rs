@@ -211,12 +211,13 @@ impl Guard {
         let ended = self.held.take().and_then(|held| held.end(Loss::Released));
         let given_back = match ended {
             Some(ended) => Ok(self.connection.give_back(self.name.clone(), ended)),
-            None => Err(self.check()),
+            // Whoever closes the connection takes all leases first, and then ends the validity of one after the other.
+            None => Err(self.lost_error(self.validity.loss().unwrap_or(Loss::Closed))),
         };
         async move {
             match given_back {
                 Ok(given_back) => given_back.await,
-                Err(lost) => lost,
+                Err(lost) => Err(lost),
             }
         }
     }

@@ -3,13 +3,15 @@
 use std::{
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{self, Wake},
     time::Duration,
 };
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use lock_core::{
-    Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Locks, Loss, ReleaseOutcome, Request,
-    Snapshot, Validity,
+    Backend, Capabilities, Clock, Context, Error, Feature, Guard, Lease, LockName, Locks, Loss, ReleaseOutcome,
+    Request, Snapshot, Validity,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -128,6 +130,33 @@ async fn a_lease_that_the_server_does_not_have_any_more_was_lost() {
     let (_, locks) = recorder(ReleaseOutcome::Gone);
     let error = locks.mutex("a").lock().await.unwrap().release().await.unwrap_err();
     assert!(matches!(error, Error::Lost { loss: Loss::Revoked, .. }), "{error}");
+}
+
+/// Releases a guard at the moment at which it is woken.
+struct ReleaseWhenWoken {
+    guard: Mutex<Option<Guard>>,
+    released: Mutex<Option<Result<(), Error>>>,
+}
+
+impl Wake for ReleaseWhenWoken {
+    fn wake(self: Arc<Self>) {
+        let Some(guard) = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        *self.released.lock().unwrap_or_else(PoisonError::into_inner) = guard.release().now_or_never();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_released_in_the_middle_of_a_close_was_lost() {
+    let (recorder, locks) = recorder(ReleaseOutcome::Released);
+    let (first, second) = (locks.mutex("a").lock().await.unwrap(), locks.mutex("b").lock().await.unwrap());
+    let waker = Arc::new(ReleaseWhenWoken { guard: Mutex::new(Some(second)), released: Mutex::default() });
+    let mut lost = pin!(first.lost());
+    // It is woken when the validity of the first lock has ended, and that of the second has not.
+    assert!(lost.as_mut().poll(&mut task::Context::from_waker(&Arc::clone(&waker).into())).is_pending());
+    locks.close(LONG).await.unwrap();
+    let released = waker.released.lock().unwrap().take();
+    assert!(matches!(released, Some(Err(Error::Lost { loss: Loss::Closed, .. }))), "{released:?}");
+    assert_eq!(recorder.released(), [Some(Loss::Closed); 2]);
 }
 
 #[tokio::test(start_paused = true)]
