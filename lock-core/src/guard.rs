@@ -212,6 +212,7 @@ impl Guard {
         let given_back = match ended {
             Some(ended) => Ok(self.connection.give_back(self.name.clone(), ended)),
             // Whoever closes the connection takes all leases first, and then ends the validity of one after the other.
+            // Safeguard: a guard whose lease a close has taken was lost
             None => Err(self.lost_error(self.validity.loss().unwrap_or(Loss::Closed))),
         };
         async move {

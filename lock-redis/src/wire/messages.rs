@@ -86,6 +86,9 @@ impl SubscriptionConnection {
                 let written = self.stream.write(&self.outbox).await?;
                 self.outbox.drain(..written);
             }
+            // A stream with TLS may keep a part of what was written until it is flushed or written to again.
+            // Safeguard: a request for messages is sent in full before its answer is waited for (Redis)
+            self.stream.flush().await?;
             while let Some(end) = end_of_value(&self.inbox, 0)? {
                 let value = redis::parse_redis_value(&self.inbox[..end])?;
                 self.inbox.drain(..end);
@@ -153,7 +156,36 @@ fn end_of_value(bytes: &[u8], start: usize) -> io::Result<Option<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use lock_core::Clock;
+    use tokio::io::{BufStream, DuplexStream, duplex};
+
     use super::*;
+    use crate::wire::Ending;
+
+    /// It keeps what was written until it is flushed.
+    impl Stream for BufStream<DuplexStream> {
+        fn ending(&self) -> Arc<dyn Ending> {
+            unreachable!("nobody ends it")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_of_a_request_is_sent_before_its_answer_is_waited_for() {
+        let (stream, mut server) = duplex(1024);
+        let nobody = RedisConnectionInfo::default();
+        let mut messages = SubscriptionConnection::open(Box::new(BufStream::new(stream)), &nobody).await.unwrap();
+        messages.subscribe(vec!["a".to_owned()]);
+        let answering = async {
+            let mut request = redis::cmd("SUBSCRIBE").arg("a").get_packed_command();
+            server.read_exact(&mut request).await.unwrap();
+            server.write_all(b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n").await.unwrap();
+        };
+        let both = async { tokio::join!(messages.next(), answering) };
+        let (said, ()) = Clock::runtime().timeout(Duration::from_secs(3600), both).await.expect("the request arrives");
+        assert_eq!(said.unwrap(), SubscriptionEvent::Answered(vec!["a".to_owned()]));
+    }
 
     #[test]
     fn a_value_ends_where_all_of_it_is_there() {
