@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use lock_core::{Backend, LockName, Locks, Snapshot};
+use lock_core::{Backend, Error, LockName, Locks, Snapshot};
 use lock_lab::servers;
 pub(crate) use lock_lab::wait::{LIMIT, eventually, within};
 use lock_zk::{Config, ZooKeeper};
@@ -52,8 +52,19 @@ pub(crate) async fn outsider(port: u16) -> Client {
     Client::connect(&format!("127.0.0.1:{port}")).await.expect("a client")
 }
 
+/// Who holds `name` and who waits for it. A server that does not answer in time, as one of an ensemble whose leader stands still,
+/// is asked again.
 pub(crate) async fn inspect(zk: &ZooKeeper, name: &str) -> Snapshot {
-    zk.inspect(&LockName::new(name).unwrap()).await.expect("a snapshot")
+    let name = LockName::new(name).unwrap();
+    let look = async {
+        loop {
+            match zk.inspect(&name).await {
+                Err(Error::Unavailable { .. }) => {}
+                shown => return shown.expect("a snapshot"),
+            }
+        }
+    };
+    within("a snapshot", look).await
 }
 
 /// Waits until that many wait for `name`.
