@@ -66,9 +66,8 @@ impl Guard {
         let ending = connection.keep_open();
         let downgrade = async move {
             let _ending = ending;
-            if let Some(held) = &self.held
-                && let Some(writer) = held.take()
-            {
+            if let Some(held) = &self.held {
+                let Some(writer) = held.take() else { return Err(self.taken_error()) };
                 match held.put(writer.downgrade().await?) {
                     Ok(()) => self.validity.hold().into_iter().for_each(Hold::downgraded),
                     Err(reader) => {
@@ -211,20 +210,20 @@ impl Guard {
         let ended = self.held.take().and_then(|held| held.end(Loss::Released));
         let given_back = match ended {
             Some(ended) => Ok(self.connection.give_back(self.name.clone(), ended)),
-            // Whoever closes the connection takes all leases first, and then ends the validity of one after the other.
-            // Safeguard: a guard whose lease a close has taken was lost
-            None => Err(self.lost_error(self.validity.loss().unwrap_or(Loss::Closed))),
+            None => Err(self.taken_error()),
         };
-        async move {
-            match given_back {
-                Ok(given_back) => given_back.await,
-                Err(lost) => Err(lost),
-            }
-        }
+        async move { given_back?.await }
     }
 
     fn check(&self) -> Result<(), Error> {
         self.validity.loss().map_or(Ok(()), |loss| Err(self.lost_error(loss)))
+    }
+
+    /// The error of a guard whose lease somebody else has taken out of the table. Its validity may not show that yet: a close takes
+    /// all leases first, and then ends the validity of one after the other.
+    fn taken_error(&self) -> Error {
+        // Safeguard: a guard whose lease a close has taken was lost
+        self.lost_error(self.validity.loss().unwrap_or(Loss::Closed))
     }
 
     fn lost_error(&self, loss: Loss) -> Error {

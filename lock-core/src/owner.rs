@@ -297,7 +297,7 @@ impl ReentrantGuard {
     /// # Unknown outcomes
     /// As those of [`Guard::release`].
     pub async fn release(self) -> Result<(), Error> {
-        // Afterwards the others may have gone, and the last one has released the lock, which is no loss of this one.
+        // Asked while this guard still keeps the lock: once it is gone, the last one may release the lock, which is no loss.
         let lost = self.validity().loss().map(|loss| Error::Lost { name: self.name().clone(), loss });
         // Exactly one of the guards that go at the same time is the last one.
         match Arc::into_inner(self.hold) {

@@ -2,7 +2,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     task::{self, Wake},
     time::Duration,
 };
@@ -10,8 +10,8 @@ use std::{
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use lock_core::{
-    Backend, Capabilities, Clock, Context, Error, Feature, Guard, Lease, LockName, Locks, Loss, ReleaseOutcome,
-    Request, Snapshot, Validity,
+    Backend, Capabilities, Clock, Context, Error, Feature, Lease, LockName, Locks, Loss, ReleaseOutcome, Request,
+    Snapshot, Validity,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -132,31 +132,39 @@ async fn a_lease_that_the_server_does_not_have_any_more_was_lost() {
     assert!(matches!(error, Error::Lost { loss: Loss::Revoked, .. }), "{error}");
 }
 
-/// Releases a guard at the moment at which it is woken.
-struct ReleaseWhenWoken {
-    guard: Mutex<Option<Guard>>,
-    released: Mutex<Option<Result<(), Error>>>,
-}
+/// Does something at the moment at which it is woken, within the call that wakes it.
+struct ActWhenWoken(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
-impl Wake for ReleaseWhenWoken {
+impl Wake for ActWhenWoken {
     fn wake(self: Arc<Self>) {
-        let Some(guard) = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        *self.released.lock().unwrap_or_else(PoisonError::into_inner) = guard.release().now_or_never();
+        if let Some(act) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            act();
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_is_released_in_the_middle_of_a_close_was_lost() {
+async fn a_guard_that_is_released_or_downgraded_in_the_middle_of_a_close_was_lost() {
     let (recorder, locks) = recorder(ReleaseOutcome::Released);
-    let (first, second) = (locks.mutex("a").lock().await.unwrap(), locks.mutex("b").lock().await.unwrap());
-    let waker = Arc::new(ReleaseWhenWoken { guard: Mutex::new(Some(second)), released: Mutex::default() });
+    let first = locks.mutex("a").lock().await.unwrap();
+    let (second, third) = (locks.mutex("b").lock().await.unwrap(), locks.rwlock("c").write().await.unwrap());
+    let (told, results) = mpsc::channel();
+    let act = move || {
+        told.send(second.release().now_or_never()).unwrap();
+        let downgraded = third.downgrade().now_or_never();
+        told.send(downgraded.map(|done| done.map(drop).map_err(|failed| failed.error))).unwrap();
+    };
+    let waker = Arc::new(ActWhenWoken(Mutex::new(Some(Box::new(act))))).into();
     let mut lost = pin!(first.lost());
-    // It is woken when the validity of the first lock has ended, and that of the second has not.
-    assert!(lost.as_mut().poll(&mut task::Context::from_waker(&Arc::clone(&waker).into())).is_pending());
+    // It is woken when the validity of the first lock has ended, and that of the others has not.
+    assert!(lost.as_mut().poll(&mut task::Context::from_waker(&waker)).is_pending());
     locks.close(LONG).await.unwrap();
-    let released = waker.released.lock().unwrap().take();
-    assert!(matches!(released, Some(Err(Error::Lost { loss: Loss::Closed, .. }))), "{released:?}");
-    assert_eq!(recorder.released(), [Some(Loss::Closed); 2]);
+    let results: Vec<_> = results.try_iter().collect();
+    assert_eq!(results.len(), 2);
+    for result in results {
+        assert!(matches!(result, Some(Err(Error::Lost { loss: Loss::Closed, .. }))), "{result:?}");
+    }
+    assert_eq!(recorder.released(), [Some(Loss::Closed); 3]);
 }
 
 #[tokio::test(start_paused = true)]

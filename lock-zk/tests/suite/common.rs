@@ -52,19 +52,19 @@ pub(crate) async fn outsider(port: u16) -> Client {
     Client::connect(&format!("127.0.0.1:{port}")).await.expect("a client")
 }
 
-/// Who holds `name` and who waits for it. A server that does not answer in time, as one of an ensemble whose leader stands still,
-/// is asked again.
+/// Who holds `name` and who waits for it. A server that does not answer in time, as on a busy machine, is asked again.
 pub(crate) async fn inspect(zk: &ZooKeeper, name: &str) -> Snapshot {
     let name = LockName::new(name).unwrap();
-    let look = async {
-        loop {
-            match zk.inspect(&name).await {
-                Err(Error::Unavailable { .. }) => {}
-                shown => return shown.expect("a snapshot"),
-            }
-        }
-    };
-    within("a snapshot", look).await
+    let mut shown = None;
+    eventually("a snapshot", async || {
+        shown = match zk.inspect(&name).await {
+            Err(Error::Unavailable { .. }) => None,
+            shown => Some(shown.expect("a snapshot")),
+        };
+        shown.is_some()
+    })
+    .await;
+    shown.expect("it was waited for")
 }
 
 /// Waits until that many wait for `name`.
