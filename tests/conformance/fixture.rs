@@ -36,10 +36,11 @@ struct Patience {
 const PATIENT: Patience =
     Patience { answer: Duration::from_secs(40), connect: "connect_timeout=40s", outage: "outage_timeout=45s" };
 
-/// With servers that a case cuts off. The limit for a request leaves time for a second try at the renewal of a short lease; an outage
-/// is bridged for several times as long as a machine with too much to do may stand still.
+/// With servers that a case cuts off. The limit for a request leaves time for a second try at the renewal of a short lease. It is
+/// longer than the second and a half for which a machine may stand still: just as long, it would pass as both go on, and neither
+/// leave the server time nor be late enough to start again. An outage is bridged for several times as long.
 const BRIEF: Patience =
-    Patience { answer: Duration::from_millis(1500), connect: "connect_timeout=5s", outage: "outage_timeout=10s" };
+    Patience { answer: Duration::from_secs(2), connect: "connect_timeout=5s", outage: "outage_timeout=10s" };
 
 /// Running servers, and clients that have the least rights that are enough, so that the whole suite shows that they are. To one of
 /// the deployments of each scheme that has TLS at least they come by it, with a certificate.
