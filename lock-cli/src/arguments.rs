@@ -130,8 +130,8 @@ fn payload(text: &str) -> Result<String, String> {
 /// One that has become another user cannot be ended: the lock is held while it lives, for as long as it can be held, which is
 /// said on standard error. What the command leaves running in the background when it ends by itself goes on, without the lock.
 ///
-/// On a terminal the command's group is its foreground. `lock run` cannot be suspended (a stopped holder loses its lock):
-/// a command that stops on Ctrl-Z is continued.
+/// On a terminal the command's group is its foreground; in a pipeline, when it asks for that, so that a pager can have it.
+/// `lock run` cannot be suspended (a stopped holder loses its lock): a command that stops on Ctrl-Z is continued.
 ///
 /// After a second of waiting one line on standard error says what is waited for, and who holds it.
 #[derive(Debug, Args)]
@@ -171,8 +171,9 @@ pub(crate) struct RunArguments {
     /// Hold the lock for at least this long, counted from the grant: for jobs that are started on several hosts at the same time
     /// by clocks that differ, so that one of them runs the job and the others, with --no-wait, find the lock held. When the command
     /// has ended before, whatever its status, `lock run` goes on holding the lock until then; one that could not be run gives
-    /// the lock back at once. So does a signal that asks to end. Should the lock be lost meanwhile, that is said, and the status is that of the command. It is `lock run`
-    /// that holds it: should this machine or `lock run` die, the lock is free when its ttl has passed, with local:// at once.
+    /// the lock back at once. So does a signal that asks to end, and the Ctrl-C that ends the command on a terminal. Should the lock
+    /// be lost meanwhile, that is said, and the status is that of the command. It is `lock run` that holds it: should this machine
+    /// or `lock run` die, the lock is free when its ttl has passed, with local:// at once.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub(crate) at_least: Option<Duration>,
 
@@ -246,8 +247,9 @@ pub(crate) struct ElectArguments {
     #[arg(long, conflicts_with = "observe")]
     pub(crate) nested: bool,
 
-    /// Campaign again when the command has ended or leadership was lost, until interrupted or what is left of the command cannot
-    /// be ended. While the service is unavailable that is said on standard error, and tried again.
+    /// Campaign again when the command has ended or leadership was lost, until interrupted (on a terminal also by the Ctrl-C or the
+    /// hang-up that ends the command) or what is left of the command cannot be ended. While the service is unavailable that is said on
+    /// standard error, and tried again.
     #[arg(long, conflicts_with = "observe")]
     pub(crate) again: bool,
 

@@ -22,8 +22,9 @@ const PASSED_ON: [Signal; 10] = [
     Signal::SIGCONT,
 ];
 
-/// Caught, and not passed on: a command that stopped or ended, and the request to stop, which a holder must not follow.
-const CAUGHT: [Signal; 2] = [Signal::SIGCHLD, Signal::SIGTSTP];
+/// Caught, and not passed on: a command that stopped or ended, and what stops a program, which a holder must not follow. The last
+/// two also come when another program of its group, such as a pager that it writes to, wants the terminal.
+const CAUGHT: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
 /// The stream of the Unix signals that this process receives while it supervises a command.
 #[derive(Debug)]
@@ -72,6 +73,11 @@ pub(crate) fn signalled(signal: Signal) -> u8 {
     SIGNALLED + signal as u8
 }
 
+/// Whether that is the status of a program that was ended by its terminal: by Ctrl-C or Ctrl-\, or because it hung up.
+pub(crate) fn is_of_terminal(status: u8) -> bool {
+    [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP].map(signalled).contains(&status)
+}
+
 /// Whether it asks a program to end.
 pub(crate) fn is_ending(signal: Signal) -> bool {
     matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM)
@@ -84,9 +90,15 @@ pub(crate) fn is_passed_on(signal: Signal) -> bool {
 
 /// Keeps the terminal from stopping this process when it writes to it or takes it back from the background.
 pub(crate) fn block_terminal_stops() -> io::Result<()> {
-    let mut stops = SigSet::empty();
-    stops.add(Signal::SIGTTOU);
-    Ok(stops.thread_block()?)
+    Ok(SigSet::from(Signal::SIGTTOU).thread_block()?)
+}
+
+/// Starts a program by `start`. It would inherit what is blocked here, and is to be stopped as any other.
+pub(crate) fn without_block<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    SigSet::from(Signal::SIGTTOU).thread_unblock()?;
+    let started = start();
+    block_terminal_stops()?;
+    started
 }
 
 fn bit(signal: Signal) -> u64 {

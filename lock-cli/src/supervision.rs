@@ -28,6 +28,8 @@ use crate::{
 /// How often in the validity that a grant begins with it is looked at anew.
 const LOOKS: u32 = 8;
 
+const NOT_SUSPENDED: &str = "`lock run` cannot be suspended, since its lock would be lost; going on";
+
 /// How the supervised command ended: by itself, or by SIGKILL after the lock was lost.
 #[derive(Debug)]
 pub(crate) enum CommandOutcome {
@@ -35,7 +37,7 @@ pub(crate) enum CommandOutcome {
     ByItself {
         /// As a shell says it.
         status: u8,
-        /// Whether `lock` was asked to end meanwhile.
+        /// Whether `lock` was asked to end meanwhile, or the command by its terminal.
         interrupted: bool,
     },
     /// It got the last signal, because the lock was lost or held for its maximum time.
@@ -93,9 +95,9 @@ impl<'a> Supervision<'a> {
         let terminal = Terminal::of_stdin();
         // Before the command runs, so that its first read from the terminal does not stop it.
         if let Some(terminal) = &terminal {
-            terminal.give(guardian.group());
+            terminal.give_unasked(guardian.group());
         }
-        match command(held, job, guardian.group()).spawn() {
+        match signals::without_block(|| command(held, job, guardian.group()).spawn()) {
             Ok(command) => {
                 Ok(Self { held, guardian, until, command, terminal, kill_after, bounds, interrupted: false })
             }
@@ -115,7 +117,11 @@ impl<'a> Supervision<'a> {
         let ended = match ended {
             Ok(status) => {
                 self.guardian.dismiss().await;
-                CommandOutcome::ByItself { status: exit_status(status), interrupted: self.interrupted }
+                let status = exit_status(status);
+                let by_terminal = signals::is_of_terminal(status)
+                    && self.terminal.as_ref().is_some_and(|terminal| terminal.signals(group));
+                let interrupted = self.interrupted || by_terminal;
+                CommandOutcome::ByItself { status, interrupted }
             }
             Err(Termination { why, plan }) => {
                 let deadline = plan.last(Clock::boot().now(), self.kill_after);
@@ -239,14 +245,21 @@ fn lost(held: &HeldLock, bounds: &SignalTiming) -> String {
 /// Does with a signal what is to be done with it.
 fn follow(signal: Signal, group: Pid, command: Option<u32>, terminal: Option<&Terminal>) {
     match signal {
-        Signal::SIGCHLD if stopped_by_terminal(command) => {
-            notice("`lock run` cannot be suspended, since its lock would be lost; going on");
-            group::send(group, Signal::SIGCONT);
-        }
+        Signal::SIGCHLD => match stopped_by(command) {
+            Some(Signal::SIGTSTP) => {
+                notice(NOT_SUSPENDED);
+                group::send(group, Signal::SIGCONT);
+            }
+            Some(Signal::SIGTTIN | Signal::SIGTTOU) if terminal.is_some_and(|terminal| terminal.give(group)) => {
+                group::send(group, Signal::SIGCONT);
+            }
+            _ => {}
+        },
+        Signal::SIGTSTP => notice(NOT_SUSPENDED),
         Signal::SIGCONT => {
             // Perhaps the shell's `fg`: it made us the foreground.
             if let Some(terminal) = terminal {
-                terminal.give(group);
+                terminal.give_unasked(group);
             }
             group::send(group, signal);
         }
@@ -255,11 +268,14 @@ fn follow(signal: Signal, group: Pid, command: Option<u32>, terminal: Option<&Te
     }
 }
 
-/// Whether the command was just stopped by Ctrl-Z. Nobody could continue it: the shell waits for us, not for it.
-fn stopped_by_terminal(command: Option<u32>) -> bool {
-    let Some(pid) = command.and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw) else { return false };
-    let stopped = waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
-    matches!(stopped, Ok(WaitStatus::Stopped(_, Signal::SIGTSTP)))
+/// The signal that has just stopped the command, if one has. After Ctrl-Z, or for the lack of the terminal, nobody but us could
+/// continue it: the shell waits for us, not for it.
+fn stopped_by(command: Option<u32>) -> Option<Signal> {
+    let pid = command.and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw)?;
+    match waitid(Id::Pid(pid), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
+        Ok(WaitStatus::Stopped(_, signal)) => Some(signal),
+        _ => None,
+    }
 }
 
 /// As shells say it: the command's own, or 128 and the number of the signal that ended it.

@@ -254,6 +254,26 @@ async fn nobody_needs_to_read_what_it_says() {
 }
 
 #[tokio::test]
+async fn it_does_not_follow_a_terminal_that_would_stop_it() {
+    let script = "echo ready; cat >/dev/null; exit 6";
+    // In a group of its own: one that nobody could continue is not stopped by these signals anyway.
+    let mut running = Running::spawn(lock(MEMORY, &["run", "a", "--", "sh", "-c", script]).process_group(0));
+    running.expect("ready").await;
+    ["TTIN", "TTOU", "TSTP"].into_iter().for_each(|signal| running.signal(signal));
+    running.close_stdin();
+    assert_eq!(running.end().await.code(), Some(6));
+}
+
+#[tokio::test]
+async fn the_command_blocks_no_signal_that_others_do_not() {
+    let blocked = ["grep", "SigBlk", "/proc/self/status"];
+    let [program, arguments @ ..] = blocked;
+    let alone = std::process::Command::new(program).args(arguments).output().expect("it runs");
+    let ran = output(MEMORY, &[&["run", "a", "--"], &blocked[..]].concat()).await;
+    assert_eq!(ran.stdout.as_bytes(), alone.stdout);
+}
+
+#[tokio::test]
 async fn a_stopped_lock_run_cannot_leave_its_command_running_without_the_lock() {
     let fifo = Fifo::new();
     let script = format!("exec >{}; echo up; sleep 1000 & wait", fifo.path());

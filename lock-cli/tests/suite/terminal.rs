@@ -1,11 +1,13 @@
 //! `lock run` on a terminal.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufRead as _, BufReader, Write as _},
     process::Stdio,
+    time::Duration,
 };
 
+use lock::Clock;
 use nix::pty::openpty;
 use tokio::{
     process::{Child, Command},
@@ -87,6 +89,38 @@ async fn ctrl_c_reaches_the_command() {
 }
 
 #[tokio::test]
+async fn ctrl_c_that_ends_the_command_is_for_those_who_would_go_on_after_it_too() {
+    for goes_on in ["elect a --again", "run a --at-least 1h"] {
+        let mut session = Session::start(&format!("$0 {goes_on} -- sh -c 'echo ready; exec sleep 1000'; echo $?"));
+        session.expect("ready").await;
+        session.press("\x03");
+        session.expect("130").await;
+        assert_eq!(session.end().await, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_candidate_ends_with_its_terminal() {
+    let mut session = Session::start("$0 elect a --again -- sh -c 'echo leads under $PPID; exec sleep 1000'; exit $?");
+    let line = within(session.screen.recv()).await.expect("a line");
+    let candidate = line.strip_prefix("leads under ").unwrap_or_else(|| panic!("{line}"));
+    // Its signal goes to the shell, which leads the session, and to the foreground.
+    session.shell.start_kill().expect("it runs");
+    within(async {
+        while is_running(candidate) {
+            Clock::boot().sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+/// Whether that process has not ended yet. Nobody may wait for one whose parent has ended.
+fn is_running(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+}
+
+#[tokio::test]
 async fn ctrl_z_does_not_suspend_the_command() {
     let mut session = Session::start("$0 run a -- sh -c 'echo ready; read x; echo got $x'");
     session.expect("ready").await;
@@ -95,6 +129,45 @@ async fn ctrl_z_does_not_suspend_the_command() {
     session.press("hello\n");
     session.expect("got hello").await;
     assert_eq!(session.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn what_stands_beside_it_in_a_pipeline_reads_from_the_terminal() {
+    let script =
+        "$0 run a -- sh -c 'echo ready; exec sleep 1000' | { read x; echo $x; read x </dev/tty; echo pager $x; }";
+    let mut session = Session::start(script);
+    session.expect("ready").await;
+    session.press("one\n");
+    session.expect("pager one").await;
+    // It is for all of them, and is passed on to the command.
+    session.press("\x03");
+    session.end().await;
+}
+
+#[tokio::test]
+async fn a_command_in_a_pipeline_gets_the_terminal_when_it_reads_from_it() {
+    let script = "$0 run a -- sh -c 'echo ask; read x; echo child $x' | cat; read x; echo script $x";
+    let mut session = Session::start(script);
+    session.expect("ask").await;
+    session.press("one\n");
+    session.expect("child one").await;
+    session.press("two\n");
+    session.expect("script two").await;
+    assert_eq!(session.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn what_was_stopped_since_the_command_had_the_terminal_goes_on_after_it() {
+    let command = "echo ask >/dev/tty; read x; echo child $x; sleep 1";
+    let pager = "read x; echo $x; read x </dev/tty; echo pager $x";
+    // With the job control of a shell in which people type.
+    let mut session = Session::start(&format!("set -m; $0 run a -- sh -c '{command}' | sh -c '{pager}'"));
+    session.expect("ask").await;
+    session.press("one\n");
+    session.expect("child one").await;
+    session.press("two\n");
+    session.expect("pager two").await;
+    session.end().await;
 }
 
 #[tokio::test]
