@@ -1,20 +1,18 @@
 //! `lock run` on a terminal.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{BufRead as _, BufReader, Write as _},
     process::Stdio,
-    time::Duration,
 };
 
-use lock::Clock;
 use nix::pty::openpty;
 use tokio::{
     process::{Child, Command},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
 };
 
-use crate::common::within;
+use crate::common::{Fifo, within};
 
 /// A shell script in a session of its own on a terminal of its own; `$0` is the `lock` program.
 struct Session {
@@ -101,23 +99,15 @@ async fn ctrl_c_that_ends_the_command_is_for_those_who_would_go_on_after_it_too(
 
 #[tokio::test]
 async fn a_candidate_ends_with_its_terminal() {
-    let mut session = Session::start("$0 elect a --again -- sh -c 'echo leads under $PPID; exec sleep 1000'; exit $?");
-    let line = within(session.screen.recv()).await.expect("a line");
-    let candidate = line.strip_prefix("leads under ").unwrap_or_else(|| panic!("{line}"));
-    // Its signal goes to the shell, which leads the session, and to the foreground.
+    let fifo = Fifo::new();
+    let elect = "$0 elect a --again -- sh -c 'echo leads; exec sleep 1000'";
+    let mut session = Session::start(&format!("exec 3>{}; {elect}; exit $?", fifo.path()));
+    let mut written = fifo.open().await;
+    session.expect("leads").await;
+    // The shell leads the session: with it goes the terminal, whose signal is for the foreground alone.
     session.shell.start_kill().expect("it runs");
-    within(async {
-        while is_running(candidate) {
-            Clock::boot().sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
-}
-
-/// Whether that process has not ended yet. Nobody may wait for one whose parent has ended.
-fn is_running(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+    // The candidate, too, has closed what it inherited.
+    assert_eq!(within(written.next_line()).await.unwrap(), None);
 }
 
 #[tokio::test]
