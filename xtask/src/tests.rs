@@ -12,13 +12,14 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Artifact, Message};
 
-use crate::{cargo, of_no_package, run};
+use crate::{cargo, of_no_package, packages, run};
 
 /// How many test programs run at once. Each has several tests under way, and servers of its own.
 const AT_ONCE: usize = 3;
 
 /// The programs that take longest. They do not begin last, with nothing beside them.
-const LONGEST: [&str; 5] = ["main conformance", "main suite", "lock-cli suite", "lock-zk suite", "lock-lab suite"];
+const LONGEST: [&str; 5] =
+    ["fenced-lock conformance", "fenced-lock suite", "lock-cli suite", "lock-zk suite", "lock-lab suite"];
 
 /// What the examples in the documentation are called.
 const DOCUMENTATION: &str = "documentation";
@@ -39,7 +40,7 @@ const ROOM_BYTES: u64 = 2 << 30;
 const DATA: &str = "LOCK_LAB_DATA";
 
 /// The package whose tests keep databases among the temporary files, and execute nothing there.
-const WITH_DATABASES: &str = "sqlite-backend";
+const WITH_DATABASES: &str = "lock-sqlite-example";
 
 /// Where temporary files are.
 const TEMPORARY: &str = "TMPDIR";
@@ -135,6 +136,7 @@ fn with_signals(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 /// Builds all test programs.
 fn programs() -> Result<Vec<TestProgram>> {
+    let packages = packages::workspace()?.packages;
     let mut build = cargo();
     build.args(["test", "--no-run", "--message-format", "json-render-diagnostics"]).args(WHOLE);
     let mut building = build.stdout(Stdio::piped()).spawn().context("starting cargo")?;
@@ -143,8 +145,9 @@ fn programs() -> Result<Vec<TestProgram>> {
     for message in Message::parse_stream(std::io::BufReader::new(output)) {
         if let Message::CompilerArtifact(artifact) = message.context("reading what cargo built")?
             && artifact.profile.test
+            && let Some(package) = packages.iter().find(|package| package.id == artifact.package_id)
         {
-            programs.extend(program(&artifact));
+            programs.extend(program(&package.name, &artifact));
         }
     }
     ensure!(building.wait().context("waiting for cargo")?.success(), "the tests could not be built");
@@ -159,23 +162,24 @@ fn documentation() -> TestProgram {
     TestProgram { title: DOCUMENTATION.to_owned(), command }
 }
 
-/// The program of an artifact as `cargo test` runs it: in the directory of its package.
-fn program(artifact: &Artifact) -> Option<TestProgram> {
+/// The program of an artifact of `package` as `cargo test` runs it: in the directory of the package.
+fn program(package: &str, artifact: &Artifact) -> Option<TestProgram> {
     let executable = artifact.executable.as_ref()?;
-    let package = artifact.manifest_path.parent()?;
+    let directory = artifact.manifest_path.parent()?;
     let mut command = with_signals(executable);
-    command.current_dir(package).env("CARGO_MANIFEST_DIR", package);
+    command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
     if std::env::var_os(THREADS).is_none() {
         command.env(THREADS, TESTS_AT_ONCE);
     }
-    let place = if package.file_name() == Some(WITH_DATABASES) { TEMPORARY } else { DATA };
+    let place = if package == WITH_DATABASES { TEMPORARY } else { DATA };
     if std::env::var_os(place).is_none() && has_room(MEMORY) {
         command.env(place, MEMORY);
     }
     if std::env::var_os(SYNC).is_none() {
         command.env(SYNC, "no");
     }
-    let title = format!("{} {}", package.file_name().unwrap_or_default(), artifact.target.name);
+    // By name: a checkout may be in any directory.
+    let title = format!("{package} {}", artifact.target.name);
     Some(TestProgram { title, command })
 }
 
