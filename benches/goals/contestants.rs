@@ -69,6 +69,7 @@ pub(crate) fn patient(url: &str) -> String {
     format!("{url}{separator}{limit}=20s")
 }
 
+/// A connection of this project.
 struct Ours(Locks);
 
 impl Contestant for Ours {

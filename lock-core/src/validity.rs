@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering, fence},
     },
     time::Duration,
 };
@@ -248,9 +248,12 @@ impl Validity {
 
     /// Tells `hold` when the validity ends, or now when it has ended already.
     pub(crate) fn observe_hold(&self, hold: Box<Hold>) {
-        if self.cell.hold.set(hold).is_ok()
-            && let (Err(loss), Some(hold)) = (self.deadline(), self.cell.hold.get())
-        {
+        if self.cell.hold.set(hold).is_err() {
+            return;
+        }
+        // Either the end is seen here, or whoever ends it sees the hold: see `has_ended`.
+        fence(Ordering::SeqCst);
+        if let (Err(loss), Some(hold)) = (self.deadline(), self.cell.hold.get()) {
             hold.ended(loss);
         }
     }
@@ -263,6 +266,8 @@ impl Validity {
     /// The reason has just been written into the cell.
     fn has_ended(&self, reason: Loss) {
         self.cell.ended.notify_waiters();
+        // The counterpart of the fence in `observe_hold`.
+        fence(Ordering::SeqCst);
         if let Some(hold) = self.cell.hold.get() {
             hold.ended(reason);
         }
