@@ -55,7 +55,8 @@ async fn what_no_ancestor_holds_or_what_is_asked_for_all_the_same_is_not_refused
 #[tokio::test]
 async fn what_a_command_has_left_in_the_background_may_have_the_lock_after_it() {
     let url = Service::local().await.url();
-    let script = "(cat >/dev/null; exec \"$0\" run a -- echo later) <&0 & exit 4";
+    // A shell gives what it puts into the background an empty standard input, but leaves it the other descriptors.
+    let script = "exec 3<&0; (cat <&3 >/dev/null; exec \"$0\" run a -- echo later) & exit 4";
     let mut run = Running::start(&url, &["run", "a", "--", "sh", "-c", script, env!("CARGO_BIN_EXE_lock")]);
     assert_eq!(run.end().await.code(), Some(4));
     run.close_stdin();

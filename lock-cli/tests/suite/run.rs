@@ -228,7 +228,7 @@ async fn what_was_ignored_before_stays_ignored() {
 
 #[tokio::test]
 async fn what_the_command_leaves_in_the_background_goes_on_when_it_ends_by_itself() {
-    let script = "(cat; echo still here) <&0 & exit 4";
+    let script = "exec 3<&0; (cat <&3; echo still here) & exit 4";
     let mut running = Running::start(MEMORY, &["run", "a", "--", "sh", "-c", script]);
     assert_eq!(running.end().await.code(), Some(4));
     running.close_stdin();
