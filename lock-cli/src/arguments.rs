@@ -131,7 +131,8 @@ fn payload(text: &str) -> Result<String, String> {
 /// said on standard error. What the command leaves running in the background when it ends by itself goes on, without the lock.
 ///
 /// On a terminal the command's group is its foreground; in a pipeline, when it asks for that, so that a pager can have it.
-/// `lock run` cannot be suspended (a stopped holder loses its lock): a command that stops on Ctrl-Z is continued.
+/// `lock run` cannot be suspended (a stopped holder loses its lock, and who waits its place): a command that stops on Ctrl-Z is
+/// continued.
 ///
 /// After a second of waiting one line on standard error says what is waited for, and who holds it.
 #[derive(Debug, Args)]

@@ -31,7 +31,7 @@ pub(crate) async fn follow<T, S>(
 where
     S: Stream<Item = Result<T, Error>> + Unpin,
 {
-    let mut signals = SignalStream::listen()?;
+    let mut signals = SignalStream::listen_for_end()?;
     let locks = tokio::select! {
         locks = config.with_outage_timeout(Duration::ZERO).connect() => locks?,
         signal = signals.next_ending() => return Ok(signalled(signal)),

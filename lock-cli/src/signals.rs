@@ -1,11 +1,11 @@
-//! Signals that `lock run` receives.
+//! Signals that this program receives.
 
 use std::{fs, future::poll_fn, io, task::Poll};
 
 use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::failure::SIGNALLED;
+use crate::failure::{SIGNALLED, notice};
 
 /// Passed on to the command. Those that a program raises by its own fault are not among them, nor are KILL and STOP, which
 /// nobody can catch: for these there is the guardian.
@@ -26,18 +26,35 @@ const PASSED_ON: [Signal; 10] = [
 /// two also come when another program of its group, such as a pager that it writes to, wants the terminal.
 const CAUGHT: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
 
-/// The stream of the Unix signals that this process receives while it supervises a command.
+/// They ask a program to end.
+const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
+/// What Ctrl-Z brings about: whoever stands still renews nothing.
+pub(crate) const NOT_SUSPENDED: &str =
+    "not suspended, since the lock or the place in its queue would be lost; going on";
+
+/// The stream of the Unix signals that this process receives and does not end by.
 #[derive(Debug)]
 pub(crate) struct SignalStream {
     streams: Vec<(Signal, unix::Signal)>,
 }
 
 impl SignalStream {
-    /// Catches signals from now on. Those that were ignored when this program was started (by `nohup`, or by a shell for
-    /// its background jobs) stay ignored, here and in the command.
+    /// Catches from now on what a program that supervises a command has to know of, and what must not stop it.
     pub(crate) fn listen() -> io::Result<Self> {
+        Self::of(PASSED_ON.into_iter().chain(CAUGHT))
+    }
+
+    /// Catches from now on what asks a program to end.
+    pub(crate) fn listen_for_end() -> io::Result<Self> {
+        Self::of(ENDING)
+    }
+
+    /// Signals that were ignored when this program was started (by `nohup`, or by a shell for its background jobs) stay ignored,
+    /// here and in the command.
+    fn of(signals: impl IntoIterator<Item = Signal>) -> io::Result<Self> {
         let ignored = ignored();
-        let wanted = PASSED_ON.into_iter().chain(CAUGHT).filter(|signal| ignored & bit(*signal) == 0);
+        let wanted = signals.into_iter().filter(|signal| ignored & bit(*signal) == 0);
         let listen = |signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
         Ok(Self { streams: wanted.map(listen).collect::<io::Result<_>>()? })
     }
@@ -57,12 +74,13 @@ impl SignalStream {
         .await
     }
 
-    /// The next signal that asks a program to end.
+    /// The next signal that asks a program to end. Of one that would have stopped it, the user is told that it did not.
     pub(crate) async fn next_ending(&mut self) -> Signal {
         loop {
-            let signal = self.next().await;
-            if is_ending(signal) {
-                return signal;
+            match self.next().await {
+                ending if is_ending(ending) => return ending,
+                Signal::SIGTSTP => notice(NOT_SUSPENDED),
+                _ => {}
             }
         }
     }
@@ -80,7 +98,7 @@ pub(crate) fn is_of_terminal(status: u8) -> bool {
 
 /// Whether it asks a program to end.
 pub(crate) fn is_ending(signal: Signal) -> bool {
-    matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM)
+    ENDING.contains(&signal)
 }
 
 /// Whether the command is to get it as well.

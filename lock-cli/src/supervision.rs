@@ -21,14 +21,12 @@ use crate::{
     killed_group::KilledGroup,
     plan::{SignalPlan, SignalTiming},
     service::ServiceConfig,
-    signals::{self, SignalStream},
+    signals::{self, NOT_SUSPENDED, SignalStream},
     terminal::Terminal,
 };
 
 /// How often in the validity that a grant begins with it is looked at anew.
 const LOOKS: u32 = 8;
-
-const NOT_SUSPENDED: &str = "`lock run` cannot be suspended, since its lock would be lost; going on";
 
 /// How the supervised command ended: by itself, or by SIGKILL after the lock was lost.
 #[derive(Debug)]

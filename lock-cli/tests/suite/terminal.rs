@@ -7,6 +7,7 @@ use std::{
 };
 
 use nix::pty::openpty;
+use tempfile::TempDir;
 use tokio::{
     process::{Child, Command},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
@@ -115,7 +116,7 @@ async fn ctrl_z_does_not_suspend_the_command() {
     let mut session = Session::start("$0 run a -- sh -c 'echo ready; read x; echo got $x'");
     session.expect("ready").await;
     session.press("\x1a");
-    session.expect("lock: `lock run` cannot be suspended, since its lock would be lost; going on").await;
+    session.expect("lock: not suspended, since the lock or the place in its queue would be lost; going on").await;
     session.press("hello\n");
     session.expect("got hello").await;
     assert_eq!(session.end().await, Some(0));
@@ -148,8 +149,12 @@ async fn a_command_in_a_pipeline_gets_the_terminal_when_it_reads_from_it() {
 
 #[tokio::test]
 async fn what_was_stopped_since_the_command_had_the_terminal_goes_on_after_it() {
-    let command = "echo ask >/dev/tty; read x; echo child $x; sleep 1";
-    let pager = "read x; echo $x; read x </dev/tty; echo pager $x";
+    let dir = TempDir::new().unwrap();
+    let pager_pid = dir.path().join("pager");
+    let pager_pid = pager_pid.display();
+    let until_stopped = format!("until grep -q \"T (stopped)\" /proc/$(cat {pager_pid})/status; do sleep 0.1; done");
+    let command = format!("echo ask >/dev/tty; read x; echo child $x; {until_stopped}");
+    let pager = format!("echo $$ >{pager_pid}; read x; echo $x; read x </dev/tty; echo pager $x");
     // With the job control of a shell in which people type.
     let mut session = Session::start(&format!("set -m; $0 run a -- sh -c '{command}' | sh -c '{pager}'"));
     session.expect("ask").await;

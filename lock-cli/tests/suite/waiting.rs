@@ -1,10 +1,18 @@
 //! What is said of a wait: who holds the lock, or that the service does not answer.
 
 use lock_lab::servers::Redis;
+use nix::{
+    sys::{
+        signal::Signal,
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
+    unistd::Pid,
+};
 
 use crate::common::{
-    Running, output,
+    Running, lock, output,
     services::{Service, on_each_service, on_local_files},
+    within,
 };
 
 on_each_service! { a_wait_and_a_refusal_say_who_holds_the_lock, a_wait_for_the_service_is_said }
@@ -82,4 +90,39 @@ async fn a_quarantine_is_said() {
     let waits = refused.stderr.lines().next().unwrap_or_default();
     assert!(waits.starts_with("lock: waiting for lock \"a\"") && waits.contains("quarantine"), "{refused:?}");
     assert!(refused.stderr.lines().last().is_some_and(|line| line.contains("quarantine")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_waits_for_a_lock_is_not_suspended_and_says_so() {
+    let service = Service::local().await;
+    let url = service.url();
+    let mut holder = Running::start(&url, &["run", "a", "--", "sh", "-c", UNTIL_EOF]);
+    holder.expect("held").await;
+    for waits in ["run", "elect"] {
+        // In a group of its own: one that nobody could continue is not stopped by this signal anyway.
+        let mut waiter = Running::spawn(lock(&url, &[waits, "a", "--", "true"]).process_group(0));
+        assert!(waiter.stderr_line().await.starts_with("lock: waiting for lock"));
+        waiter.signal("TSTP");
+        let said = waiter.stderr_line().await;
+        assert!(said.starts_with("lock: not suspended, since"), "{said}");
+        waiter.signal("TERM");
+        assert_eq!(waiter.end().await.code(), Some(143));
+    }
+}
+
+#[tokio::test]
+async fn what_only_looks_on_is_suspended_as_any_program() {
+    let service = Service::local().await;
+    for looks in [&["watch", "a"][..], &["elect", "a", "--observe"]] {
+        let mut observer = Running::spawn(lock(&service.url(), looks).process_group(0));
+        observer.catches_signals().await;
+        observer.signal("TSTP");
+        let pid = Id::Pid(Pid::from_raw(observer.pid().try_into().unwrap()));
+        let stopped = tokio::task::spawn_blocking(move || waitid(pid, WaitPidFlag::WSTOPPED));
+        let stopped = within(stopped).await.unwrap();
+        assert!(matches!(stopped, Ok(WaitStatus::Stopped(_, Signal::SIGTSTP))), "{stopped:?}");
+        observer.signal("TERM");
+        observer.signal("CONT");
+        assert_eq!(observer.end().await.code(), Some(143));
+    }
 }
