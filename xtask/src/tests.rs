@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Artifact, Message};
+use rustix::{fs::Mode, process::umask};
 
 use crate::{cargo, of_no_package, packages, run};
 
@@ -54,6 +55,7 @@ const WHOLE: [&str; 2] = ["--workspace", "--all-features"];
 /// Every test of the workspace. The conformance suite shares its servers among the trials of one process, so a runner that
 /// gives each test a process of its own would start them hundreds of times. When they are built, `beside` is done while they run.
 pub(crate) fn all(beside: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    permit_as_usual();
     let mut programs = programs()?;
     programs.push(documentation());
     for longest in LONGEST {
@@ -92,10 +94,17 @@ pub(crate) fn all(beside: impl FnOnce() -> Result<()> + Send) -> Result<()> {
 
 /// Some tests, by what cargo is told besides.
 pub(crate) fn some(rest: &[String]) -> Result<()> {
+    permit_as_usual();
     let mut test = with_signals(cargo().get_program());
     run(test.args(["test", "--no-fail-fast"]).args(WHOLE).args(rest))?;
     eprintln!("all tests passed");
     Ok(())
+}
+
+/// What tests make has the permissions that it has on most systems, whatever the umask of who runs them. Where the group may write (002),
+/// local locks would refuse every directory of a test; where only the user may read (077), so would servers that run as another.
+fn permit_as_usual() {
+    umask(Mode::WGRP | Mode::WOTH);
 }
 
 /// A compiled test program and the command that runs it.
@@ -233,8 +242,17 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
 }
 
 #[cfg(test)]
-mod shown_again {
-    use super::{LAST_LINES, failures};
+mod unit {
+    use super::{LAST_LINES, LONGEST, WITH_DATABASES, failures};
+    use crate::packages;
+
+    #[test]
+    fn a_test_program_is_called_as_its_package_and_not_as_the_directory_of_the_checkout() {
+        let packages = packages::workspace().unwrap().packages;
+        let is_package = |name: &str| packages.iter().any(|package| *package.name == name);
+        assert!(LONGEST.iter().all(|title| title.split_once(' ').is_some_and(|(name, _)| is_package(name))));
+        assert!(is_package(WITH_DATABASES));
+    }
 
     #[test]
     fn what_failed_is_shown_again_and_without_a_list_the_last_that_was_said() {
