@@ -7,6 +7,7 @@ use tokio::process::Command;
 use crate::common::{
     Running, output,
     services::{Service, on_each_service, on_local_files},
+    unset,
 };
 
 on_each_service! {
@@ -79,7 +80,7 @@ fn out_of_reach(url: &str, how: &[&str]) -> Running {
     command.arg("--bounding-set=-kill").arg(env!("CARGO_BIN_EXE_lock")).args(how);
     let other = ["--", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     command.args(other).args(["sh", "-c", "echo $$; read end"]);
-    Running::spawn(command.env_remove("LOCK_CONFIG").env("LOCK_URL", url).kill_on_drop(true))
+    Running::spawn(unset(&mut command).env("LOCK_URL", url).kill_on_drop(true))
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::common::{
     Output, Running, finish, lock, output,
     services::{Service, on_each_service, on_local_files},
+    unset,
 };
 
 on_each_service! {
@@ -113,7 +114,7 @@ async fn a_list_whose_reader_has_seen_enough_ends_quietly() {
     let (mut holder, _) = hold(&service.url(), "a").await;
     let mut piped = tokio::process::Command::new("sh");
     piped.args(["-c", "{ \"$0\" list; echo \"status $?\" >&2; } | true", env!("CARGO_BIN_EXE_lock")]);
-    let piped = finish(piped.env("LOCK_URL", service.url())).await;
+    let piped = finish(unset(&mut piped).env("LOCK_URL", service.url())).await;
     assert_eq!(piped.stderr, "status 0\n", "{piped:?}");
     holder.close_stdin();
     assert_eq!(holder.end().await.code(), Some(0));

@@ -5,6 +5,7 @@ use tokio::process::Command;
 use crate::common::{
     Running, output,
     services::{Service, on_each_service, on_local_files},
+    unset,
 };
 
 on_each_service! {
@@ -115,7 +116,8 @@ async fn a_watch_shows_each_change_and_ends_with_its_reader_or_its_signal(servic
 
 async fn a_watch_says_that_the_service_is_away_and_goes_on(mut service: Service) {
     let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$0\" watch a 2>&1", env!("CARGO_BIN_EXE_lock")]).env("LOCK_URL", service.url());
+    command.args(["-c", "exec \"$0\" watch a 2>&1", env!("CARGO_BIN_EXE_lock")]);
+    unset(&mut command).env("LOCK_URL", service.url());
     let mut watch = Running::spawn(command.kill_on_drop(true));
     let free = watch.line().await.unwrap();
     assert!(free.ends_with("\"a\" is free"), "{free}");

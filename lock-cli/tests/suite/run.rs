@@ -3,7 +3,7 @@
 
 use tokio::process::Command;
 
-use crate::common::{Fifo, Running, finish, group_of, lock, output, within};
+use crate::common::{Fifo, Running, finish, group_of, lock, output, unset, within};
 
 const MEMORY: &str = "memory://run?ttl=6s";
 
@@ -221,8 +221,8 @@ async fn signals_reach_what_the_command_started() {
 async fn what_was_ignored_before_stays_ignored() {
     let mut nohup = Command::new("sh");
     nohup.arg("-c").arg("trap '' HUP; exec \"$0\" run a -- sh -c 'kill -HUP $$ $PPID; echo alive'");
-    nohup.arg(env!("CARGO_BIN_EXE_lock")).env("LOCK_URL", MEMORY);
-    let ran = finish(&mut nohup).await;
+    nohup.arg(env!("CARGO_BIN_EXE_lock"));
+    let ran = finish(unset(&mut nohup).env("LOCK_URL", MEMORY)).await;
     assert_eq!((ran.status, ran.stdout.as_str()), (Some(0), "alive\n"), "{ran:?}");
 }
 

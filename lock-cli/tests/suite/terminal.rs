@@ -13,7 +13,7 @@ use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
 };
 
-use crate::common::{Fifo, within};
+use crate::common::{Fifo, unset, within};
 
 /// A shell script in a session of its own on a terminal of its own; `$0` is the `lock` program.
 struct Session {
@@ -27,7 +27,7 @@ impl Session {
         let terminal = openpty(None, None).expect("a terminal");
         let (keyboard, screen) = (File::from(terminal.master.try_clone().unwrap()), File::from(terminal.master));
         let side = || Stdio::from(terminal.slave.try_clone().unwrap());
-        let shell = Command::new("setsid")
+        let shell = unset(&mut Command::new("setsid"))
             .args(["--ctty", "--wait", "sh", "-c", script, env!("CARGO_BIN_EXE_lock")])
             .env("LOCK_URL", "memory://?ttl=6s")
             .stdin(side())

@@ -49,6 +49,10 @@ fn directory_in(place: &Path) -> Result<TempDir, LabError> {
     Ok(dir)
 }
 
+/// What a server has of the environment of whoever runs this program. The rest might be settings: etcd has one for each of its
+/// arguments, the Java machine has `JAVA_TOOL_OPTIONS`.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"];
+
 /// The running process of a server, killed and waited for when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -65,7 +69,7 @@ pub(crate) struct Program {
     pub(crate) package: &'static str,
     /// Its arguments.
     pub(crate) arguments: Vec<String>,
-    /// What its environment has beside that of this program.
+    /// What its environment has beside [`INHERITED`].
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -87,6 +91,8 @@ impl Program {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(program)
             .args(&self.arguments)
+            .env_clear()
+            .envs(INHERITED.iter().filter_map(|name| env::var_os(name).map(|value| (name, value))))
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(dir)
             .stdin(Stdio::null())

@@ -83,6 +83,8 @@ async fn the_script_is_run_from_a_shell_with_the_token_as_an_integer() {
     let url = server.url();
     let run = |token: FencingToken| -> Output {
         let mut shell = Command::new("sh");
+        // What redis-cli(1) would sign in with, at a server without users.
+        shell.env_remove("REDISCLI_AUTH");
         shell.args(["-c", &script]).current_dir(&dir).env("STORE", &url);
         shell.env("LOCK_TOKEN_INT", token.to_i64().unwrap().to_string()).output().unwrap()
     };

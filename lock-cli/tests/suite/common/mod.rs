@@ -3,7 +3,7 @@
 pub(crate) mod services;
 
 use std::{
-    fs,
+    env, fs,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -19,13 +19,21 @@ use tokio::{
 /// How long something may take that must happen. Far above what it takes, so that a busy machine fails no test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// A command without what whoever runs the tests has set for `lock` and its log.
+pub(crate) fn unset(command: &mut Command) -> &mut Command {
+    for (name, _) in env::vars_os() {
+        let known = name.to_string_lossy();
+        if known.starts_with("LOCK_") || ["NO_COLOR", "RUST_LOG"].contains(&&*known) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// The `lock` program with a URL, and without the environment of whoever runs the tests.
 pub(crate) fn lock(url: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lock"));
-    for variable in ["LOCK_CONFIG", "LOCK_REQUIRE_SERVICE", "RUST_LOG"] {
-        command.env_remove(variable);
-    }
-    command.env("LOCK_URL", url).args(arguments).kill_on_drop(true);
+    unset(&mut command).env("LOCK_URL", url).args(arguments).kill_on_drop(true);
     command
 }
 
