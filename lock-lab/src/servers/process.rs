@@ -2,9 +2,9 @@
 
 use std::{
     env,
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io,
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{OnceLock, mpsc},
@@ -43,6 +43,8 @@ pub(crate) fn data_directory() -> Result<TempDir, LabError> {
 fn directory_in(place: &Path) -> Result<TempDir, LabError> {
     let dir = tempfile::Builder::new()
         .prefix("lock-lab-")
+        // Local locks are kept in none that the group may write to, as the umask of many systems would have it.
+        .permissions(Permissions::from_mode(0o755))
         .tempdir_in(place)
         .map_err(|source| LabError::io(format!("creating a directory in {}", place.display()), source))?;
     reaper::watch(dir.path())?;
