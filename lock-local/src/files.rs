@@ -351,7 +351,7 @@ mod tests {
     fn nobody_takes_the_place_of_another_that_took_the_same_number() {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
-        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let lock = LockDirectory::new(&Config::new(directory.path().join("locks")).unwrap(), &name, false);
         let (at, request) = (lock.open().unwrap(), Request::new(name, Mode::Exclusive));
         let holder = lock.appear(&at, 7, &request).unwrap();
         let late = lock.appear(&at, 7, &request);
@@ -363,7 +363,7 @@ mod tests {
     fn a_waiter_has_no_place_in_a_directory_that_came_in_the_place_of_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
-        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let lock = LockDirectory::new(&Config::new(directory.path().join("locks")).unwrap(), &name, false);
         let request = Request::new(name, Mode::Exclusive);
         let [holder, waiter] = [(); 2].map(|()| lock.enter(&request).unwrap().unwrap().0);
         assert_eq!(waiter.ahead().unwrap(), Some(holder.number));
@@ -394,7 +394,7 @@ mod tests {
     fn who_leaves_removes_no_file_that_came_in_the_place_of_its_own() {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
-        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let lock = LockDirectory::new(&Config::new(directory.path().join("locks")).unwrap(), &name, false);
         let holder = lock.enter(&Request::new(name, Mode::Exclusive)).unwrap().unwrap().0;
         let place = lock.file(holder.number);
         fs::rename(&place, directory.path().join("elsewhere")).unwrap();
@@ -407,7 +407,7 @@ mod tests {
     fn a_door_that_is_not_the_one_of_its_name_lets_nobody_in() {
         let directory = tempfile::tempdir().unwrap();
         let name = LockName::new("a").unwrap();
-        let lock = LockDirectory::new(&Config::new(directory.path()).unwrap(), &name, false);
+        let lock = LockDirectory::new(&Config::new(directory.path().join("locks")).unwrap(), &name, false);
         // As for one who is at a door that was deleted meanwhile: the file that it has open is not the one of the name.
         let (at, request) = (lock.open().unwrap(), Request::new(name, Mode::Exclusive));
         fs::rename(&lock.path, directory.path().join("elsewhere")).unwrap();

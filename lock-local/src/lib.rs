@@ -39,7 +39,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
-//! let locks = lock_core::Locks::new(lock_local::Local::connect(lock_local::Config::new(directory.path())?)?);
+//! let locks = lock_core::Locks::new(lock_local::Local::connect(lock_local::Config::new(directory.path().join("locks"))?)?);
 //! let guard = locks.mutex("orders/4711").lock().await?;
 //! println!("held with token {}", guard.token());
 //! guard.release().await?;

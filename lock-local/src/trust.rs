@@ -125,10 +125,10 @@ impl LockPart {
 fn trusted(at: impl AsFd, name: &Path, path: &Path, how: OFlags, shared: bool) -> io::Result<OwnedFd> {
     let user = geteuid().as_raw();
     let refusal = || {
-        let others =
-            if shared { "which others may write to only if it is sticky" } else { "which nobody else may write to" };
+        let others = "which neither its group nor others may write to (chmod go-w)";
+        let sticky = if shared { " unless it is sticky" } else { "" };
         let whose = format!("a directory of user {user} or of root");
-        refused(path, &format!("{whose}, {others}; locks that several users share are a lock service's"))
+        refused(path, &format!("{whose}, {others}{sticky}; locks that several users share are a lock service's"))
     };
     let directory = match openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | how, Mode::empty()) {
         Ok(directory) => directory,

@@ -1,7 +1,8 @@
 //! Files that are deleted, left behind and locked by others.
 
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -13,6 +14,8 @@ use std::{
 use lock_core::{Backend, Clock, Error, Locks, LocksOptions, Loss, Settings};
 use lock_local::{Config, Local};
 use tempfile::TempDir;
+
+use crate::directory;
 
 /// Far above what anything takes here.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -42,7 +45,7 @@ async fn within<F: Future>(future: F) -> F::Output {
 
 #[tokio::test]
 async fn what_a_dead_contender_left_counts_for_nothing_and_is_removed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let locks = connect(&directory);
     let first = locks.mutex("a").lock().await.unwrap();
     let left = contenders(&directory)[0].clone();
@@ -62,7 +65,7 @@ async fn what_a_dead_contender_left_counts_for_nothing_and_is_removed() {
 
 #[tokio::test]
 async fn the_token_rises_when_the_counter_or_everything_is_deleted() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let locks = connect(&directory);
     let mut last = None;
     for delete in ["a.lock/door", "a.lock", ""] {
@@ -80,7 +83,7 @@ async fn the_token_rises_when_the_counter_or_everything_is_deleted() {
 
 #[tokio::test]
 async fn a_lock_whose_directory_is_deleted_is_lost() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let locks = connect(&directory);
     let guard = locks.mutex("a").lock().await.unwrap();
     fs::remove_dir_all(directory.path()).unwrap();
@@ -91,7 +94,7 @@ async fn a_lock_whose_directory_is_deleted_is_lost() {
 
 #[tokio::test]
 async fn a_waiter_whose_file_is_deleted_enters_again() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let locks = connect(&directory);
     let guard = locks.mutex("a").lock().await.unwrap();
     let held = contenders(&directory);
@@ -117,7 +120,7 @@ async fn a_waiter_whose_file_is_deleted_enters_again() {
 /// Somebody deletes the door all the time: two may be at two doors at once, and still only one gets in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_door_that_is_deleted_all_the_time_lets_no_two_in() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let door = directory.path().join("a.lock/door");
     let inside = Arc::new(AtomicU32::new(0));
     let done = Done(Arc::default());
@@ -161,7 +164,7 @@ async fn a_door_that_is_deleted_all_the_time_lets_no_two_in() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_is_in_nobodys_way() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let [looking, locking] = [connect(&directory), connect(&directory)];
     let looker = tokio::spawn(async move {
         loop {
@@ -177,7 +180,7 @@ async fn a_look_is_in_nobodys_way() {
 
 #[tokio::test]
 async fn somebody_who_is_stopped_at_the_door_makes_the_lock_unavailable() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let local = Local::connect(Config::new(directory.path()).unwrap()).unwrap();
     let locks = Locks::with_options(local, LocksOptions::default().with_outage_timeout(Duration::ZERO));
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
@@ -193,9 +196,9 @@ async fn somebody_who_is_stopped_at_the_door_makes_the_lock_unavailable() {
 
 #[tokio::test]
 async fn a_locked_file_that_is_no_contenders_is_not_taken_for_a_free_lock() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let locks = connect(&directory);
-    fs::create_dir(directory.path().join("a.lock")).unwrap();
+    DirBuilder::new().mode(0o700).create(directory.path().join("a.lock")).unwrap();
     let foreign = File::create(directory.path().join("a.lock/00000000000000000017")).unwrap();
     foreign.lock().unwrap();
     assert!(matches!(locks.mutex("a").try_lock().await, Err(Error::Unavailable { .. })));
@@ -205,7 +208,7 @@ async fn a_locked_file_that_is_no_contenders_is_not_taken_for_a_free_lock() {
 
 #[tokio::test]
 async fn a_connection_that_is_dropped_gives_its_locks_back() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let [locks, other] = [connect(&directory), connect(&directory)];
     let guard = locks.mutex("a").lock().await.unwrap();
     drop((guard, locks));
@@ -226,7 +229,7 @@ async fn what_cannot_work_is_refused_by_key_and_value() {
     assert!(Config::new("x/y").unwrap_err().to_string().contains("absolute"));
     assert_eq!(Config::new("/x/y").unwrap().url(), "local:///x/y");
 
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(matches!(Local::connect(Config::new(file.join("x")).unwrap()), Err(Error::Unavailable { .. })));

@@ -10,6 +10,8 @@ use std::{
 use lock_core::{Clock, Error, Locks};
 use lock_local::{Config, Local};
 
+use crate::directory;
+
 /// Somebody who is neither root nor the user of any test.
 const NOBODY: u32 = 65_534;
 
@@ -37,7 +39,7 @@ async fn refused(locks: &Locks) {
 
 #[tokio::test]
 async fn a_link_called_door_is_not_followed() {
-    let [directory, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [directory, elsewhere] = [(); 2].map(|()| directory());
     let target = elsewhere.path().join("precious");
     fs::write(&target, "precious").unwrap();
     let locks = connect(directory.path()).unwrap();
@@ -58,7 +60,7 @@ async fn a_link_called_door_is_not_followed() {
 
 #[tokio::test]
 async fn a_link_in_the_place_of_the_directory_of_a_lock_is_not_followed() {
-    let [directory, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [directory, elsewhere] = [(); 2].map(|()| directory());
     symlink(elsewhere.path(), directory.path().join("a.lock")).unwrap();
     refused(&connect(directory.path()).unwrap()).await;
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
@@ -66,7 +68,7 @@ async fn a_link_in_the_place_of_the_directory_of_a_lock_is_not_followed() {
 
 #[tokio::test]
 async fn a_directory_that_others_may_write_to_is_refused_unless_it_is_that_of_all_locks_and_sticky() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     for mode in [0o777, 0o770, 0o702] {
         set_mode(directory.path(), mode);
         let error = connect(directory.path()).unwrap_err();
@@ -84,7 +86,7 @@ async fn a_directory_that_others_may_write_to_is_refused_unless_it_is_that_of_al
 
 #[tokio::test]
 async fn a_directory_of_another_user_is_refused_also_in_one_that_all_may_write_to() {
-    let [directory, elsewhere] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [directory, elsewhere] = [(); 2].map(|()| directory());
     let target = elsewhere.path().join("precious");
     fs::write(&target, "precious").unwrap();
     set_mode(directory.path(), 0o1777);
@@ -106,7 +108,7 @@ async fn a_directory_of_another_user_is_refused_also_in_one_that_all_may_write_t
 
 #[tokio::test]
 async fn what_is_made_is_for_this_user_alone() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let made = directory.path().join("made");
     let locks = connect(&made.join("locks")).unwrap();
     let _guard = locks.mutex("a").lock().await.unwrap();
@@ -121,7 +123,7 @@ async fn what_is_made_is_for_this_user_alone() {
 
 #[tokio::test]
 async fn a_file_that_is_held_or_waited_by_never_looks_forgotten() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = directory();
     let locks = connect(directory.path()).unwrap();
     let _guard = locks.mutex("a").lock().await.unwrap();
     let waiter = tokio::spawn({
