@@ -22,7 +22,11 @@ use lock::{
     FencingToken, Operation,
     fence::redis::{FenceError, FencedKey},
 };
-use redis::{AsyncCommands, aio::MultiplexedConnection};
+use redis::{AsyncCommands, AsyncConnectionConfig, aio::MultiplexedConnection};
+
+/// How long an answer of the store is waited for. Of a write without one nobody knows whether it was made, so this is more than the half
+/// second of the client crate.
+const STORE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A guarded [`Operation`] that adds an amount to a balance in Redis and writes it to a journal file.
 struct Deposit {
@@ -88,7 +92,9 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         [store, journal, amount, pause] => (store, journal, amount, Some(pause.clone())),
         _ => return Err("usage: deposit STORE JOURNAL AMOUNT [apply|commit]".into()),
     };
-    let store = redis::Client::open(store.as_str())?.get_multiplexed_async_connection().await?;
+    let limits =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(STORE_LIMIT)).set_response_timeout(Some(STORE_LIMIT));
+    let store = redis::Client::open(store.as_str())?.get_multiplexed_async_connection_with_config(&limits).await?;
     let locks = lock::connect_from_env().await?;
     let guard = locks.mutex("examples/deposit").lock().await?;
     let deposit = Deposit { store, journal: journal.into(), amount: amount.parse()?, balance: 0, pause };

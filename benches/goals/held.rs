@@ -7,7 +7,7 @@ use std::{env, fs, time::Duration};
 use comfy_table::Table;
 use futures::{StreamExt, stream};
 use lock_core::{Clock, Guard};
-use lock_lab::servers::Redis;
+use lock_lab::servers::{Redis, connect_to_redis};
 use redis::Script;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::Command;
@@ -109,8 +109,7 @@ pub(crate) async fn hold(arguments: Vec<String>) {
 
 /// What so many renewals take of a processor as requests by the client crate and nothing else.
 async fn bare(url: &str, count: usize, ttl: Duration) -> Duration {
-    let client = redis::Client::open(url).expect("a URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("the server is there");
+    let mut connection = connect_to_redis(url).await.expect("the server is there");
     let renew = Script::new(
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) else return 0 end",
     );

@@ -26,8 +26,8 @@ const USAGE: &str = "fenced_writer URL, under `lock run`";
 async fn main() -> Result<(), Box<dyn Error>> {
     let token: FencingToken = env::var("LOCK_TOKEN")?.parse()?;
     let store = redis::Client::open(env::args().nth(1).ok_or(USAGE)?)?;
-    // Without a limit for an answer: stopped before it came, this program is to find it when it goes on.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    // Without limits: stopped before an answer came, this program is to find it when it goes on.
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let mut store = store.get_multiplexed_async_connection_with_config(&config).await?;
     let key = FencedKey::new("value");
     key.set(&mut store, token, "written").await?;

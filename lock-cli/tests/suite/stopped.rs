@@ -62,7 +62,7 @@ impl Scene {
         let writer = example("fenced_writer");
         let arguments = ["run", "a", "--kill-after", kill_after, "--", writer.to_str().expect("a path"), &store.url()];
         let mut running = Running::start(&service.url(), &arguments);
-        let line = running.line().await.expect("the command runs");
+        let Some(line) = running.line().await else { panic!("the command has ended: {}", running.stderr().await) };
         let writer = line.strip_prefix("writing ").expect("it writes").parse().expect("its process");
         Self { service, store, running, writer }
     }

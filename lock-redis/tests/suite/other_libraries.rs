@@ -169,7 +169,7 @@ async fn ours(server: &Server) -> Locks {
 /// A connection on which one waits for its turn for as long as that takes.
 async fn counting(port: u16) -> MultiplexedConnection {
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).unwrap();
-    let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+    let patient = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
