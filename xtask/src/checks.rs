@@ -4,10 +4,10 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{cargo, dependencies, of_no_package, packages, run, tests};
+use crate::{cargo, dependencies, packages, run, tests};
 
 /// Every check, the quick ones first. While the tests wait for time to pass, a processor is free: the checks that wait for
-/// nothing are done beside them.
+/// nothing are done beside them, and not behind them: what is left of these when the tests end keeps one processor busy, and no two.
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
@@ -28,24 +28,16 @@ fn beside_tests() -> Result<()> {
         &["--no-default-features", "--features", "zk,redis,redlock,tls-ring"],
     ];
     for features in narrow {
-        run(clippy(&mut behind_all(), &[&["--package", "fenced-lock", "--lib"], features].concat()))?;
+        run(clippy(&mut cargo(), &[&["--package", "fenced-lock", "--lib"], features].concat()))?;
     }
     // With an example come the features that only tests and examples ask for: so cargo uses what it has compiled for the lints.
     let what = ["--workspace", "--all-features", "--no-deps", "--lib", "--bins", "--example", "first_look"];
-    run(behind_all().args(["doc", "--quiet"]).args(what).env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo().args(["doc", "--quiet"]).args(what).env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 /// Has cargo lint what it is told to build; a warning is an error.
 fn clippy<'a>(cargo: &'a mut Command, what: &[&str]) -> &'a mut Command {
     cargo.arg("clippy").args(what).args(["--", "-D", "warnings"])
-}
-
-/// Cargo, which gets a quarter of the time of a processor that another process wants as well: the tests go first, and on a machine with
-/// other work these checks end not much later.
-fn behind_all() -> Command {
-    let mut command = of_no_package(Command::new("nice"));
-    command.args(["-n", "5"]).arg(cargo().get_program());
-    command
 }
 
 /// Has the test of docs/capabilities.md write it instead.
