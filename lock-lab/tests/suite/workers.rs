@@ -61,7 +61,8 @@ async fn stopped_holder(careless: usize) -> (History, Moments) {
     let fault = now();
     workers.stop(0).await.unwrap();
     workers.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
-    assert_eq!(workers.holder(Lock::Kept).map(|holder| holder.whose.process), Some(1));
+    // The write was recorded by the store, which may be before the process's report of its grant is read.
+    workers.keep(1, LIMIT).await.unwrap();
     workers.resume(0).unwrap();
     let told = |history: &History| {
         let lost = |event: &Event| {
@@ -161,7 +162,8 @@ async fn a_killed_holder_is_followed_and_its_process_leaves_whole_lines() {
     traffic(&mut workers).await;
     let fault = now();
     workers.kill(0).await.unwrap();
-    assert_eq!(workers.holder(Lock::Kept), None);
+    // The other one may have it already, where this program stood still meanwhile.
+    assert!(workers.holder(Lock::Kept).is_none_or(|holder| holder.whose.process == 1));
     workers.wait_for("another holder writes", LIMIT, |history| wrote(history, 1)).await.unwrap();
     goes_on(&mut workers, fault).await;
     let end = now();
