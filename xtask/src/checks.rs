@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::{cargo, dependencies, packages, run, tests};
 
 /// Every check, the quick ones first. While the tests wait for time to pass, a processor is free: the checks that wait for
-/// nothing are done beside them, and not behind them: what is left of these when the tests end keeps one processor busy, and no two.
+/// nothing are done beside them, and not behind them: what is left of these when the tests end keeps one processor busy, not both.
 pub(crate) fn all() -> Result<()> {
     run(cargo().args(["fmt", "--all", "--check"]))?;
     dependencies::check()?;
