@@ -264,6 +264,7 @@ pub fn check(history: &History, samples: &[Truth], at: Moments, expected: &Expec
         crash: expected.crash_bound,
         gap: expected.gap_bound,
         survives: expected.survives.is_some() && !stood_still,
+        stood_still: history.stood_still * 2 > at.end.saturating_since(at.fault),
         stops: expected.stops,
     };
     let still = format!("the machine stood still for {:?}, so a lock may not survive", history.stood_still);

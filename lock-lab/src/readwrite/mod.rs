@@ -12,12 +12,15 @@ use lock_core::Feature;
 pub use self::judge::{Hold, Refusal, Role, Verdict, judge};
 use crate::{
     LabError,
-    deployment::Deployment,
+    deployment::{Connection, Deployment},
     latency::Recorder,
     options,
     progress::{Progress, print},
     report::{Outcome, ReportTable, TableRow},
 };
+
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
 /// How the load looks.
 #[derive(Debug, Clone, Args)]
@@ -160,12 +163,14 @@ pub async fn run(options: &Options) -> Result<Vec<(String, Outcome<Summary>)>, L
 
 async fn on(deployment: Deployment, options: &Options) -> Result<Summary, LabError> {
     let running = deployment.start().await?;
-    let locks = lock::connect(&running.plain_url()).await.map_err(LabError::lock("connecting"))?;
+    // A release or a try that is not answered in time ends the run: on a machine that stands still it is answered late.
+    let url = running.url(&Connection::default().with_answer_limit(ANSWER_LIMIT));
+    let locks = lock::connect(&url).await.map_err(LabError::lock("connecting"))?;
     let supported = locks.require(Feature::ReadWrite);
     // Nothing was held on it.
     let _ = locks.close(Duration::from_secs(1)).await;
     supported.map_err(LabError::lock("reading and writing"))?;
-    let record = load::run(&running.plain_url(), options).await?;
+    let record = load::run(&url, options).await?;
     Ok(Summary::of(&record.holds, &record.refusals))
 }
 

@@ -131,14 +131,14 @@ async fn who_looks_before_each_write_has_the_fence_as_a_second_guard_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
     let redis = Redis::start().await.unwrap();
-    let mut options = options_of(&format!("{}?ttl=2s", redis.url()), 2, 2);
+    let mut options = options_of(&format!("{}?ttl=6s", redis.url()), 2, 2);
     options.processes[0].careless = 1;
     let mut workers = Workers::start(&options).await.unwrap();
     workers.keep(0, LIMIT).await.unwrap();
     workers.want(1, LIMIT).await.unwrap();
     traffic(&mut workers).await;
     let fault = now();
-    workers.starve(0, Duration::from_secs(5)).await.unwrap();
+    workers.starve(0, Duration::from_secs(10)).await.unwrap();
     let stale = |history: &History| history.writes.iter().any(|write| write.went_back).then_some(());
     workers.wait_for("a stale write", LIMIT, stale).await.unwrap();
     goes_on(&mut workers, fault).await;
@@ -156,7 +156,7 @@ async fn a_starved_runtime_does_not_keep_the_holder_from_knowing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_holder_is_followed_and_its_process_leaves_whole_lines() {
     let redis = Redis::start().await.unwrap();
-    let mut workers = Workers::start(&options_of(&format!("{}?ttl=2s", redis.url()), 2, 2)).await.unwrap();
+    let mut workers = Workers::start(&options_of(&format!("{}?ttl=6s", redis.url()), 2, 2)).await.unwrap();
     workers.keep(0, LIMIT).await.unwrap();
     workers.want(1, LIMIT).await.unwrap();
     traffic(&mut workers).await;

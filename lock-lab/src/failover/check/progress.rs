@@ -51,6 +51,8 @@ pub(super) struct ProgressBounds {
     pub(super) gap: Option<Duration>,
     /// Whether the kept lock survives the fault.
     pub(super) survives: bool,
+    /// Whether the machine stood still for most of the time after the fault: nobody is granted anything meanwhile.
+    pub(super) stood_still: bool,
     pub(super) stops: Chance,
 }
 
@@ -71,7 +73,9 @@ pub(super) fn progress(
     };
     let slow = take_overs.iter().filter(too_late).count();
     let gaps = usize::from(bounds.gap.is_some_and(|bound| longest_gap > bound));
-    let stopped = usize::from(grants_after == 0);
+    let stopped = grants_after == 0;
+    let still =
+        (stopped && bounds.stood_still).then_some("the machine stood still for most of the time after the fault");
     let kept_lost = kept_lost(history, kept, at);
     // Safeguard: a lock that must survive and does not is a broken promise (checker)
     let lost = if bounds.survives { kept_lost } else { 0 };
@@ -89,7 +93,12 @@ pub(super) fn progress(
         take_overs,
         bound_ms: bounds.crash.map(millis),
         kept_lost,
-        verdict: Verdict::of(slow + gaps + stopped + lost, bounds.stops, what, tame),
+        verdict: Verdict::of(
+            slow + gaps + usize::from(stopped && still.is_none()) + lost,
+            bounds.stops,
+            what,
+            tame.or(still),
+        ),
     }
 }
 

@@ -152,6 +152,16 @@ fn a_lock_that_was_lost_while_the_whole_machine_stood_still_proves_nothing_about
 }
 
 #[test]
+fn a_lock_that_nobody_has_while_the_whole_machine_stands_still_proves_nothing_about_its_going_on() {
+    let mut history = HistoryBuilder::default().traffic(0, AT.0, 2).done();
+    let half = Duration::from_millis((AT.1 - AT.0) / 2);
+    history.stood_still = half;
+    assert!(checked(&history, &[], &Expected::default()).progress.verdict.is_broken());
+    history.stood_still = half + Duration::from_millis(1);
+    assert!(matches!(checked(&history, &[], &Expected::default()).progress.verdict, Verdict::ProvesNothing { .. }));
+}
+
+#[test]
 fn a_run_whose_wall_clocks_agree_proves_nothing_where_they_must_be_apart() {
     let of_process = |process| Attempt { lock: Lock::Busy, process, client: 0, attempt: 0 };
     let with = |ahead: u64| {

@@ -7,6 +7,7 @@ use crate::{
     LabError,
     failover::fault::{Act, Awaited, Disturbance, Place, Step},
     proxy::Proxy,
+    servers::until::RetryLimit,
 };
 
 /// What the fault `delay` adds each way.
@@ -137,8 +138,14 @@ impl Scene {
         match self.chosen {
             Some(chosen) => Ok(chosen),
             None => {
-                let found = self.servers.leading(&self.name).await?;
-                found.ok_or_else(|| LabError::run("there is no leader or primary that the fault could strike"))
+                // There is none for a moment where servers of a machine that stood still elect one.
+                let limit = RetryLimit::with("a leader or primary that the fault could strike");
+                loop {
+                    match self.servers.leading(&self.name).await? {
+                        Some(found) => return Ok(found),
+                        None => limit.again("there is none".into()).await?,
+                    }
+                }
             }
         }
     }

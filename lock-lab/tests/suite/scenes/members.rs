@@ -66,7 +66,7 @@ async fn a_new_member_is_closed_until_the_lease_has_ended_that_the_old_one_kept(
     let on = |residue: &lock_lab::failover::events::Residue| {
         residue.left.iter().filter(|what| what.contains("failover")).count()
     };
-    assert!(on(&stage.observer.residue().await) >= 2);
+    eventually("both are seen to have it", async || on(&stage.observer.residue().await) >= 2).await;
     stage.heal().await;
 }
 

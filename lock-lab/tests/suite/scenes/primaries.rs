@@ -1,12 +1,16 @@
 //! Faults of a primary whose place a replica takes.
 
+use std::time::Duration;
+
 use lock_lab::failover::{fault::Fault, scene::Side};
 
 use crate::scenes::stage::{Stage, eventually};
 
 #[tokio::test]
 async fn a_failover_before_replication_loses_an_acknowledged_lock() {
-    let mut stage = Stage::of("sentinel", Fault::FailoverBeforeReplication).await;
+    // The holder is told by its next renewal: not before the next one is granted, however long the Sentinels take.
+    let lease = Duration::from_secs(120);
+    let mut stage = Stage::for_leases("sentinel", Fault::FailoverBeforeReplication, lease).await;
     let (_locks, guard) = stage.hold_as_victim().await;
     stage.until_held_by_victim(1).await;
     let others = stage.connect(Side::Others).await;
