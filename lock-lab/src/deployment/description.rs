@@ -204,10 +204,23 @@ pub struct StartOptions {
     pub users: bool,
     /// How long one server may take to answer whoever looks at it directly.
     pub patience: Duration,
+    /// Whether servers take each other for dead only after ten seconds of silence: where nothing is to fail over, on a machine that
+    /// may stand still.
+    pub bears_silence: bool,
 }
+
+/// For how long servers bear the silence of each other that are started so, in milliseconds.
+pub(crate) const SILENCE: u32 = 10_000;
 
 impl Default for StartOptions {
     fn default() -> Self {
-        Self { own_clocks: false, longest_lease: None, tls: None, users: false, patience: Duration::from_secs(30) }
+        Self {
+            own_clocks: false,
+            longest_lease: None,
+            tls: None,
+            users: false,
+            patience: Duration::from_secs(30),
+            bears_silence: false,
+        }
     }
 }

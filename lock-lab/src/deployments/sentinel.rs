@@ -7,7 +7,7 @@ use lock_core::LockName;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, StartFuture, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, SILENCE, Servers, StartOptions, StartFuture, Trials},
     servers::{Redis, Sentinel, SentinelOptions, rights},
     truth::RedisTruth,
 };
@@ -49,6 +49,12 @@ fn start(least: usize, options: StartOptions) -> StartFuture {
     Box::pin(async move {
         let kind = SentinelOptions::default().with_own_clocks(options.own_clocks).with_tls(options.tls).with_min_replicas_to_write(least);
         let servers = Sentinel::start_with(kind).await?;
+        if options.bears_silence {
+            for sentinel in servers.sentinels() {
+                let limit = [Sentinel::NAME, "down-after-milliseconds", &SILENCE.to_string()];
+                () = sentinel.ask("SENTINEL SET", &limit).await?;
+            }
+        }
         if options.users {
             rights::grant_all(servers.nodes(), "Redis").await?;
             rights::grant_all(servers.sentinels(), "Redis with Sentinel").await?;

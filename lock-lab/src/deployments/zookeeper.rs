@@ -17,7 +17,7 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission,
 use crate::{
     LabError,
     deployment::{
-        Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
+        Connection, Decides, Description, GroundTruth, Held, Lease, Left, SILENCE, Sample, Servers, StartOptions, StartFuture, Trials,
     },
     servers::{ZooKeeper, ZooKeeperOptions, rights, until::RetryLimit, zookeeper::session},
 };
@@ -161,7 +161,10 @@ impl Strategy {
 
 fn start(count: usize, strategy: Strategy, options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let servers = ZooKeeper::start_as_told(count, &[], ZooKeeperOptions::default().with_tls(options.tls)).await?;
+        let ticks = (u128::from(SILENCE) / ZooKeeper::TICK.as_millis()).to_string();
+        let settings: &[_] = if options.bears_silence { &[("syncLimit", ticks.as_str())] } else { &[] };
+        let told = ZooKeeperOptions::default().with_tls(options.tls);
+        let servers = ZooKeeper::start_as_told(count, settings, told).await?;
         let truth = Arc::new(ZooKeeperTruth::new(&servers.ports(), strategy, options.patience));
         if options.users {
             truth.grant_least_rights().await?;
