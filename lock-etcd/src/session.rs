@@ -302,12 +302,19 @@ mod tests {
         session: Arc<Session>,
     }
 
+    /// For a server that answers late on a machine that stands still.
+    fn patient(port: u16) -> Config {
+        let mut config = Config::new([("127.0.0.1", port)]);
+        config.response_timeout = Duration::from_secs(60);
+        config
+    }
+
     impl TestSessions {
         async fn start() -> Self {
             let deployment: Deployment = "etcd1".parse().unwrap();
             let running = deployment.start().await.unwrap();
             let way = Proxy::start(running.ports()[0]).await.unwrap();
-            let (config, context) = (Config::new([("127.0.0.1", way.port())]), Context::current());
+            let (config, context) = (patient(way.port()), Context::current());
             let servers = EtcdServers::connect(&config, context.clock()).await.unwrap();
             let sessions = Arc::new(SessionSlot::new(context, servers.clone(), config.session_ttl));
             let session = sessions.present().await.unwrap();
@@ -361,7 +368,7 @@ mod tests {
     async fn a_release_whose_answer_is_lost_is_a_release() {
         let test = TestSessions::start().await;
         let (attempt, revision) = test.holder().await;
-        let past_the_way = Config::new([("127.0.0.1", test.running.ports()[0])]);
+        let past_the_way = patient(test.running.ports()[0]);
         let direct = EtcdServers::connect(&past_the_way, Context::current().clock()).await.unwrap();
         test.way.hold_replies();
         let release = tokio::spawn({

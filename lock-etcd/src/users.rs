@@ -17,6 +17,7 @@ async fn etcd() -> (Running, Config) {
     let running = deployment.start_with(StartOptions { users: true, ..StartOptions::default() }).await.unwrap();
     let mut config = Config::new([("127.0.0.1", running.ports()[0])]);
     config.user = Some(("program".to_owned(), Password::Text("secret".into())));
+    config.response_timeout = Duration::from_secs(60);
     (running, config)
 }
 

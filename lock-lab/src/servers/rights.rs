@@ -2,7 +2,7 @@
 
 use etcd_client::{Client, Permission};
 
-use super::Redis;
+use super::{Redis, until::RetryLimit};
 use crate::LabError;
 
 const PAGE: &str = include_str!("../../../docs/rights.md");
@@ -37,9 +37,12 @@ pub(crate) async fn grant(server: &Redis, section: &str) -> Result<(), LabError>
     Ok(())
 }
 
-/// Makes the users of etcd, and has it ask for them.
+/// Makes the users of etcd, and has it ask for them. Servers that elect a leader meanwhile are asked again.
 pub(crate) async fn grant_in_etcd(client: &mut Client) -> Result<(), LabError> {
-    for rule in rules("etcd", "etcdctl ")? {
+    let limit = RetryLimit::with("the users of etcd");
+    let mut rules = rules("etcd", "etcdctl ")?.into_iter();
+    let mut next = rules.next();
+    while let Some(rule) = &next {
         let done = match rule.as_slice() {
             ["user", "add", user] => {
                 let (user, password) = user.split_once(':').unwrap_or((user, ""));
@@ -54,7 +57,13 @@ pub(crate) async fn grant_in_etcd(client: &mut Client) -> Result<(), LabError> {
             ["auth", "enable"] => client.auth_enable().await.map(drop),
             _ => return Err(LabError::run(format!("docs/rights.md has a line that nobody carries out: {rule:?}"))),
         };
-        done.map_err(|error| LabError::control("etcd".to_owned(), "a line of docs/rights.md", &error))?;
+        match done {
+            // One whose answer was lost may be carried out.
+            Err(error) if !error.to_string().contains("already exists") => {
+                limit.again(format!("a line of docs/rights.md, {rule:?}: {error}")).await?;
+            }
+            _ => next = rules.next(),
+        }
     }
     Ok(())
 }
