@@ -320,7 +320,8 @@ mod tests {
             removed: Arc::default(),
         };
         session.make_directory(&path.directory, wire::CreateMode::Container).await.unwrap();
-        let other = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();
+        let other = Client::connector().with_session_timeout(Duration::from_secs(60));
+        let other = other.connect(&format!("127.0.0.1:{port}")).await.unwrap();
         let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
         other.create(&path.of(&path.prefix), b"", &options).await.unwrap();
         assert_eq!(find(&session, &path).await.unwrap(), None);

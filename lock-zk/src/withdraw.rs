@@ -210,7 +210,8 @@ mod tests {
         let port = server.ports()[0];
         let config = Config::new([("127.0.0.1", port)]).with_tick_time(Duration::from_millis(100));
         let session = Session::open(Arc::new(config), Context::current(), true).await.unwrap();
-        let client = Client::connect(&format!("127.0.0.1:{port}")).await.unwrap();
+        let client = Client::connector().with_session_timeout(Duration::from_secs(60));
+        let client = client.connect(&format!("127.0.0.1:{port}")).await.unwrap();
         let acl = [Acl::new(Permission::CREATE | Permission::READ, AuthId::anyone())];
         for (directory, acls) in [("/kept", Acls::new(&acl)), ("/open", Acls::anyone_all())] {
             client.create(directory, b"", &CreateMode::Persistent.with_acls(acls)).await.unwrap();

@@ -47,9 +47,11 @@ pub(crate) async fn locks(port: u16) -> Locks {
     Locks::new(connect(port).await)
 }
 
-/// Another client of the same servers, without locks.
+/// Another client of the same servers, without locks. Its session is one for which no silence of a busy machine is too long: of
+/// the six seconds that it would be by default, the library waits 2.4 for an answer.
 pub(crate) async fn outsider(port: u16) -> Client {
-    Client::connect(&format!("127.0.0.1:{port}")).await.expect("a client")
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(60));
+    connector.connect(&format!("127.0.0.1:{port}")).await.expect("a client")
 }
 
 /// Who holds `name` and who waits for it. A server that does not answer in time, as on a busy machine, is asked again.
@@ -92,7 +94,13 @@ pub(crate) async fn empty(client: &Client, name: &str) {
     eventually("nothing is left", || async { children(client, name).await.is_empty() }).await;
 }
 
-/// How many watches the server keeps.
+/// How many watches the server keeps. One that does not answer in time, as on a busy machine, is asked again.
 pub(crate) async fn watches(server: &servers::ZooKeeper) -> u64 {
-    server.monitor(0).await.unwrap()["zk_watch_count"].parse().unwrap()
+    let mut monitored = None;
+    eventually("an answer", async || {
+        monitored = server.monitor(0).await.ok();
+        monitored.is_some()
+    })
+    .await;
+    monitored.expect("it was waited for")["zk_watch_count"].parse().unwrap()
 }

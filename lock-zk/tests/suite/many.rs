@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 
 /// How long the full size may take.
 const LIMIT: Duration = Duration::from_secs(600);
+/// Of it enough is left at any time for an election on a machine that stands still.
+const SESSION: Duration = Duration::from_secs(30);
 /// How long a release may wait for its answer.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -57,9 +59,8 @@ async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_a
     let (many, waiting, resets) = (size("MANY_LOCKS", 1700), size("MANY_WAITERS", 200), size("MANY_RESETS", 2));
     let server = server().await;
     let (proxy, client) = (Proxy::start(server.ports()[0]).await.unwrap(), outsider(server.ports()[0]).await);
-    let timeout = Duration::from_secs(if many > 5000 { 20 } else { 10 });
     let patient = config(proxy.port())
-        .with_session_timeout(timeout)
+        .with_session_timeout(SESSION)
         .with_connect_timeout(LIMIT)
         .with_response_timeout(RESPONSE_LIMIT);
     let locks = Locks::new(ZooKeeper::connect(patient).await.unwrap());
@@ -102,10 +103,8 @@ async fn more_locks_than_one_session_can_watch_outlive_a_broken_connection_and_a
 async fn a_rolling_restart_of_the_ensemble_takes_none_of_many_locks_away() {
     let many = size("MANY_LOCKS", 1200);
     let mut servers = lock_lab::servers::ZooKeeper::start(3).await.unwrap();
-    let mut all = config(0)
-        .with_session_timeout(Duration::from_secs(12))
-        .with_connect_timeout(LIMIT)
-        .with_response_timeout(RESPONSE_LIMIT);
+    let mut all =
+        config(0).with_session_timeout(SESSION).with_connect_timeout(LIMIT).with_response_timeout(RESPONSE_LIMIT);
     all.servers = servers.ports().iter().map(|port| ("127.0.0.1".to_owned(), *port)).collect();
     let locks = Locks::new(ZooKeeper::connect(all).await.unwrap());
     let guards = hold(&locks, many).await;

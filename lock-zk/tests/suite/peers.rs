@@ -4,9 +4,10 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
+    time::Duration,
 };
 
-use lock_core::{Locks, Mode};
+use lock_core::{Clock, Locks, Mode};
 use lock_zk::{Layout, ZooKeeper};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
@@ -14,8 +15,10 @@ use tokio::{
     sync::OnceCell,
 };
 
-use crate::common::{config, within};
+use crate::common::config;
 
+/// How long another program may take to answer, the start of its Java machine beside many included.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 /// Where Debian has the classes.
 const JAVA: &str = "/usr/share/java";
 const CLASSES: [&str; 8] = [
@@ -149,7 +152,8 @@ impl Peer {
 
     /// What it says next.
     pub(crate) async fn answer(&mut self) -> String {
-        if let Some(answer) = within("an answer", self.answers.next_line()).await.unwrap() {
+        let answer = Clock::boot().timeout(ANSWER_LIMIT, self.answers.next_line()).await;
+        if let Some(answer) = answer.expect("an answer in time").unwrap() {
             return answer;
         }
         let mut error = String::new();

@@ -1,5 +1,7 @@
 //! Data in ZooKeeper.
 
+use std::time::Duration;
+
 use lock::{
     FencingToken,
     fence::zk::{FenceError, FencedNode},
@@ -16,7 +18,8 @@ const OPEN: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyo
 const NODE: FencedNode<'static> = FencedNode::new(PATH, OPEN);
 
 async fn client(ensemble: &ZooKeeper, server: usize) -> Client {
-    Client::connect(&format!("127.0.0.1:{}", ensemble.ports()[server])).await.unwrap()
+    let connector = Client::connector().with_session_timeout(Duration::from_secs(60));
+    connector.connect(&format!("127.0.0.1:{}", ensemble.ports()[server])).await.unwrap()
 }
 
 fn stale(result: Result<(), FenceError>) -> (FencingToken, FencingToken) {
