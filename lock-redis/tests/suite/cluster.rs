@@ -64,7 +64,9 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard() {
     let mut cluster = servers::Cluster::start().await.unwrap();
     let (slot, primary, _) = place_of(&cluster, "a").await;
     let replica = cluster.replicas(primary).await.unwrap()[0];
-    let (first, second) = (client_of(&cluster).await, client_of(&cluster).await);
+    // A failover takes two or three seconds, and twice as long on a machine that stands still in it.
+    let lasting = config(&cluster).with_ttl(Duration::from_secs(12));
+    let (first, second) = (connect(lasting.clone()).await, connect(lasting).await);
     let guard = first.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn({
         let mutex = second.mutex("a");

@@ -31,7 +31,7 @@ async fn the_key_is_a_plain_string_with_an_expiry_so_that_other_clients_are_excl
     let guard = server.locks().await.mutex("a").lock().await.unwrap();
     assert_eq!(server.ask::<Option<String>>(&["SET", "{lock:a}", "other", "NX", "PX", "1000"]).await, None);
     let left: u64 = server.ask(&["PTTL", "{lock:a}"]).await;
-    assert!((29_000..=30_000).contains(&left), "{left}");
+    assert!((20_000..=30_000).contains(&left), "{left}");
     guard.release().await.unwrap();
     assert_eq!(server.ask::<Option<String>>(&["SET", "{lock:a}", "other", "NX", "PX", "1000"]).await.unwrap(), "OK");
 }
@@ -80,7 +80,7 @@ async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
 async fn the_holder_gives_up_before_the_server_does_even_when_answers_are_late() {
     let mut server = server().await;
     let proxy = server.proxy().await;
-    let locks = connect(common::config(proxy.port()).with_ttl(6 * SECOND)).await;
+    let locks = connect(common::config(proxy.port()).with_response_timeout(LIMIT).with_ttl(6 * SECOND)).await;
     proxy.delay_each(Duration::ZERO, Duration::from_millis(300));
     let guard = locks.mutex("a").lock().await.unwrap();
     let until = guard.valid_until().unwrap();
@@ -94,7 +94,7 @@ async fn the_holder_gives_up_before_the_server_does_even_when_answers_are_late()
 async fn a_renewal_counts_from_its_own_sending() {
     let mut server = server().await;
     let proxy = server.proxy().await;
-    let locks = connect(common::config(proxy.port()).with_ttl(4 * SECOND)).await;
+    let locks = connect(common::config(proxy.port()).with_response_timeout(LIMIT).with_ttl(6 * SECOND)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let first = guard.valid_until().unwrap();
     proxy.delay_each(Duration::ZERO, Duration::from_millis(300));

@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn the_scripts_are_sent_again_when_the_server_forgot_them() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(4 * SECOND)).await;
+    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     renewed([guard.validity()]).await;
@@ -60,7 +60,9 @@ async fn a_server_that_answers_the_doctor_in_a_standstill_is_not_told_as_silent(
     let way = Proxy::start(server.redis.port()).await.unwrap();
     let mut settings = Settings::new("redis");
     settings.hosts.push(("127.0.0.1".to_owned(), Some(way.port())));
-    settings.values.insert("response_timeout".to_owned(), "20s".to_owned());
+    for limit in ["connect_timeout", "response_timeout"] {
+        settings.values.insert(limit.to_owned(), "20s".to_owned());
+    }
     let context = Context::current().with_clock(Clock::runtime());
     let looking = async move { RedisDriver.diagnose(settings, context).await };
     let diagnosis = answered_in_a_standstill(&[way], LIMIT, looking).await.unwrap();
@@ -329,10 +331,11 @@ async fn a_user_without_the_right_to_publish_and_to_subscribe_has_locks_all_the_
 #[tokio::test]
 async fn nothing_renews_a_lock_after_its_release() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(Duration::from_millis(300))).await;
+    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     let before = server.redis.commands().await.unwrap();
-    Clock::boot().sleep(SECOND).await;
+    // A third of the ttl, after which it would be renewed, and more.
+    Clock::boot().sleep(3 * SECOND).await;
     assert_eq!(server.redis.commands().await.unwrap(), before);
     assert_eq!(server.holder("a").await, None);
 }

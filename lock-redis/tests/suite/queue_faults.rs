@@ -181,7 +181,7 @@ async fn a_lock_that_was_handed_over_is_kept_for_a_whole_ttl_from_its_first_rene
 async fn a_lease_that_ended_goes_to_the_first_in_line_and_its_holder_knows() {
     let server = server().await;
     let proxy = server.proxy().await;
-    let (lost, others) = (connect(through(&proxy).with_ttl(SECOND)).await, server.locks().await);
+    let (lost, others) = (connect(through(&proxy).with_ttl(6 * SECOND)).await, server.locks().await);
     let guard = lost.mutex("a").lock().await.unwrap();
     let first = spawn_lock(&others, "a");
     in_line(&others, "a", 1).await;
@@ -200,7 +200,7 @@ async fn a_lease_that_ended_goes_to_the_first_in_line_and_its_holder_knows() {
 async fn nothing_stays_of_a_line_whose_clients_have_all_died() {
     let mut server = server().await;
     let proxy = server.proxy().await;
-    let config = through(&proxy).with_ttl(SECOND);
+    let config = through(&proxy).with_ttl(4 * SECOND);
     let [holder, waiter] = [connect(config.clone()).await, connect(config).await];
     let _guard = holder.mutex("a").lock().await.unwrap();
     let waiting = spawn_lock(&waiter, "a");

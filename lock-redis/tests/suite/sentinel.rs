@@ -94,9 +94,13 @@ fn led_by(guides: &[&FalseSentinel]) -> Config {
 }
 
 /// A client of real sentinels.
-async fn client_of(servers: &servers::Sentinel) -> Locks {
+fn config_of(servers: &servers::Sentinel) -> Config {
     let at = servers.sentinels().iter().map(|sentinel| Address::new("127.0.0.1", sentinel.port()));
-    connect(Config::sentinel(Sentinel::new(servers::Sentinel::NAME, at)).with_ttl(TTL)).await
+    Config::sentinel(Sentinel::new(servers::Sentinel::NAME, at)).with_ttl(TTL)
+}
+
+async fn client_of(servers: &servers::Sentinel) -> Locks {
+    connect(config_of(servers)).await
 }
 
 /// Waits until every server has the lock: a failover before that may lose it, as replication is asynchronous.
@@ -124,7 +128,9 @@ async fn a_holder_and_those_who_wait_get_over_a_failover() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_primary_costs_neither_the_holder_nor_those_who_wait_for_it() {
     let mut servers = servers::Sentinel::start().await.unwrap();
-    let (holder, waiter) = (client_of(&servers).await, client_of(&servers).await);
+    // A failover takes two or three seconds, and twice as long on a machine that stands still in it.
+    let lasting = config_of(&servers).with_ttl(Duration::from_secs(12));
+    let (holder, waiter) = (connect(lasting.clone()).await, connect(lasting).await);
     let guard = holder.mutex("a").lock().await.unwrap();
     renewed([guard.validity()]).await;
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await });
@@ -155,7 +161,7 @@ async fn the_primary_of_the_highest_epoch_is_used_although_its_predecessor_answe
     let pair = Pair::start().await;
     // The old one was cut off from the others and does not know of it.
     () = pair.servers[1].ask("REPLICAOF", &["NO", "ONE"]).await.unwrap();
-    let (at_once, late) = (Duration::ZERO, Duration::from_millis(50));
+    let (at_once, late) = (Duration::ZERO, Duration::from_millis(10));
     let [old, new] = [0, 1].map(|server| pair.port(server));
     let cut_off = FalseSentinel::naming(old).await.under(1, at_once);
     let others = [FalseSentinel::naming(new).await.under(2, late), FalseSentinel::naming(new).await.under(2, late)];
@@ -210,7 +216,8 @@ async fn a_service_that_no_sentinel_knows_is_an_error_that_names_it() {
 #[tokio::test]
 async fn a_demoted_primary_grants_nothing_and_its_successor_is_found() {
     let pair = Pair::start().await;
-    let locks = connect(pair.config()).await;
+    // Not renewed before the try.
+    let locks = connect(pair.config().with_ttl(Duration::from_secs(15))).await;
     let guard = locks.mutex("held").lock().await.unwrap();
     pair.promote(1).await;
     // Nobody has told the client: its connection leads to the old one, which is a replica by now.

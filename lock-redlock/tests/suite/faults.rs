@@ -72,9 +72,10 @@ async fn a_node_that_comes_back_empty_grants_nothing_that_another_may_hold() {
 async fn nodes_that_answer_in_a_standstill_are_connected_to() {
     let nodes = marked(3).await;
     let ways = proxied(&nodes).await;
-    let config = config(&ways.iter().map(Proxy::port).collect::<Vec<_>>(), NODE_LIMIT);
+    let limits = [("node_timeout", "20s"), ("connect_timeout", "20s")];
+    let config = config(&ways.iter().map(Proxy::port).collect::<Vec<_>>(), &limits);
     let context = Context::current().with_clock(Clock::runtime());
-    answered_in_a_standstill(&ways, Duration::from_secs(2), Redlock::connect_in(config, context)).await.unwrap();
+    answered_in_a_standstill(&ways, Duration::from_secs(20), Redlock::connect_in(config, context)).await.unwrap();
 }
 
 #[tokio::test]
@@ -109,7 +110,8 @@ async fn a_killed_minority_in_the_middle_of_contention_does_no_harm() {
     let mut nodes = marked(5).await;
     let mut contenders = Vec::new();
     for _ in 0..4 {
-        let locks = connect(&nodes, &[]).await;
+        // A release needs all three nodes that are left.
+        let locks = connect(&nodes, &[("node_timeout", "20s")]).await;
         contenders.push(tokio::spawn(async move {
             let mut tokens = Vec::new();
             for _ in 0..100 {

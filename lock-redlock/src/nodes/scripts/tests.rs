@@ -371,7 +371,8 @@ async fn a_lock_of_another_type_is_held_by_somebody_else() {
 #[tokio::test]
 async fn a_release_keeps_the_lock_for_the_longest_waiter_that_listens() {
     let server = Server::start().await;
-    let [gone, first, second] = [("gone", 1), ("first", 2), ("second", 3)].map(|(waiter, since)| entry(waiter, since));
+    let [gone, first, second] =
+        [("gone", 1), ("first", 200), ("second", 400)].map(|(waiter, since)| entry(waiter, since));
     let mut ear = server.node.subscribe(&server.keys.channel("first"));
     let _also = server.node.subscribe(&server.keys.channel("second"));
     ear.confirmed().await;
