@@ -256,7 +256,7 @@ const SERVERS: [Wrong; 14] = [
     ),
     wrong("--url zk://127.0.0.1:{closed}?connect_timeout=300ms status a", UNAVAILABLE, &["zk://127.0.0.1", "300ms"]),
     wrong(
-        "--url zk://127.0.0.1:{web}?connect_timeout=300ms status a",
+        "--url zk://127.0.0.1:{web}?connect_timeout=3s status a",
         UNAVAILABLE,
         &["no server answers as one of ZooKeeper does", "its port not the one for clients"],
     ),
@@ -299,7 +299,8 @@ async fn whatever_is_wrong_has_its_own_message_and_exit_status() {
     let (good, expired) = (redis(ServerCertificate::Good).await, redis(ServerCertificate::Expired).await);
     let named = redis(ServerCertificate::OfAnotherName).await;
     // Nobody listens where this one was.
-    let closed = Redis::start().await.unwrap().port();
+    let mut closed = Redis::start().await.unwrap();
+    closed.kill();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     let surroundings = Surroundings(vec![
@@ -313,7 +314,7 @@ async fn whatever_is_wrong_has_its_own_message_and_exit_status() {
         ("tls", good.client_port().to_string()),
         ("expired", expired.client_port().to_string()),
         ("named", named.client_port().to_string()),
-        ("closed", closed.to_string()),
+        ("closed", closed.port().to_string()),
         ("web", web().await.to_string()),
     ]);
     let mut not_as_expected = Vec::new();

@@ -32,7 +32,7 @@ fn said(output: &Output) -> Vec<&str> {
 }
 
 async fn a_list_shows_what_is_held_by_whom_and_since_when(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let nothing = output(&url, &["list"]).await;
     assert_eq!((nothing.status, nothing.stdout.as_str()), (Some(0), ""), "{nothing:?}");
     let mut holders = Vec::new();
@@ -65,7 +65,7 @@ async fn a_list_shows_what_is_held_by_whom_and_since_when(service: Service) {
 }
 
 async fn a_forced_release_ends_the_command_of_the_holder_whose_token_it_names_and_no_other(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let (mut holder, token) = hold(&url, "a").await;
     let (era, number) = token.split_once('-').expect("a token");
     let next_number: u64 = number.parse::<u64>().expect("a number") + 1;

@@ -33,7 +33,7 @@ async fn held(running: &mut Running) -> String {
 }
 
 async fn those_who_share_hold_together_and_exclude_the_others(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let shared = ["run", "a", "--shared", "--", "sh", "-c", UNTIL_EOF];
     let mut readers = [Running::start(&url, &shared), Running::start(&url, &shared)];
     for reader in &mut readers {
@@ -49,7 +49,7 @@ async fn those_who_share_hold_together_and_exclude_the_others(service: Service) 
 }
 
 async fn so_many_hold_as_there_are_permits_and_they_have_no_token(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let permit = ["run", "a", "--permits", "2", "--", "sh", "-c", UNTIL_EOF];
     if service.deployment().is_quorum() {
         let refused = output(&url, &permit).await;
@@ -89,7 +89,7 @@ async fn a_command_that_holds_for_its_maximum_time_is_ended(service: Service) {
 }
 
 async fn a_watch_shows_each_change_and_ends_with_its_reader_or_its_signal(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let mut watch = Running::start(&url, &["watch", "a", "--json"]);
     let free = watch.line().await.unwrap();
     assert!(free.contains(r#""name":"a","held":false,"holders":[],"queue":[]"#), "{free}");

@@ -34,7 +34,7 @@ const UNTIL_EOF: &str = "echo held; cat >/dev/null";
 const STUBBORN: &str = "sh -c 'trap \"\" TERM; echo deep; while :; do sleep 1; done' & wait";
 
 async fn a_lock_that_is_held_is_not_acquired(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let mut holder = Running::start(&url, &["run", "a/b", "--", "sh", "-c", UNTIL_EOF]);
     holder.expect("held").await;
 
@@ -43,7 +43,8 @@ async fn a_lock_that_is_held_is_not_acquired(service: Service) {
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
     let refused = output(&url, &["run", "a/b", "--no-wait", "--conflict-exit-code", "9", "--", "echo", "ran"]).await;
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(9), ""), "{refused:?}");
-    let refused = output(&url, &["run", "a/b", "--wait", "300ms", "--", "echo", "ran"]).await;
+    // Connecting has no more time than that, either.
+    let refused = output(&url, &["run", "a/b", "--wait", "3s", "--", "echo", "ran"]).await;
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(75), ""), "{refused:?}");
     let other = output(&url, &["run", "a", "--no-wait", "--", "echo", "ran"]).await;
     assert_eq!((other.status, other.stdout.as_str()), (Some(0), "ran\n"), "{other:?}");
@@ -59,7 +60,7 @@ async fn a_lock_that_is_held_is_not_acquired(service: Service) {
 }
 
 async fn an_interrupted_wait_ends_and_leaves_nothing(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let mut holder = Running::start(&url, &["run", "a", "--", "sh", "-c", UNTIL_EOF]);
     holder.expect("held").await;
     let mut waiter = Running::start(&url, &["run", "a", "--", "echo", "ran"]);
@@ -195,7 +196,7 @@ async fn new_redlock_nodes_are_marked_by_a_command() {
 }
 
 async fn status_shows_the_holder(service: Service) {
-    let url = service.url();
+    let url = service.lasting_url();
     let free = output(&url, &["status", "jobs/1"]).await;
     assert_eq!((free.status, free.stdout.as_str()), (Some(0), "\"jobs/1\" is free\n"), "{free:?}");
 

@@ -46,6 +46,11 @@ impl Service {
         self.0.url(&self.way())
     }
 
+    /// As [`Service::url`], for holders that keep their locks to the end: these outlive any standstill of the machine.
+    pub(crate) fn lasting_url(&self) -> String {
+        self.0.url(&self.way().with_lease(LEASE * 4))
+    }
+
     /// As [`Service::url`], for a client whose servers always answer, if late: the machine is busy, or stands still.
     pub(crate) fn patient_url(&self) -> String {
         self.0.url(&self.way().with_answer_limit(Duration::from_secs(20)))
