@@ -96,7 +96,7 @@ fn every_kind_of_lock_works_in_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_kind_of_lock_works_on_redis() {
     let redis = Redis::start().await.unwrap();
-    let url = redis.url();
+    let url = format!("{}?response_timeout=20s", redis.url());
     tokio::task::spawn_blocking(move || everything(&url)).await.unwrap();
 }
 
@@ -104,9 +104,9 @@ async fn every_kind_of_lock_works_on_redis() {
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_go_on_while_the_caller_is_busy() {
     let redis = Redis::start().await.unwrap();
-    let url = redis.url();
+    let url = format!("{}?response_timeout=20s", redis.url());
     let busy = move || {
-        let ttl = Duration::from_secs(4);
+        let ttl = Duration::from_secs(6);
         let guard = blocking::connect(&url).unwrap().mutex("a").ttl(ttl).lock().unwrap();
         let until = guard.valid_until().unwrap();
         // This thread is blocked, and asks for nothing meanwhile.
@@ -122,7 +122,7 @@ async fn renewals_go_on_while_the_caller_is_busy() {
 #[tokio::test]
 async fn calls_inside_a_runtime_work() {
     let redis = Redis::start().await.unwrap();
-    let url = redis.url();
+    let url = format!("{}?response_timeout=20s", redis.url());
     let (done, ended) = mpsc::channel();
     // On a thread of its own, which this test does not wait for in vain.
     thread::spawn(move || {

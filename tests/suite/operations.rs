@@ -27,7 +27,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let server = Redis::start().await.unwrap();
-        let url = format!("{}?ttl=6s", server.url());
+        let url = format!("{}?ttl=6s&response_timeout=20s", server.url());
         let locks = lock::connect(&url).await.unwrap();
         let world = Self { server, url, locks, dir: tempfile::tempdir().unwrap() };
         fs::write(world.journal(), BEFORE).unwrap();

@@ -14,9 +14,7 @@ on_each! {
 async fn a_waiter_that_is_interrupted_leaves_no_contender(service: Service) {
     let (locks, others) = (service.connect(LONG).await, service.connect_through(LONG).await);
     let held = locks.mutex("a").lock().await.unwrap();
-    // Redlock's nodes are asked all at once, and granted by a majority: the last one may still be coming.
-    let there = service.things("a").await;
-    service.until_only("a", &there).await;
+    let there = service.held_everywhere("a").await;
     for lost in [false, true] {
         let before = service.tries("a").await;
         let mutex = others.mutex("a");
@@ -41,9 +39,7 @@ async fn a_try_that_fails_over_a_broken_connection_leaves_no_contender(service: 
     others.mutex("a").lock().await.unwrap().release().await.unwrap();
     service.until_only("a", &[]).await;
     let held = locks.mutex("a").lock().await.unwrap();
-    let servers = service.proxies.len();
-    crate::catalogue::world::eventually("it is held", || async { service.things("a").await.len() == servers }).await;
-    let there = service.things("a").await;
+    let there = service.held_everywhere("a").await;
     for reply in 0..4 {
         service.on_the_way(|proxy| proxy.cut_at_reply(reply));
         match within("the refusal", others.mutex("a").try_lock()).await {

@@ -17,7 +17,7 @@ on_each! {
 
 /// The servers are frozen: the connection stays open, and nobody says anything.
 async fn a_holder_knows_of_its_loss_when_the_servers_fall_silent(service: Service) {
-    let locks = service.connect(Duration::from_secs(2)).await;
+    let locks = service.connect(Duration::from_secs(6)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     assert!(guard.is_valid());
     service.freeze();
@@ -46,7 +46,7 @@ async fn a_renewal_that_is_answered_too_late_makes_nothing_valid_again(service: 
 /// Somebody deletes the key, as a server that loses its memory does. The holder's next renewal must find that, and not set
 /// the key again: somebody else may have held the lock meanwhile.
 async fn a_renewal_does_not_bring_back_a_lock_that_is_gone(service: Service) {
-    let locks = service.connect(Duration::from_secs(1)).await;
+    let locks = service.connect(Duration::from_secs(6)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     service.delete("a").await;
     within("the loss", guard.lost()).await;
@@ -59,7 +59,7 @@ async fn a_renewal_does_not_bring_back_a_lock_that_is_gone(service: Service) {
 
 /// It waits for longer than its own lease. What counts is the try that was granted, not the first one.
 async fn a_grant_counts_from_the_try_that_brought_it(service: Service) {
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(8);
     let (first, second) = (service.connect(LONG).await, service.connect(lease).await);
     let held = first.mutex("a").lock().await.unwrap();
     let began = Clock::boot().now();
@@ -76,7 +76,7 @@ async fn a_grant_counts_from_the_try_that_brought_it(service: Service) {
 
 /// The server grants at once, and the answer takes longer than the lease.
 async fn a_grant_that_arrives_after_its_lease_is_none(service: Service) {
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(4);
     let locks = service.connect_through(lease).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     service.on_the_way(|proxy| proxy.delay_each(Duration::ZERO, lease + lease / 2));

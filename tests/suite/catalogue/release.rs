@@ -43,7 +43,7 @@ async fn the_release_of_an_old_holder_leaves_the_next_ones_lock_alone(service: S
     service.delete("a").await;
     let new = within("the next grant", locks.mutex("a").lock()).await.unwrap();
     assert!(new.token() > old.token());
-    let there = service.things("a").await;
+    let there = service.held_everywhere("a").await;
     assert!(matches!(old.release().await, Err(Error::Lost { .. })));
     service.until_only("a", &there).await;
     assert!(new.is_valid());

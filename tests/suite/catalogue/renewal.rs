@@ -14,12 +14,12 @@ on_each! {
 /// After a release the test puts back on the servers what the holder had there. Should anybody still renew that, it would
 /// never end; so it must end by itself.
 async fn nothing_renews_a_lock_after_its_release(service: Service) {
-    let locks = service.connect(Duration::from_secs(2)).await;
+    let locks = service.connect(Duration::from_secs(6)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let (lock, token) = (key("a"), format!("{}:token", key("a")));
     let keys = [(lock.as_str(), "kept:lock"), (token.as_str(), "kept:token")];
     let nodes = service.nodes();
-    eventually("it is held everywhere", || async { service.things("a").await.len() == nodes.len() }).await;
+    service.held_everywhere("a").await;
     for node in nodes {
         for (key, kept) in keys {
             let _: u32 = ask(node, &["COPY", key, kept, "REPLACE"]).await;
@@ -31,7 +31,7 @@ async fn nothing_renews_a_lock_after_its_release(service: Service) {
         for (key, kept) in keys {
             let _: u32 = ask(node, &["COPY", kept, key, "REPLACE"]).await;
         }
-        let _: u32 = ask(node, &["PEXPIRE", &lock, "2000"]).await;
+        let _: u32 = ask(node, &["PEXPIRE", &lock, "6000"]).await;
     }
     service.until_only("a", &[]).await;
 }

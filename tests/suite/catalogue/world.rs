@@ -120,6 +120,12 @@ impl Service {
         things
     }
 
+    /// What stands there when `name` is held on all servers: Redlock's are asked all at once, and it holds with a majority of them.
+    pub(crate) async fn held_everywhere(&self, name: &str) -> Vec<String> {
+        eventually("it is held everywhere", || async { self.things(name).await.len() == self.proxies.len() }).await;
+        self.things(name).await
+    }
+
     /// Waits until `things` stand there, and nothing else.
     pub(crate) async fn until_only(&self, name: &str, things: &[String]) {
         eventually(&format!("only {things:?} is left"), || async { self.things(name).await == things }).await;

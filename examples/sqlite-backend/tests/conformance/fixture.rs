@@ -17,8 +17,8 @@ use tempfile::TempDir;
 
 use super::link::SqliteLink;
 
-/// The ttl of a connection that can be cut off.
-const SHORT_TTL: Duration = Duration::from_secs(3);
+/// The ttl of a connection that can be cut off: several times as long as a machine with too much to do may stand still.
+const SHORT_TTL: Duration = Duration::from_secs(6);
 
 /// How long a transaction of the fixture waits for one of the backend.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ impl Fixture for SqliteFixture {
         (config.ttl, config.look_again) = (SHORT_TTL, Duration::from_millis(20));
         let failpoint = link.failpoint();
         let sqlite = Sqlite::connect_through(config, Context::current(), failpoint).await?;
-        let options = LocksOptions::default().with_outage_timeout(Duration::from_secs(3));
+        let options = LocksOptions::default().with_outage_timeout(Duration::from_secs(10));
         Ok(Severable { locks: Locks::with_options(sqlite, options), link: Box::new(link) })
     }
 

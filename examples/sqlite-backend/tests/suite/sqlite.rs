@@ -63,7 +63,7 @@ async fn the_lock_of_a_process_that_was_killed_is_free_after_its_ttl() {
     let place = TestDatabase::new();
     let mut holder = Command::new(env!("CARGO_BIN_EXE_hold"))
         .arg(&place.file)
-        .args([NAME, "2"])
+        .args([NAME, "6"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
