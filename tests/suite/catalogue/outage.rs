@@ -34,7 +34,8 @@ async fn a_release_during_an_outage_is_made_up_for(service: Service) {
 /// The connection is lost for longer than a lease, with a lock that is held and another one that is asked for; the server
 /// is killed and started again, on Redis without its memory. (Nodes of Redlock would be in quarantine after that.)
 async fn after_an_outage_locks_are_acquired_again(mut service: Service) {
-    let locks = service.connect_through(Duration::from_secs(6)).await;
+    // Of a session, ZooKeeper's client library waits for two fifths for an answer.
+    let locks = service.connect_through(Duration::from_secs(10)).await;
     let held = locks.mutex("a").lock().await.unwrap();
     service.on_the_way(Proxy::cut);
     let mutex = locks.mutex("b");
