@@ -209,9 +209,6 @@ pub struct StartOptions {
     pub bears_silence: bool,
 }
 
-/// For how long servers bear the silence of each other that are started so, in milliseconds.
-pub(crate) const SILENCE: u32 = 10_000;
-
 impl Default for StartOptions {
     fn default() -> Self {
         Self {

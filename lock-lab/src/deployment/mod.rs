@@ -14,7 +14,7 @@ use std::{cmp::Reverse, fmt, hash, ops::Deref, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-pub(crate) use self::description::{SILENCE, SUCCESSION_SLACK, StartFuture};
+pub(crate) use self::description::{SUCCESSION_SLACK, StartFuture};
 pub use self::{
     connection::Connection,
     description::{Decides, Description, Lease, StartOptions, Trials},

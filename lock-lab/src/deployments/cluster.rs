@@ -8,7 +8,7 @@ use lock_redis::keys::Keys;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Lease, SILENCE, Servers, StartOptions, StartFuture, Trials},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, StartFuture, Trials},
     servers::{Cluster, ClusterOptions, Redis, rights},
     truth::{PREFIX, RedisTruth},
 };
@@ -30,12 +30,8 @@ inventory::submit! {
 
 fn start(options: StartOptions) -> StartFuture {
     Box::pin(async move {
-        let cluster = Cluster::start_with(ClusterOptions::default().with_own_clocks(options.own_clocks).with_tls(options.tls)).await?;
-        if options.bears_silence {
-            for node in cluster.nodes() {
-                () = node.ask("CONFIG SET", &["cluster-node-timeout", &SILENCE.to_string()]).await?;
-            }
-        }
+        let told = ClusterOptions::default().with_own_clocks(options.own_clocks).with_tls(options.tls);
+        let cluster = Cluster::start_with(told.with_bears_silence(options.bears_silence)).await?;
         if options.users {
             rights::grant_all(cluster.nodes(), "Redis").await?;
             rights::grant_all(cluster.nodes(), "Redis Cluster").await?;

@@ -7,8 +7,8 @@ use lock_core::LockName;
 
 use crate::{
     LabError,
-    deployment::{Connection, Decides, Description, GroundTruth, Lease, SILENCE, Servers, StartOptions, StartFuture, Trials},
-    servers::{Redis, Sentinel, SentinelOptions, rights},
+    deployment::{Connection, Decides, Description, GroundTruth, Lease, Servers, StartOptions, StartFuture, Trials},
+    servers::{Redis, SILENCE, Sentinel, SentinelOptions, rights},
     truth::RedisTruth,
 };
 

@@ -17,9 +17,9 @@ use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Error, Permission,
 use crate::{
     LabError,
     deployment::{
-        Connection, Decides, Description, GroundTruth, Held, Lease, Left, SILENCE, Sample, Servers, StartOptions, StartFuture, Trials,
+        Connection, Decides, Description, GroundTruth, Held, Lease, Left, Sample, Servers, StartOptions, StartFuture, Trials,
     },
-    servers::{ZooKeeper, ZooKeeperOptions, rights, until::RetryLimit, zookeeper::session},
+    servers::{SILENCE, ZooKeeper, ZooKeeperOptions, rights, until::RetryLimit, zookeeper::session},
 };
 
 /// The cases that lock names of every kind. In the layouts of other libraries a name is a path, and what is none is refused.

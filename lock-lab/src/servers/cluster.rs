@@ -8,7 +8,7 @@ use std::{
 use futures::future::try_join_all;
 use lock_core::Clock;
 
-use super::{Redis, RedisOptions, ServerCertificate, redis::RedisKind, until::RetryLimit};
+use super::{Redis, RedisOptions, SILENCE, ServerCertificate, redis::RedisKind, until::RetryLimit};
 use crate::LabError;
 
 /// Primaries, and as many replicas: node `n + PRIMARIES` starts as the replica of node `n`.
@@ -51,9 +51,18 @@ pub struct ClusterOptions {
     pub own_clocks: bool,
     /// What they show to clients and to each other, by TLS then.
     pub tls: Option<ServerCertificate>,
+    /// They take each other for dead only after ten seconds of silence: where nothing is to fail over, on a machine that may stand still.
+    pub bears_silence: bool,
 }
 
 impl ClusterOptions {
+    /// Bearing ten seconds of silence of each other, or the one second of a cluster that soon fails over.
+    #[must_use]
+    pub const fn with_bears_silence(mut self, bears_silence: bool) -> Self {
+        self.bears_silence = bears_silence;
+        self
+    }
+
     /// With wall clocks of their own for the nodes, or the machine's.
     #[must_use]
     pub const fn with_own_clocks(mut self, own_clocks: bool) -> Self {
@@ -103,6 +112,11 @@ impl Cluster {
         let cluster = Self { nodes, ids };
         cluster.form().await?;
         cluster.wait_until_ready().await?;
+        if options.bears_silence {
+            for node in &cluster.nodes {
+                () = node.ask("CONFIG SET", &["cluster-node-timeout", &SILENCE.to_string()]).await?;
+            }
+        }
         Ok(cluster)
     }
 

@@ -34,3 +34,6 @@ pub use self::{
     sentinel::{Sentinel, SentinelOptions},
     zookeeper::{ZooKeeper, ZooKeeperOptions},
 };
+
+/// For how long servers bear the silence of each other that are started so, in milliseconds.
+pub(crate) const SILENCE: u32 = 10_000;

@@ -7,7 +7,7 @@ use crate::common::{LIMIT, connect, connect_bridging, in_line, keys, passed_on, 
 use lock_core::{Clock, Context, Error, Guard, Locks};
 use lock_lab::{
     proxy::{Proxy, answered_in_a_standstill},
-    servers,
+    servers::{self, ClusterOptions},
     wait::renewed,
 };
 use lock_redis::{Config, Redis, node::Address};
@@ -16,6 +16,11 @@ const TTL: Duration = Duration::from_secs(6);
 
 fn config(cluster: &servers::Cluster) -> Config {
     Config::cluster(cluster.nodes().iter().map(|node| Address::new("127.0.0.1", node.port()))).with_ttl(TTL)
+}
+
+/// A cluster in which nothing is to fail over.
+async fn steady() -> servers::Cluster {
+    servers::Cluster::start_with(ClusterOptions::default().with_bears_silence(true)).await.unwrap()
 }
 
 async fn client_of(cluster: &servers::Cluster) -> Locks {
@@ -92,7 +97,7 @@ async fn a_holder_and_those_who_wait_get_over_a_failover_of_their_shard() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_may_move_while_its_lock_is_held_and_while_others_wait_for_it() {
-    let cluster = servers::Cluster::start().await.unwrap();
+    let cluster = steady().await;
     let (slot, from, to) = place_of(&cluster, "a").await;
     let (first, second) = (client_of(&cluster).await, client_of(&cluster).await);
     let guard = first.mutex("a").lock().await.unwrap();
@@ -118,7 +123,7 @@ async fn a_slot_may_move_while_its_lock_is_held_and_while_others_wait_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_slot_is_on_its_way_its_locks_are_kept_and_given_back_but_not_granted() {
-    let cluster = servers::Cluster::start().await.unwrap();
+    let cluster = steady().await;
     let (slot, _, to) = place_of(&cluster, "a").await;
     let (first, second) = (client_of(&cluster).await, client_of(&cluster).await);
     let guard = first.mutex("a").lock().await.unwrap();
@@ -141,7 +146,7 @@ async fn while_a_slot_is_on_its_way_its_locks_are_kept_and_given_back_but_not_gr
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_go_to_the_node_of_each_lock() {
-    let cluster = servers::Cluster::start().await.unwrap();
+    let cluster = steady().await;
     let locks = client_of(&cluster).await;
     let mut guards = Vec::new();
     let mut used = std::collections::BTreeSet::new();
@@ -162,7 +167,7 @@ async fn renewals_go_to_the_node_of_each_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_goes_on_where_its_lock_has_moved() {
-    let cluster = servers::Cluster::start().await.unwrap();
+    let cluster = steady().await;
     let (slot, _, to) = place_of(&cluster, "a").await;
     let fifo = || connect(config(&cluster));
     let (first, second) = (fifo().await, fifo().await);

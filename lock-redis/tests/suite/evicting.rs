@@ -69,7 +69,8 @@ async fn a_primary_that_sentinels_name_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_primary_of_a_cluster_is_asked() {
-    let cluster = servers::Cluster::start().await.unwrap();
+    let steady = servers::ClusterOptions::default().with_bears_silence(true);
+    let cluster = servers::Cluster::start_with(steady).await.unwrap();
     let config = || Config::cluster(cluster.nodes().iter().map(|node| Address::new("127.0.0.1", node.port())));
     let primary = cluster.primary("{lock:a}").await.unwrap().unwrap();
     let primary = &cluster.nodes()[primary];
