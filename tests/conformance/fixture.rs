@@ -17,9 +17,11 @@ use lock_lab::{
     servers::ServerCertificate,
 };
 
-/// The lease of connections that are cut off: several times as long as a machine with too much to do may stand still. On ZooKeeper
-/// less of it is left at any time, and the client library gives a connection up that was silent for two fifths of it.
+/// The lease of connections that are cut off: several times as long as a machine with too much to do may stand still.
 const SHORT_LEASE: Duration = Duration::from_secs(6);
+
+/// The same on ZooKeeper, where less of it is left at any time, and the client library gives a connection up that was silent for two
+/// fifths of it.
 const SHORT_SESSION: Duration = Duration::from_secs(10);
 
 /// For how long a client is patient with servers.

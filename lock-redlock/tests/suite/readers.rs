@@ -93,23 +93,29 @@ async fn an_uncontended_read_is_one_round_trip_to_each_node() {
     for proxy in &proxies {
         proxy.delay(Duration::from_millis(5));
     }
-    let mut costs = Vec::new();
-    for number in 0..10 {
+    let (clock, mut counted) = (Clock::boot(), 0);
+    for number in 0..1000 {
         let before: Vec<_> = proxies.iter().map(|proxy| (proxy.requests(), proxy.replies())).collect();
+        let began = clock.now();
         let guard = locks.rwlock(format!("read {number}")).read().await.unwrap();
-        let mut cost = Vec::new();
-        for (proxy, (requests, replies)) in proxies.iter().zip(&before) {
+        for (proxy, (_, replies)) in proxies.iter().zip(&before) {
             eventually("every node has answered", || async { proxy.replies().bursts > replies.bursts }).await;
-            let sent = proxy.requests().bursts - requests.bursts;
-            cost.push((sent, proxy.replies().bursts - replies.bursts));
         }
-        costs.push(cost);
+        // A node takes a number that is proposed for a quarter of a second: where that passed, they may have to agree on another.
+        if clock.now().saturating_since(began) < Duration::from_millis(200) {
+            for (proxy, (requests, replies)) in proxies.iter().zip(&before) {
+                assert_eq!(proxy.requests().bursts - requests.bursts, 1);
+                assert_eq!(proxy.replies().bursts - replies.bursts, 1);
+            }
+            counted += 1;
+        }
         guard.release().await.unwrap();
         locks.inspect("warm").await.unwrap();
+        if counted == 10 {
+            return;
+        }
     }
-    // A read whose requests were a quarter of a second under way, on a machine that stood still, may have to agree on its number.
-    let is_one = |cost: &&Vec<(u64, u64)>| cost.iter().all(|bursts| *bursts == (1, 1));
-    assert!(costs.iter().filter(is_one).count() >= 5, "{costs:?}");
+    panic!("of a thousand reads, {counted} were quick");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
