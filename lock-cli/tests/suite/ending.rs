@@ -1,8 +1,7 @@
 //! When the command of a `lock run` is ended, it is ended in time: before another's can run.
 
-use std::{env, path::Path, time::Duration};
+use std::{env, path::Path};
 
-use lock::Clock;
 use tokio::process::Command;
 
 use crate::common::{
@@ -92,14 +91,13 @@ async fn a_lock_is_held_beyond_its_maximum_time_while_a_command_lives_that_canno
     // It is asked to end when half of this is over: by then it is another user's.
     let mut running = out_of_reach(&url, &["run", "a", "--max-hold", "6s"]);
     let pid = running.line().await.unwrap();
-    let cannot = format!("process {pid} of the command cannot be ended");
-    // Where `lock run` stands still meanwhile, its guardian asks in its place first.
+    // Said after SIGKILL, at the end of that time. Where `lock run` stands still meanwhile, its guardian says something first.
+    let cannot = format!("process {pid} of the command cannot be ended; lock \"a\" is held");
     let mut said = running.stderr_line().await;
     while !said.is_empty() && !said.contains(&cannot) {
         said = running.stderr_line().await;
     }
     assert!(said.contains(&cannot), "{said}");
-    Clock::boot().sleep(Duration::from_secs(6)).await;
     assert!(Path::new(&format!("/proc/{pid}")).exists());
     let refused = output(&url, &["run", "a", "--no-wait", "--", "echo", "ran"]).await;
     assert_eq!((refused.status, refused.stdout.as_str()), (Some(75), ""), "{refused:?}");
