@@ -9,6 +9,7 @@ mod design;
 mod packages;
 mod safeguards;
 mod setup;
+mod soak;
 mod tests;
 mod tools;
 
@@ -41,6 +42,13 @@ enum XtaskCommand {
     },
     /// Set-up, format, lints, documentation, dependencies, then every test.
     Ci,
+    /// All that `ci` does, several times on a machine that is busy and stands still for a second and a half now and then. Takes root,
+    /// for a control group.
+    Soak {
+        /// How many times.
+        #[arg(long, default_value_t = 5)]
+        runs: u32,
+    },
     /// Set-up, then the comparison of all backends on real servers: a report with tables and pictures.
     Compare {
         /// Where the report goes.
@@ -141,6 +149,7 @@ fn work(job: XtaskCommand) -> Result<()> {
             setup::require_all()?;
             checks::all()
         }
+        XtaskCommand::Soak { runs } => soak::soak(runs),
         XtaskCommand::Compare { out, rest } => {
             setup::try_servers();
             let out = out.to_str().context("the path of the report is not UTF-8")?;
