@@ -65,7 +65,11 @@ impl AcquireOptions {
             Ok(guard)
         });
         match &acquired {
-            Ok(guard) => observed.granted(guard),
+            Ok(guard) => {
+                if let Some(hold) = observed.granted(guard.token()) {
+                    guard.validity().observe_hold(Box::new(hold));
+                }
+            }
             Err(error) => observed.failed(error),
         }
         if let (Ok(guard), Some(limit)) = (&acquired, self.max_hold) {

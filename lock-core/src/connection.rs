@@ -130,7 +130,8 @@ impl Connection {
 
     /// Has `request` for `name`, which is about to be made, observed.
     pub(crate) fn observe<'a>(&self, name: &'a LockName, request: &Request) -> Acquisition<'a> {
-        self.context().observer().acquisition(self.clock(), name, request)
+        let is_waiting = request.wait == Wait::UntilStopped;
+        self.context().observer().acquisition(self.clock(), name, request.mode, is_waiting)
     }
 
     /// Acquires within `limit` (no limit: until it is granted, or an outage has lasted too long); never dropped half-way. `guard` makes of the grant what

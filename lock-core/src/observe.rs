@@ -19,7 +19,7 @@ use std::{
 
 use tracing::{Span, field, field::Empty, level_filters::LevelFilter};
 
-use crate::{BootInstant, Clock, Error, FencingToken, Guard, LockName, Loss, Mode, Request, Wait};
+use crate::{BootInstant, Clock, Error, FencingToken, LockName, Loss, Mode};
 
 /// The name of a connection's backend, under which everything on the connection is observed. Clones belong to the same
 /// connection.
@@ -38,9 +38,15 @@ impl Observer {
         self.0.get().copied().unwrap_or("unknown")
     }
 
-    /// A request is about to be made.
-    pub(crate) fn acquisition<'a>(&self, clock: Clock, name: &'a LockName, request: &Request) -> Acquisition<'a> {
-        let (backend, mode) = (self.backend(), request.mode);
+    /// A request is about to be made, which waits for its turn or does not.
+    pub(crate) fn acquisition<'a>(
+        &self,
+        clock: Clock,
+        name: &'a LockName,
+        mode: Mode,
+        is_waiting: bool,
+    ) -> Acquisition<'a> {
+        let backend = self.backend();
         let span = tracing::info_span!(
             "lock.acquire",
             lock = %name,
@@ -51,7 +57,6 @@ impl Observer {
             outcome = Empty,
             waited = Empty,
         );
-        let is_waiting = request.wait == Wait::UntilStopped;
         if is_waiting {
             metrics::waiting(backend, label(mode), 1.0);
         }
@@ -136,17 +141,16 @@ impl Acquisition<'_> {
         self.span.clone()
     }
 
-    /// The acquisition has brought `guard`, whose hold is observed from now on.
-    pub(crate) fn granted(mut self, guard: &Guard) {
-        // A permit has no fencing token.
-        let token = self.mode.permits().is_none().then(|| guard.token());
+    /// The acquisition has brought a guard with this fencing token: its hold from now on, where somebody observes holds.
+    pub(crate) fn granted(mut self, token: FencingToken) -> Option<Hold> {
+        // A permit has none.
+        let token = self.mode.permits().is_none().then_some(token);
         if let Some(token) = token {
             self.span.record("token", field::display(token));
         }
         self.over("granted");
-        if cfg!(feature = "metrics") || LevelFilter::current() != LevelFilter::OFF {
-            guard.validity().observe_hold(Box::new(Hold::begin(&self, token)));
-        }
+        let is_observed = cfg!(feature = "metrics") || LevelFilter::current() != LevelFilter::OFF;
+        is_observed.then(|| Hold::begin(&self, token))
     }
 
     /// The acquisition has failed.

@@ -83,7 +83,7 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] that names the setting, its value, and what is allowed.
     pub fn from_settings(mut given: Settings) -> Result<Self, Error> {
-        let with_tls = deployment::is_with_tls(&given.scheme);
+        let with_tls = settings::is_with_tls(&given.scheme);
         let (deployment, first, db) = deployment::read(&mut given)?;
         let mut config = Self::new(first.host, first.port);
         if deployment != Deployment::Standalone {

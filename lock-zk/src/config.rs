@@ -7,6 +7,7 @@ use lock_core::{Error, Password, Setting, SettingDoc, Settings};
 use crate::{
     node_path::is_path,
     protocol::queue::Layout,
+    rights::{Access, SignIn},
     wire::{self, Ensemble, Security, Server, ZooKeeperServers},
 };
 
@@ -95,29 +96,6 @@ pub(crate) fn settings(scheme: &str) -> Vec<SettingDoc> {
     all.extend([STRATEGY.doc(), LAYOUT.doc(), SIGN_IN.doc(), ACL.doc(), Password::FILE.doc()]);
     all.extend(Security::settings(scheme == WITH_TLS));
     all
-}
-
-/// How a user signs in to ZooKeeper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum SignIn {
-    /// By the scheme `digest`: servers take any user with any password, and whoever has both is the same user.
-    #[default]
-    Digest,
-    /// By SASL with DIGEST-MD5: servers know their users and refuse a wrong password.
-    Sasl,
-}
-
-/// Who may do what with the nodes that a program creates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Access {
-    /// Whoever has signed in as the same user may do everything, and nobody else anything.
-    Creator,
-    /// As [`Access::Creator`], and everybody may read: `inspect` and `changes` work for all.
-    CreatorAndReaders,
-    /// Everybody may do everything.
-    Anyone,
 }
 
 /// How contenders of one name take turns. All who use a name have to use the same strategy: whoever comes with the other

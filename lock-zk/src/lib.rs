@@ -71,6 +71,7 @@ mod listing;
 mod node_path;
 pub mod protocol;
 mod revoke;
+mod rights;
 mod session;
 mod session_pool;
 mod thread;
@@ -80,7 +81,8 @@ mod withdraw;
 
 pub use crate::{
     backend::ZooKeeper,
-    config::{Access, Config, SignIn, Strategy},
+    config::{Config, Strategy},
     driver::ZooKeeperDriver,
     protocol::queue::Layout,
+    rights::{Access, SignIn},
 };

@@ -16,10 +16,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::{future::BoxFuture, stream::BoxStream};
 
 pub use self::error::{Cause, Outcome, RequestError};
-pub(crate) use self::{
-    native::{ZooKeeperServers, connect_string},
-    security::Security,
-};
+pub(crate) use self::{native::ZooKeeperServers, security::Security};
 
 /// The answer to a request that was sent already.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, RequestError>>;
@@ -29,6 +26,15 @@ pub type Watch = BoxFuture<'static, WatchEvent>;
 
 /// Host and port of a server.
 pub type Server = (String, u16);
+
+/// The servers, as the client library takes them.
+pub(crate) fn connect_string(servers: &[Server]) -> String {
+    let server = |(host, port): &Server| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    };
+    servers.iter().map(server).collect::<Vec<_>>().join(",")
+}
 
 /// Servers that sessions are opened with.
 pub trait Ensemble: fmt::Debug + Send + Sync {

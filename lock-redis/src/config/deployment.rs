@@ -89,11 +89,6 @@ impl Deployment {
     }
 }
 
-/// Whether a URL of that scheme asks for TLS.
-pub(super) fn is_with_tls(scheme: &str) -> bool {
-    scheme.starts_with("rediss")
-}
-
 /// Reads which servers there are, and the number of the database.
 pub(super) fn read(settings: &mut Settings) -> Result<(Deployment, Address, u32), Error> {
     match settings.scheme.as_str() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Password, Setting, SettingDoc};
 
-use super::{Strategy, deployment::is_with_tls};
+use super::Strategy;
 use crate::wire::network_settings;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -106,4 +106,9 @@ pub(crate) fn of(scheme: &str) -> Vec<SettingDoc> {
     }
     all.extend(network_settings(is_with_tls(scheme)));
     all
+}
+
+/// Whether a URL of that scheme asks for TLS.
+pub(super) fn is_with_tls(scheme: &str) -> bool {
+    scheme.starts_with("rediss")
 }

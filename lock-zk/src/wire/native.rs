@@ -14,7 +14,7 @@ use super::{
     Answer, Client, Connections, CreateMode, Created, Ensemble, RequestError, Security, Server, SessionState, Stat,
     Watch, WatchEvent, security::Certificates, sockets,
 };
-use crate::config::{Access, SignIn};
+use crate::rights::{Access, SignIn};
 
 static CREATOR_AND_READERS: [Acl; 2] =
     [Acl::new_const(Permission::ALL, "auth", ""), Acl::new_const(Permission::READ, "world", "anyone")];
@@ -63,15 +63,6 @@ impl Ensemble for ZooKeeperServers {
             Connections { servers, is_certain }
         })
     }
-}
-
-/// The servers, as the client library takes them.
-pub(crate) fn connect_string(servers: &[Server]) -> String {
-    let server = |(host, port): &Server| {
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    };
-    servers.iter().map(server).collect::<Vec<_>>().join(",")
 }
 
 /// A session of the client library `zookeeper-client`, as the backend's [`Client`].
