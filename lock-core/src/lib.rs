@@ -46,6 +46,7 @@ mod renewer;
 mod run_to_completion;
 mod rwlock;
 mod safeguard;
+mod scheme;
 mod semaphore;
 pub mod settings;
 mod snapshot;
@@ -65,7 +66,7 @@ pub use crate::{
     clock::{BootInstant, Clock, TimeSource},
     context::Context,
     diagnosis::{Diagnosis, Fact, Finding, Severity},
-    driver::{Driver, Registry, Scheme},
+    driver::{Driver, Registry},
     election::{Election, Leader, Leaders, Term},
     error::{DowngradeFailed, Error, Loss, Source},
     feature::Feature,
@@ -84,6 +85,7 @@ pub use crate::{
     renewer::{Renew, RenewalHandle, Renewer},
     rwlock::{RwLock, WriteGuard},
     safeguard::safeguard,
+    scheme::Scheme,
     semaphore::{Permit, Semaphore},
     settings::{Password, Setting, SettingDoc, Settings},
     snapshot::{Contender, Snapshot},

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod book;
 mod checks;
+#[cfg(test)]
+mod circles;
 mod dependencies;
 #[cfg(test)]
 mod design;
