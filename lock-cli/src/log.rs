@@ -29,7 +29,7 @@ pub(crate) fn start(verbose: u8) {
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(LogOutput { coloured }).init();
 }
 
-/// Makes the writer of each event.
+/// The output of the log, which makes the [`LogWriter`] of each event.
 #[derive(Debug)]
 struct LogOutput {
     coloured: bool,

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long a look may take.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Which lock is waited for.
+/// The lock, or the semaphore, that the program waits for, as its messages call it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,

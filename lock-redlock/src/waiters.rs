@@ -23,8 +23,8 @@ use crate::{
 /// For how long the subscriptions of a waiter are kept for the next one.
 const CHANNEL_KEPT: Duration = Duration::from_secs(5);
 
-/// The waiters of one connection. Channels are used again, so that a busy lock does not subscribe over and over; names of
-/// waiters are not.
+/// Gives the waiters of one connection their names, and the channels on which they listen. Channels are used again, so that
+/// a busy lock does not subscribe over and over; names of waiters are not.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     connection: String,
@@ -33,7 +33,7 @@ pub(crate) struct Waiters {
     channels: Mutex<Channels>,
 }
 
-/// The channels that no waiter uses.
+/// The channels of one connection that no waiter listens on now.
 #[derive(Debug, Default)]
 struct Channels {
     free: Vec<u32>,
@@ -42,7 +42,7 @@ struct Channels {
     next: u32,
 }
 
-/// A free channel with the subscriptions of its last user.
+/// A channel that no waiter listens on now, with the subscriptions of the waiter that did so last.
 #[derive(Debug)]
 struct IdleChannel {
     channel: u32,
@@ -51,7 +51,8 @@ struct IdleChannel {
     until: BootInstant,
 }
 
-/// One waiter. Its requests may reach a node long after it has gone, so no other waiter ever gets its name.
+/// A contender that waits for a lock, by the name that its nodes know. Its requests may reach a node long after it has
+/// gone, so no other waiter ever gets its name.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     name: String,
@@ -60,7 +61,8 @@ pub(crate) struct Waiter {
     pub(crate) enrollments: Arc<Enrollments>,
 }
 
-/// The listening side of a waiter. Dropping it frees the channel, even while the waiter is still to be cleared from a node.
+/// The subscriptions by which a waiter hears that it may have the lock. Dropping it frees the channel, even while the
+/// waiter is still to be cleared from a node.
 #[derive(Debug)]
 pub(crate) struct Listener {
     channel: u32,

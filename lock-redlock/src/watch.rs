@@ -15,7 +15,7 @@ const AT_LEAST_EVERY: Duration = Duration::from_millis(500);
 /// The time between two looks while no majority can be subscribed to or inspected.
 const UNHEARD: Duration = Duration::from_millis(250);
 
-/// A stream of snapshots, one for each change.
+/// The state of a stream that watches one lock, and gives a snapshot for each change.
 struct Watcher {
     quorum: Arc<Quorum>,
     name: LockName,

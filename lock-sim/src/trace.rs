@@ -43,7 +43,7 @@ impl Trace {
     }
 }
 
-/// Pads whatever is shown.
+/// Displays a value of a trace with the width of its column.
 struct Padded<T>(T);
 
 impl<T: fmt::Display> fmt::Display for Padded<T> {

@@ -71,7 +71,7 @@ struct Played {
     trace: Trace,
 }
 
-/// What somebody has been told, or has asked for, and been answered.
+/// What callers of the shared [`Validity`] have learnt of it: a loss, and the earliest end that was asked for.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     lost: Option<Loss>,
@@ -89,7 +89,7 @@ enum Operation {
     Suspect(Loss),
 }
 
-/// A clock that is slow to read.
+/// A clock that is slow to read: other operations come in between.
 #[derive(Debug)]
 struct Interrupting;
 

@@ -65,7 +65,7 @@ pub(crate) async fn diagnose(config: &Config, context: &Context) -> Diagnosis {
     diagnosis
 }
 
-/// A session with one server.
+/// A session that a diagnosis has opened with one server, and how long that took.
 struct OpenSession {
     client: Arc<dyn Client>,
     connected_in: Duration,

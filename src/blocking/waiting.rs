@@ -43,7 +43,7 @@ pub(super) fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Whether a waiting caller has something to look at.
+/// Wakes a thread that waits when there is something to look at.
 #[derive(Default)]
 struct Signal {
     given: Mutex<bool>,

@@ -31,7 +31,7 @@ struct DenyFile {
     licenses: Licences,
 }
 
-/// Its licences.
+/// The table `licenses` of a [`DenyFile`].
 #[derive(Deserialize)]
 struct Licences {
     /// Those that a dependency may have, by their SPDX names.

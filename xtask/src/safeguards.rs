@@ -94,7 +94,7 @@ const MARK: &str = "Safeguard: ";
 /// Of the files with these ends the comments are read.
 const SOURCES: [&str; 4] = [".rs", ".lua", ".c", ".md"];
 
-/// A safeguard, and where it stands.
+/// A safeguard of the list, and where in the sources it stands.
 struct Placed {
     safeguard: Safeguard,
     file: PathBuf,

@@ -229,7 +229,7 @@ fn unreached(error: &RedisError, took: Duration) -> Unreached {
     }
 }
 
-/// A connection on which questions are asked.
+/// A connection on which a diagnosis asks its questions, each within a limit.
 struct Asker {
     wire: MultiplexedConnection,
     clock: Clock,

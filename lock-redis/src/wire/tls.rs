@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Address, Ending, Network, Stream};
 
-/// Another network, on which each connection is encrypted, and each server verified.
+/// A [`Network`] that encrypts each connection of another one by TLS, and verifies each server.
 #[derive(Debug)]
 pub(crate) struct Tls {
     /// Where the bytes go.
@@ -21,7 +21,7 @@ pub(crate) struct Tls {
     pub(crate) tls: lock_tls::Tls,
 }
 
-/// An encrypted connection, and the end of the one that it runs over.
+/// An encrypted connection, with the means to end the connection that it runs over.
 #[derive(Debug)]
 struct Encrypted {
     stream: TlsStream<Box<dyn Stream>>,

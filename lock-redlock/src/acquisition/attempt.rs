@@ -14,7 +14,7 @@ use crate::{
     waiters::Waiter,
 };
 
-/// What is claimed on each node, and for whom.
+/// One attempt to acquire a lock: what it claims on each node, and for which waiter.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub(crate) claim: Claim,

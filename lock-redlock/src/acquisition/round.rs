@@ -38,7 +38,7 @@ pub(crate) enum RoundResult {
     Stopped,
 }
 
-/// A won vote.
+/// A grant: a vote that a majority of the nodes gave, with its token and with the lease that each node keeps.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Grant {
     pub(crate) lease: QuorumLease,
 }
 
-/// An attempt on all nodes.
+/// One round of an attempt: all nodes are asked for their vote, and their answers are counted.
 pub(crate) struct Round {
     quorum: Arc<Quorum>,
     attempt: Attempt,

@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Renewals(pub(crate) Arc<Quorum>);
 
-/// The renewals that are sent together.
+/// The renewals of several leases that are sent to each node in one message.
 struct Burst {
     items: Vec<Item>,
     /// Which member each node was when it was asked.
@@ -35,7 +35,7 @@ struct Burst {
     expiry_cause: Loss,
 }
 
-/// A lease in a burst.
+/// One lease in a [`Burst`], with the renewal that each node is asked for.
 struct Item {
     lease: Arc<SharedLease>,
     observed: Observed,

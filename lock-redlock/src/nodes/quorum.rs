@@ -18,7 +18,7 @@ use crate::{
     protocol::{deployment::Deployment, votes::majority},
 };
 
-/// All nodes of a deployment.
+/// The nodes of a deployment as one connection has them: their servers, which members these are, and what is still to be undone.
 #[derive(Debug)]
 pub(crate) struct Quorum {
     pub(crate) config: Config,

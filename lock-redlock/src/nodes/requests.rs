@@ -13,7 +13,7 @@ use crate::{
     protocol::enrollments::PendingEnrollment,
 };
 
-/// Reads a node's answer.
+/// A function that reads a node's answer to a request.
 pub(crate) type Read<T> = fn(&Value) -> Result<T, NodeError>;
 
 /// A request to one node.
@@ -26,7 +26,7 @@ pub(crate) struct NodeRequest {
     pub(crate) enrollment: Option<PendingEnrollment>,
 }
 
-/// Whether a request finds out if a failing node works again.
+/// Whether a request is the one that finds out if a failing node works again.
 pub(crate) enum Probe {
     /// The node works, or is needed.
     NotNeeded,

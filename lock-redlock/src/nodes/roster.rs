@@ -35,12 +35,12 @@ impl NodeIdentity {
     }
 }
 
-/// Which member is at each place, as far as this client knows.
+/// Which member of the deployment is at each place, as far as this client knows.
 #[derive(Debug)]
 pub(crate) struct Members(Mutex<Arc<Vec<NodeIdentity>>>);
 
-/// The members at one moment. A question that a majority decides is asked by one roster, so that all counted answers are of
-/// one generation.
+/// The members of a deployment at one moment, by their places. A question that a majority decides is asked by one roster,
+/// so that all counted answers are of one generation.
 #[derive(Debug, Clone)]
 pub(crate) struct Roster(Arc<Vec<NodeIdentity>>);
 

@@ -5,11 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Lets one task at a time do some work.
+/// Lets one task at a time do some work; the others go on without it.
 #[derive(Debug, Default)]
 pub(crate) struct SingleFlight(Arc<AtomicBool>);
 
-/// The right to do the work, until dropped.
+/// The right to do the work of a [`SingleFlight`], until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct FlightGuard(Arc<AtomicBool>);
 

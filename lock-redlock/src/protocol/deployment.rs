@@ -194,7 +194,7 @@ impl Deployment {
     }
 }
 
-/// A stamp, taken apart.
+/// The stamp by which a server says that it is a member, taken apart: of which deployment, generation and place.
 struct Stamp<'a> {
     id: &'a str,
     generation: u64,

@@ -4,7 +4,7 @@ use lock_core::{BootInstant, safeguard};
 
 use crate::protocol::votes::{largest, majority};
 
-/// What is known of the lease on one node.
+/// What a holder knows of its lease on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NodeLease {
     /// The node has certainly never had anything of this lease.
@@ -19,7 +19,7 @@ enum NodeLease {
     Held(Promise),
 }
 
-/// A node's promise to keep its holding.
+/// The promise of a node to keep what it has granted: by which number, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Promise {
     /// The number that the node gave to its holding.
@@ -69,7 +69,7 @@ pub(crate) struct DowngradeConfirmed {
     pub(crate) until: BootInstant,
 }
 
-/// Requests that may still arrive at a node, and take it for this lease.
+/// The requests that may still arrive at a node, and would have it grant this lease when they do.
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     /// The vote has not been answered.
@@ -78,7 +78,7 @@ struct InFlight {
     join: bool,
 }
 
-/// A lease, with what is known of it on each node.
+/// A lease on a majority of nodes, with what its holder knows of it on each of them.
 #[derive(Debug, Clone)]
 pub(crate) struct QuorumLease {
     nodes: Vec<NodeLease>,

@@ -12,14 +12,14 @@ use crate::{
 
 use super::kept::{LINES, notes, text};
 
-/// What was last seen of the lines of the lock and of the semaphore.
+/// Checks the order of hand-overs: what the queues of the lock and of the semaphore were when they were seen last.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: [Line; 2],
     seen: Option<Seen>,
 }
 
-/// What was last seen of a line.
+/// The queue of a lock or of a semaphore, with its holders, when it was seen last.
 #[derive(Debug, Default)]
 struct Line {
     /// Who held, by the values of their attempts.
@@ -28,7 +28,7 @@ struct Line {
     waiting: Vec<Vec<u8>>,
 }
 
-/// For how long somebody who died may still be taken for alive.
+/// For how long a server may still take a waiter for alive that has died.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// Since the last beat: three of them, for the longest ttl.

@@ -16,7 +16,7 @@ use crate::{
 /// What the lock key holds while a client of another library holds the lock.
 const FOREIGN: &[u8] = b"foreign";
 
-/// What is known of a schedule with the strategy `plain`.
+/// What the checks of the strategy `plain` know of a schedule: records that were deleted, and a foreign holder.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     /// What records said that somebody deleted: who is told of its number goes on without its record.

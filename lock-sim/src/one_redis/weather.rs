@@ -10,7 +10,7 @@ use crate::{
     world::{HostClocks, Wires},
 };
 
-/// What a schedule is about.
+/// The kind of faults that a schedule has, by which it is known what may be excused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// What one server has to bear without losing anything.
@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Meddled,
 }
 
-/// What the world of a schedule is like.
+/// The settings of one schedule, drawn from its seed: clients, ttls, clocks, network and faults.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weather {
     pub(super) kind: Kind,

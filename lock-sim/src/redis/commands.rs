@@ -8,7 +8,7 @@ use super::{
 
 /// What a command comes to: its answer, or the error that is its answer.
 type Answer = Result<Reply, Reply>;
-/// A name and a value.
+/// A field of a hash: its name and its value.
 type Field = (Vec<u8>, Vec<u8>);
 
 fn wrong_number(name: &[u8]) -> Reply {

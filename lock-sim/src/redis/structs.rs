@@ -3,7 +3,7 @@
 
 use mlua::{Lua, MultiValue, String, Value};
 
-/// One number of a format.
+/// One number in a format string of the Lua library `struct`.
 #[derive(Clone, Copy)]
 enum Field {
     Double,

@@ -62,7 +62,7 @@ impl SortedSet {
     }
 }
 
-/// A bound of scores, which may be left out itself.
+/// One bound of a range of scores in a sorted set, inclusive or exclusive.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
     score: f64,

@@ -15,7 +15,7 @@ use crate::{
     world::{HostId, ServerId, Stop, Way},
 };
 
-/// Sees to it that the situation comes about.
+/// Steers a schedule into the situation that it aims at, by faults at the moments that take it there.
 #[derive(Debug)]
 pub(super) struct Director {
     chance: Chance,

@@ -6,7 +6,7 @@ use crate::{
     world::{HostClocks, Wires},
 };
 
-/// What a schedule is about.
+/// The kind of faults that a schedule has, by which it is known what may be excused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Anything that the algorithm has to bear.
@@ -17,7 +17,7 @@ pub(super) enum Kind {
     Deletions,
 }
 
-/// What a schedule aims at.
+/// The rare situation that a schedule aims at, beside its random faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
     /// Nothing in particular.
@@ -36,7 +36,7 @@ pub(super) enum Aim {
     Strays,
 }
 
-/// What the world of a schedule is like.
+/// The settings of one schedule, drawn from its seed: servers, clients, ttls, clocks, network and faults.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weather {
     pub(super) kind: Kind,

@@ -11,7 +11,7 @@ use crate::wire::{Security, Server};
 /// How much of an answer is read.
 const LONGEST: u64 = 64 * 1024;
 
-/// What a server says outside of a session.
+/// What a server says of itself outside of a session, in answer to its four-letter words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Words {
     /// What is listening there; `None` where nobody is, or nobody answers.
@@ -24,7 +24,7 @@ pub(super) struct Words {
     pub(super) tick: Option<Duration>,
 }
 
-/// Who answers on a port.
+/// What answers on the port of a server: a ZooKeeper that serves, one that does not, or another program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listener {
     /// A ZooKeeper server that serves clients, or that does not tell.

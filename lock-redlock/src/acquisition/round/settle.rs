@@ -24,7 +24,7 @@ const PROPOSALS: u32 = 10;
 /// By how much, at most, a reader's second proposal leads the time that has passed. The lead doubles with each further one.
 const LEAD: Duration = Duration::from_micros(200);
 
-/// A token, and the number that each node that granted has given to the holding.
+/// The token of a grant, and the number that each node that granted has given to the holding.
 type Settled = (u64, Vec<NodeNumber>);
 
 /// Settles the token of a vote that these numbers won. `None` when it is no grant; the attempt is to be undone then.

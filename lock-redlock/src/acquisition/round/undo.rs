@@ -15,7 +15,7 @@ use crate::{
     protocol::ballots::Ballot,
 };
 
-/// An undo under way.
+/// The undo of a round that won no grant, under way: the requests that take back what its nodes may have granted.
 pub(crate) struct Undo {
     round: Round,
     calls: Vec<Option<ScriptCall>>,

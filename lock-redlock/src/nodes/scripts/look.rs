@@ -90,7 +90,7 @@ fn members(all: &[Value]) -> Option<Vec<Holder>> {
     Some(members)
 }
 
-/// What the server notes of a reader.
+/// The note that a server keeps on a reader: its number, since when it reads, its lock delay and its payload.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Note {
     number: Option<u64>,
