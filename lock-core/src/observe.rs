@@ -142,6 +142,7 @@ impl Acquisition<'_> {
     }
 
     /// The acquisition has brought a guard with this fencing token: its hold from now on, where somebody observes holds.
+    #[must_use = "a hold that is never told of its end is counted for ever"]
     pub(crate) fn granted(mut self, token: FencingToken) -> Option<Hold> {
         // A permit has none.
         let token = self.mode.permits().is_none().then_some(token);

@@ -19,7 +19,7 @@ use crate::{cargo, of_no_package};
 /// How many processes spend all the time they are given.
 const BUSY_LOOPS: usize = 2;
 
-/// One of them. It ends with the program that has started it.
+/// The shell script of a busy loop. It ends with the program that has started it.
 const BUSY_LOOP: &str = "while kill -0 $PPID; do :; done 2> /dev/null";
 
 /// For how long everything stands still, as `sleep` is told.
@@ -28,10 +28,10 @@ const STANDSTILL: &str = "1.5";
 /// How many seconds there are from one standstill to the next.
 const BETWEEN: RangeInclusive<u64> = 8..=20;
 
-/// What a process joins the group $0 with, and becomes the program that the rest names.
+/// The shell script by which a process joins the control group $0, and becomes the program that its other arguments name.
 const JOIN: &str = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
 
-/// What stops the group $0 for $1 seconds. An interrupt in between does not leave the group stopped.
+/// The shell script that stops all processes of the control group $0 for $1 seconds. An interrupt does not leave them stopped.
 const STAND_STILL: &str =
     r#"trap "" INT HUP TERM; echo 1 > "$0/cgroup.freeze"; sleep "$1"; echo 0 > "$0/cgroup.freeze""#;
 
