@@ -18,17 +18,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 impl Quorum {
     /// Sends `call` to `node` until it is confirmed, or until what it gives back has ended by its `ttl`. That begins when the
-    /// request arrives that takes it, which it may do for as long as a tombstone is kept, where it `may_arrive` at all.
-    pub(crate) fn undo_later(
-        self: &Arc<Self>,
-        node: usize,
-        what: &'static str,
-        call: ScriptCall,
-        ttl: Duration,
-        may_arrive: bool,
-    ) {
+    /// last request arrives that takes or extends it, for which it has as long as a tombstone is kept.
+    pub(crate) fn undo_later(self: &Arc<Self>, node: usize, what: &'static str, call: ScriptCall, ttl: Duration) {
         // Safeguard: an undo goes on for as long as what it undoes may arrive (Redlock)
-        let latest_arrival = if may_arrive && safeguard("undo-arrivals") { TOMBSTONE } else { Duration::ZERO };
+        let latest_arrival = if safeguard("undo-arrivals") { TOMBSTONE } else { Duration::ZERO };
         let until = self.clock().now().saturating_add(latest_arrival + ttl);
         if self.undo_queues[node].add(PendingUndo { what, call, until }) {
             self.cleanup().spawn(run(Arc::clone(self), node));

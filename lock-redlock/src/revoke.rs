@@ -38,7 +38,7 @@ pub(crate) async fn revoke(quorum: &Arc<Quorum>, name: &LockName, token: u64) ->
             }
             Err(no_reply) => {
                 failed.push((node, no_reply.reason()));
-                quorum.undo_later(node, "a forced release", undo.clone(), claim.ttl, true);
+                quorum.undo_later(node, "a forced release", undo.clone(), claim.ttl);
             }
         }
     }

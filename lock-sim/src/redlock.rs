@@ -22,6 +22,7 @@ use lock_redlock::Config;
 
 use self::{
     aim::Director,
+    kept::Records,
     operator::{Order, Orders},
     weather::{Aim, Kind, Weather},
 };
@@ -111,6 +112,7 @@ struct Deployment {
     /// Who has lost data, or was replaced: what is left there says nothing.
     failed: Vec<ServerId>,
     director: Director,
+    records: Records,
 }
 
 fn prepare(weather: Weather, without: &Without, [mut chance, aims]: [Chance; 2], trace: Trace) -> (Stage, Deployment) {
@@ -144,7 +146,7 @@ fn prepare(weather: Weather, without: &Without, [mut chance, aims]: [Chance; 2],
     let orders: Orders = Rc::new(RefCell::new(Order::new(members)));
     operator::spawn(&mut stage, &weather, &orders);
     let director = Director::new(aims);
-    let scene = Deployment { weather, orders, failed: Vec::new(), director };
+    let scene = Deployment { weather, orders, failed: Vec::new(), director, records: Records::default() };
     for host in stage.clients.clone() {
         begin(&mut stage, &scene, host, &mut chance);
     }
@@ -174,6 +176,9 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
         (habits.hold, habits.pause) = (chance.one_of(&[30 * MS, 2 * ttl]), 50 * MS);
     }
     let is_last = host.place() + 1 == weather.clients;
+    // Few clients connect to servers that are no members yet: what is asked of these says little, but where members are
+    // replaced.
+    let waits = chance.below(4) > 0 && !weather.is_replacing;
     match weather.aim {
         Aim::Nothing | Aim::Forgetful => {}
         Aim::Lapse => (habits.hold, habits.pause) = (2 * ttl, 50 * MS),
@@ -185,7 +190,7 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
             }
         }
         Aim::Behind | Aim::Replaced | Aim::Strays => {
-            (habits.hold, habits.pause, habits.tries) = (20 * MS, 20 * MS, 100);
+            (habits.hold, habits.pause, habits.tries) = (20 * MS, 100 * MS, 100);
         }
     }
     let context = stage.world.context(host);
@@ -194,6 +199,9 @@ fn begin(stage: &mut Stage, scene: &Deployment, host: HostId, chance: &mut Chanc
     oracle.begins(host);
     stage.world.spawn(host, async move {
         let clock = context.clock();
+        while waits && !orders.borrow().is_marked {
+            clock.sleep(Duration::from_millis(10)).await;
+        }
         // Somebody who connects when the members have changed.
         while weather.aim == Aim::Forgetful
             && is_last
@@ -301,7 +309,7 @@ impl Deployment {
 
 impl Scene for Deployment {
     fn kept(&mut self, stage: &mut Stage, grant: &Grant) -> Time {
-        kept::until(stage, &self.orders.borrow().generations, self.weather.max_ttl, grant)
+        kept::until(stage, &mut self.records, &self.orders.borrow().generations, self.weather.max_ttl, grant)
     }
 
     fn residue(&mut self, stage: &mut Stage, at_once: bool) -> Option<String> {
@@ -361,8 +369,13 @@ impl Scene for Deployment {
     }
 
     fn look(&mut self, stage: &mut Stage) {
-        let Self { weather, orders, director, .. } = self;
+        let Self { weather, orders, director, records, .. } = self;
         director.look(stage, weather, orders);
+        // Servers that do not keep their stamps may come to the same, which is to be found.
+        if orders.borrow().is_stuck && weather.keeps_stamps {
+            let mut orders = orders.borrow_mut();
+            orders.can_only_be_reset = kept::is_forgotten(stage, records, &orders.generations, &orders.members);
+        }
         // An operator may take some time to empty what was replaced.
         if self.weather.aim == Aim::Forgetful && !self.orders.borrow().is_calm {
             return;

@@ -11,20 +11,37 @@ use redis::Cmd;
 #[derive(Debug)]
 pub struct Script {
     source: &'static str,
-    hash: OnceLock<String>,
+    sent: OnceLock<SentScript>,
+}
+
+/// A script as servers get it, and the hash by which they know it.
+#[derive(Debug)]
+struct SentScript {
+    text: String,
+    hash: String,
 }
 
 impl Script {
     /// The script with this source.
     #[must_use]
     pub const fn new(source: &'static str) -> Self {
-        Self { source, hash: OnceLock::new() }
+        Self { source, sent: OnceLock::new() }
     }
 
     /// The hash by which the server knows it.
     #[must_use]
     pub fn hash(&self) -> &str {
-        self.hash.get_or_init(|| redis::Script::new(self.source).get_hash().to_owned())
+        &self.sent().hash
+    }
+
+    /// Without the lines of comments, which are half of it: each connection to a server sends the text once.
+    fn sent(&self) -> &SentScript {
+        self.sent.get_or_init(|| {
+            let lines = self.source.lines().filter(|line| !line.trim_start().starts_with("--"));
+            let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
+            let hash = redis::Script::new(&text).get_hash().to_owned();
+            SentScript { text, hash }
+        })
     }
 }
 
@@ -128,7 +145,8 @@ impl ScriptCall {
 
     /// `EVALSHA`, or with the source itself `EVAL`, which also leaves the script on the server for later calls.
     pub(super) fn command(&self, with_source: bool) -> Cmd {
-        let (name, script) = if with_source { ("EVAL", self.script.source) } else { ("EVALSHA", self.script.hash()) };
+        let SentScript { text, hash } = self.script.sent();
+        let (name, script) = if with_source { ("EVAL", text) } else { ("EVALSHA", hash) };
         let mut command = Cmd::with_capacity(self.ends.len() + 3, self.words.len() + script.len() + 16);
         command.arg(name).arg(script).arg(self.key_count);
         for word in self.words() {

@@ -83,7 +83,7 @@ impl Attempt {
     ) {
         let retry = |node, reply: Reply<bool>| {
             if let (Err(_), Some(call)) = (reply, self.leave_queue(node)) {
-                quorum.undo_later(node, "leaving the queue", call, self.claim.ttl, self.has_pending(node));
+                quorum.undo_later(node, "leaving the queue", call, self.claim.ttl);
             }
         };
         for (node, reply) in replies {

@@ -254,7 +254,7 @@ impl Round {
             false => Some(claim.undo(true, QueueChange::None)),
         };
         if let Some(call) = call {
-            self.quorum.undo_later(node, "undo", call, claim.ttl, true);
+            self.quorum.undo_later(node, "undo", call, claim.ttl);
         }
     }
 

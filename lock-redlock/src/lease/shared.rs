@@ -111,8 +111,7 @@ impl SharedLease {
 
     fn release_later(&self, node: usize, calls: &[Option<ScriptCall>]) {
         if let Some(call) = &calls[node] {
-            let may_arrive = self.quorum_lease(|lease| lease.may_arrive_at(node));
-            self.quorum.undo_later(node, "release", call.clone(), self.ttl(), may_arrive);
+            self.quorum.undo_later(node, "release", call.clone(), self.ttl());
         }
     }
 }

@@ -28,29 +28,19 @@ macro_rules! script {
 
 static ACQUIRE: Script = script!(
     "grant",
+    "vote",
     "acquire_short",
-    "prologue",
     "head",
+    "undone",
+    "acquire_held",
     "expiring_set",
     "readers",
     "waiters",
     "counter",
-    "member",
-    "vote",
     "acquire"
 );
-static ACQUIRE_READ: Script = script!(
-    "grant",
-    "prologue",
-    "head",
-    "expiring_set",
-    "readers",
-    "waiters",
-    "counter",
-    "member",
-    "vote",
-    "acquire_read"
-);
+static ACQUIRE_READ: Script =
+    script!("grant", "vote", "head", "undone", "expiring_set", "readers", "waiters", "counter", "acquire_read");
 static WRITE_BACK: Script = script!("prologue", "head", "counter", "member", "write_back");
 static RENUMBER: Script = script!("prologue", "head", "expiring_set", "readers", "counter", "member", "renumber");
 static RENEW: Script = script!("head", "keep_counter", "member", "renew");

@@ -12,7 +12,7 @@ use lock_lab::{
     servers::RedisNodes,
 };
 use lock_redlock::{NodeState, Redlock, RedlockDriver};
-use lock_sim::world::Way;
+use lock_sim::{redis::Reply, world::Way};
 
 /// Far above what an answer takes, so that only nodes that are down run into it.
 const NODE_LIMIT: &[(&str, &str)] = &[("node_timeout", "2s")];
@@ -329,5 +329,39 @@ fn an_undo_goes_on_for_as_long_as_what_it_undoes_may_arrive() {
         nodes.until_nothing_is_left(0..3, "late").await;
         let took = nodes.clock().now().saturating_since(arrived);
         assert!(took < TTL / 2, "it was left to its ttl: {took:?}");
+    });
+}
+
+#[test]
+fn an_undo_goes_on_for_as_long_as_a_renewal_may_arrive_that_extends_what_it_undoes() {
+    const TTL: Duration = Duration::from_secs(6);
+    const SETTINGS: &[(&str, &str)] = &[("ttl", "6s"), ("node_timeout", "300ms"), ("connect_timeout", "300ms")];
+    simulated(3, &[], |nodes| async move {
+        let clock = nodes.clock();
+        let locks = nodes.connect(SETTINGS).await;
+        locks.mutex("early").lock().await.unwrap().release().await.unwrap();
+        nodes.settle().await;
+        // A new connection takes longer than a test that looks.
+        nodes.delay(Duration::from_millis(20)).await;
+        let guard = locks.mutex("late").lock().await.unwrap();
+        nodes.until("all nodes have it", || nodes.count("late") == 3).await;
+        nodes.hold_late(0, 2).await;
+        clock.sleep(TTL * 5 / 12).await;
+        nodes.block(0, 2, Way::Up, true).await;
+        guard.release().await.unwrap();
+
+        clock.sleep(TTL / 2).await;
+        nodes.block(0, 2, Way::Up, false).await;
+        nodes.let_go().await;
+        let is_extended = || matches!(nodes.command(2, &["PTTL", "{lock:late}"]), Reply::Int(left) if left > 5_900);
+        nodes.until("the renewal has come", is_extended).await;
+        let extended = clock.now();
+        nodes.block(0, 2, Way::Up, true).await;
+        // One ttl after the release, when the holding would have ended without the renewal.
+        clock.sleep(TTL * 2 / 3).await;
+        nodes.block(0, 2, Way::Up, false).await;
+        nodes.until_nothing_is_left(0..3, "late").await;
+        let took = clock.now().saturating_since(extended);
+        assert!(took < TTL * 11 / 12, "it was left to its ttl: {took:?}");
     });
 }

@@ -91,17 +91,17 @@ impl Stage {
     pub fn play(mut self, scene: &mut impl Scene) -> (Outcome, Trace) {
         self.world.tell_everything();
         self.world.at(self.end, Own::Calm);
-        let mut phase = Phase::Contest;
+        let (mut phase, mut changes) = (Phase::Contest, 0);
         while !self.oracle.is_violated() {
             let Some(happening) = self.world.next() else {
                 self.oracle.violate("P", "nothing will happen any more, and somebody waits".to_owned());
                 break;
             };
-            // What a server does may end what somebody holds there.
-            let has_served = matches!(happening, Happening::Arrived { .. });
             self.see_to(happening, scene);
             scene.look(&mut self);
-            self.check(scene, has_served);
+            // What a server changes may end what somebody holds there.
+            let before = std::mem::replace(&mut changes, self.fleet.changes());
+            self.check(scene, changes != before);
             if self.world.steps() > STEPS {
                 self.oracle.violate("P", "it does not come to an end".to_owned());
             }

@@ -1,5 +1,7 @@
 //! Commands on keys.
 
+use std::borrow::Cow;
+
 use super::{
     reply::Reply,
     store::{Entry, Millis, Store},
@@ -24,16 +26,19 @@ fn is(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }
 
+/// The name of a command as the server compares it: clients write it as they like.
+pub(super) fn in_capitals(name: &[u8]) -> Cow<'_, [u8]> {
+    match name.iter().any(u8::is_ascii_lowercase) {
+        true => name.to_ascii_uppercase().into(),
+        false => name.into(),
+    }
+}
+
 impl Store {
     /// Runs one command, which any connection may send and any script may call.
     pub fn command(&mut self, words: &[&[u8]]) -> Reply {
         let Some((name, arguments)) = words.split_first() else { return Reply::err("no command") };
-        let answer = if name.iter().any(u8::is_ascii_lowercase) {
-            self.dispatch(&name.to_ascii_uppercase(), arguments)
-        } else {
-            self.dispatch(name, arguments)
-        };
-        answer.unwrap_or_else(|error| error)
+        self.dispatch(&in_capitals(name), arguments).unwrap_or_else(|error| error)
     }
 
     fn dispatch(&mut self, name: &[u8], words: &[&[u8]]) -> Answer {

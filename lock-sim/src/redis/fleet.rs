@@ -84,6 +84,12 @@ impl Fleet {
         self.at(server, now).store()
     }
 
+    /// Rises whenever something may have been changed on one of the servers.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.servers.iter().map(|it| it.server.store().changes()).sum()
+    }
+
     /// The clock of a server.
     #[must_use]
     pub fn clock(&self, server: ServerId) -> LocalClock {

@@ -6,7 +6,7 @@
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use mlua::{
-    BorrowedBytes, Either, Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table,
+    BString, BorrowedBytes, Either, Function, IntoLua, Lua, LuaOptions, MultiValue, StdLib, String as LuaString, Table,
     Value as LuaValue,
 };
 
@@ -126,8 +126,10 @@ impl Engine {
 /// What scripts find beside Lua itself.
 fn prepare(lua: &Lua) -> mlua::Result<()> {
     let redis = lua.create_table()?;
-    redis.set("call", lua.create_function(|lua, arguments: MultiValue| call(lua, &arguments, true))?)?;
-    redis.set("pcall", lua.create_function(|lua, arguments: MultiValue| call(lua, &arguments, false))?)?;
+    for (name, raises) in [("call", true), ("pcall", false)] {
+        let ok = one_field(lua, "ok", &lua.create_string("OK")?)?;
+        redis.set(name, lua.create_function(move |lua, arguments| call(lua, &ok, arguments, raises))?)?;
+    }
     for (name, field) in [("status_reply", "ok"), ("error_reply", "err")] {
         let reply = lua.create_function(move |lua, text: LuaString| one_field(lua, field, &text))?;
         redis.set(name, reply)?;
@@ -190,24 +192,40 @@ fn word(argument: &LuaValue) -> mlua::Result<Word<'_>> {
         LuaValue::Integer(number) => Ok(Word::Number(number.to_string())),
         // As `%.17g` writes what is whole and below 10^17, which is all that these scripts have.
         LuaValue::Number(number) => Ok(Word::Number(format!("{number}"))),
-        _ => Err(mlua::Error::external("ERR Lua redis lib command arguments must be strings or integers")),
+        _ => Err(wrong_argument()),
     }
 }
 
 /// What a command comes to in a script: a text, or something else.
 type Answer = Either<String, LuaValue>;
 
-fn call(lua: &Lua, arguments: &MultiValue, raises: bool) -> mlua::Result<Answer> {
-    let mut texts = Vec::with_capacity(arguments.len());
-    for argument in arguments {
+/// What a script calls a command with: its name, its key, and the rest. The interpreter gives the first two, which are texts,
+/// without keeping a place for them.
+type CommandArguments = (BString, Option<BString>, MultiValue);
+
+fn call(lua: &Lua, ok: &Table, (name, key, rest): CommandArguments, raises: bool) -> mlua::Result<Answer> {
+    if key.is_none() && !rest.is_empty() {
+        return Err(wrong_argument());
+    }
+    let mut texts = Vec::with_capacity(rest.len());
+    for argument in &rest {
         texts.push(word(argument)?);
     }
-    let words: Vec<&[u8]> = texts.iter().map(Word::bytes).collect();
+    let mut words: Vec<&[u8]> = Vec::with_capacity(2 + texts.len());
+    words.push(&name);
+    words.extend(key.as_ref().map(|key| key.as_slice()));
+    words.extend(texts.iter().map(Word::bytes));
     let reply = STORE.with_borrow_mut(|store| store.command(&words));
     match reply {
         Reply::Error(text) if raises => Err(mlua::Error::external(text)),
+        // The same table for all of them: no script changes it.
+        Reply::Status(text) if text == "OK" => Ok(Either::Right(LuaValue::Table(ok.clone()))),
         reply => to_lua(lua, reply),
     }
+}
+
+fn wrong_argument() -> mlua::Error {
+    mlua::Error::external("ERR Lua redis lib command arguments must be strings or integers")
 }
 
 fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Answer> {

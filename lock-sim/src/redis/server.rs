@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    commands::in_capitals,
     lua::{self, Removal},
     reply::{Reply, Requests},
     store::{Entry, Store},
@@ -147,7 +148,7 @@ impl RedisServer {
     /// Runs a command as if somebody had sent it.
     pub fn command(&mut self, words: &[&[u8]]) -> Reply {
         let Some((name, arguments)) = words.split_first() else { return Reply::err("no command") };
-        match name.to_ascii_uppercase().as_slice() {
+        match &*in_capitals(name) {
             b"EVAL" => match arguments.first() {
                 Some(source) => {
                     let hash = lua::load(source);
@@ -185,8 +186,7 @@ impl RedisServer {
     }
 
     fn serve(&mut self, connection: u32, words: &[&[u8]], answers: &mut Vec<u8>) {
-        let name = words.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
-        match name.as_slice() {
+        match &*in_capitals(words.first().copied().unwrap_or_default()) {
             b"SUBSCRIBE" => {
                 for channel in &words[1..] {
                     self.join(connection, channel);

@@ -65,6 +65,11 @@ impl Store {
         self.keys.get(key).filter(|entry| !entry.has_ended(ms))
     }
 
+    /// Rises whenever something may have been changed.
+    pub(super) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// What is there now, to find out later whether it is still the same.
     #[must_use]
     pub fn seen(&self) -> Seen {

@@ -1,7 +1,8 @@
 //! Situations that chance alone brings about too seldom.
 
 use super::{
-    FORGETFUL, KEPT_OUT, OVERTAKEN, kept,
+    FORGETFUL, KEPT_OUT, OVERTAKEN,
+    kept::Records,
     operator::Orders,
     weather::{Aim, Weather},
 };
@@ -189,6 +190,9 @@ impl Director {
 
     /// The operator does not reach the member that is replaced.
     fn leave_untold(&mut self, stage: &mut Stage, weather: &Weather, orders: &Orders) {
+        if orders.borrow().generations.len() < 2 {
+            return;
+        }
         let generations = orders.borrow().generations.clone();
         let [first, second, ..] = generations.as_slice() else { return };
         self.is_done = true;
@@ -207,11 +211,14 @@ impl Director {
     /// The first server that was told loses its data, and the second is told only when clients have made the first one a
     /// member of the generation before again. Whoever connects later reaches the servers of the one generation only.
     fn forget(&mut self, stage: &mut Stage, weather: &Weather, orders: &Orders) {
+        if orders.borrow().generations.len() < 2 {
+            return;
+        }
         let generations = orders.borrow().generations.clone();
         let [first, second, ..] = generations.as_slice() else { return };
         let now = stage.world.now();
         let is_told = |stage: &mut Stage, server: ServerId| {
-            kept::known(stage.fleet.store(server, now), &generations).is_some_and(|its| its > 0)
+            Records::default().known(stage.fleet.store(server, now), &generations).is_some_and(|its| its > 0)
         };
         let staying = || first.iter().copied().filter(|server| second.contains(server));
         let told: Vec<ServerId> = staying().filter(|server| is_told(stage, *server)).collect();

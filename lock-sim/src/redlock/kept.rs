@@ -34,9 +34,15 @@ pub(super) fn holding_keys() -> [&'static str; 3] {
 
 /// Until when nobody whom this grant excludes can win a vote, in none of the generations of the members, if nobody asks
 /// for anything any more but to be granted the lock.
-pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: Time, grant: &Grant) -> Time {
+pub(super) fn until(
+    stage: &mut Stage,
+    records: &mut Records,
+    generations: &[Vec<ServerId>],
+    max_ttl: Time,
+    grant: &Grant,
+) -> Time {
     let now = stage.world.now();
-    let kept = |stage: &mut Stage, server: ServerId, asked_in: usize| {
+    let mut kept = |stage: &mut Stage, server: ServerId, asked_in: usize| {
         let clock = stage.fleet.clock(server);
         // Another process, or one without its data, gives no vote for the longest ttl from when it becomes a member again.
         let is_out = stage.world.is_stopped(server) || !is_voting(stage.fleet.at(server, now).store());
@@ -46,7 +52,7 @@ pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: T
         // One that knows of a later generation does not vote in an earlier one any more. The other way round it may be
         // told in the next moment, and keeps what it keeps.
         let store = stage.fleet.store(server, now);
-        if generations.len() > 1 && known(store, generations).is_some_and(|its| its > asked_in) {
+        if generations.len() > 1 && records.known(store, generations).is_some_and(|its| its > asked_in) {
             return Time::MAX;
         }
         let quiet =
@@ -54,7 +60,7 @@ pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: T
         let last = quiet.max(last_millisecond(store, grant.payload.as_bytes()));
         last.map_or(0, |last| clock.when((last + 1) * MS))
     };
-    let of = |stage: &mut Stage, place: usize, members: &[ServerId]| {
+    let mut of = |stage: &mut Stage, place: usize, members: &[ServerId]| {
         let mut all: Vec<Time> = members.iter().map(|server| kept(stage, *server, place)).collect();
         all.sort_unstable_by(|one, other| other.cmp(one));
         all[members.len() / 2]
@@ -62,16 +68,41 @@ pub(super) fn until(stage: &mut Stage, generations: &[Vec<ServerId>], max_ttl: T
     (0..generations.len()).map(|place| of(stage, place, &generations[place])).min().unwrap_or(0)
 }
 
-/// Which one of the generations a server knows of, by the members that its record names.
-pub(super) fn known(store: &Store, generations: &[Vec<ServerId>]) -> Option<usize> {
-    let Value::Hash(record) = &store.get(b"redlock:deployment")?.value else { return None };
-    let (_, members) = record.iter().find(|(field, _)| field == b"members")?;
-    let names = std::str::from_utf8(members).ok()?.split(' ').filter_map(name);
-    let named: Vec<ServerId> = names.map(server_at).collect::<Option<_>>()?;
-    let is_it = |generation: &Vec<ServerId>| {
-        generation.len() == named.len() && generation.iter().all(|server| named.contains(server))
-    };
-    generations.iter().position(is_it)
+/// Of which generation a record is, by the members that it names: the same few records are looked at again and again.
+#[derive(Debug, Default)]
+pub(super) struct Records(Vec<(Vec<u8>, usize)>);
+
+impl Records {
+    /// Which one of the generations a server knows of.
+    pub(super) fn known(&mut self, store: &Store, generations: &[Vec<ServerId>]) -> Option<usize> {
+        let Value::Hash(record) = &store.get(b"redlock:deployment")?.value else { return None };
+        let (_, members) = record.iter().find(|(field, _)| field == b"members")?;
+        if let Some((_, generation)) = self.0.iter().find(|(text, _)| text == members) {
+            return Some(*generation);
+        }
+        let names = std::str::from_utf8(members).ok()?.split(' ').filter_map(name);
+        let named: Vec<ServerId> = names.map(server_at).collect::<Option<_>>()?;
+        let is_it = |generation: &Vec<ServerId>| {
+            generation.len() == named.len() && generation.iter().all(|server| named.contains(server))
+        };
+        let generation = generations.iter().position(is_it)?;
+        self.0.push((members.clone(), generation));
+        Some(generation)
+    }
+}
+
+/// Whether most of the members have lost all their data, and none of them knows of the last generation.
+pub(super) fn is_forgotten(
+    stage: &mut Stage,
+    records: &mut Records,
+    generations: &[Vec<ServerId>],
+    members: &[ServerId],
+) -> bool {
+    let now = stage.world.now();
+    let mut known = |server: &ServerId| records.known(stage.fleet.store(*server, now), generations);
+    let all: Vec<Option<usize>> = members.iter().map(&mut known).collect();
+    let empty = all.iter().filter(|known| known.is_none()).count();
+    empty > members.len() / 2 && !all.contains(&Some(generations.len() - 1))
 }
 
 /// The address in `number=address`.

@@ -23,6 +23,12 @@ pub(super) struct Order {
     /// A change of the members is wanted, or everything is to be completed.
     pub(super) wants: Arc<Notify>,
     pub(super) is_calm: bool,
+    /// The servers are members, or the operator has given that up.
+    pub(super) is_marked: bool,
+    /// Marking the servers again has failed for long.
+    pub(super) is_stuck: bool,
+    /// Most members have lost all their data, and none knows of which generation it was: they can only be reset.
+    pub(super) can_only_be_reset: bool,
     /// Servers that may not come back with their data.
     pub(super) to_empty: Vec<ServerId>,
     /// A member that a holder did not reach when it was granted the lock.
@@ -40,6 +46,9 @@ impl Order {
             generations,
             wants: Arc::new(Notify::new()),
             is_calm: false,
+            is_marked: false,
+            is_stuck: false,
+            can_only_be_reset: false,
             to_empty: Vec::new(),
             without_lease: None,
         }
@@ -72,6 +81,7 @@ pub(super) fn spawn(stage: &mut Stage, weather: &Weather, orders: &Orders) {
                 break;
             }
         }
+        orders.borrow_mut().is_marked = true;
         let mut newcomers = newcomers.into_iter();
         let mut attempts = 0;
         // A change that was begun is completed before another one is.
@@ -140,9 +150,15 @@ async fn mark_again(
     clock: Clock,
     oracle: &Oracle,
 ) {
-    for _ in 0..60 {
+    for attempt in 0..60 {
         let known = config(weather, &orders.borrow().members, host);
-        match init_in(&known, InitOptions::new(), context.clone()).await {
+        let mut options = InitOptions::new();
+        if orders.borrow().can_only_be_reset {
+            oracle.count(RESET);
+            options = options.with_reset();
+        }
+        orders.borrow_mut().is_stuck = attempt >= 30;
+        match init_in(&known, options, context.clone()).await {
             Ok(quiet) => {
                 oracle.count(INIT);
                 return oracle.note("operator", format_args!("has marked the servers: no votes for {quiet:?}"));

@@ -8,16 +8,10 @@ use crate::{
 
 // Where the common path of a vote or of an undo has a safeguard, too, it is taken out of both.
 
-const QUARANTINE: Removal = Removal {
-    name: "quarantine",
-    changes: &[("if standing[2] then", "if false then"), (", 'redlock:quarantine') == 0", ") == 0")],
-};
+const QUARANTINE: Removal = Removal { name: "quarantine", changes: &[("if standing[3] then", "if false then")] };
 const RUN_ID: Removal = Removal {
     name: "run-id",
-    changes: &[
-        ("if standing[1] ~= 'any' then", "if false then"),
-        ("local info = standing[2] ~= 'any' and redis.call('INFO', 'server')", "local info = false"),
-    ],
+    changes: &[("local info = run ~= 'any' and redis.call('INFO', 'server')", "local info = false")],
 };
 const TOMBSTONE: Removal = Removal {
     name: "tombstone",
@@ -30,7 +24,7 @@ const OWN_VALUE: Removal = Removal {
     name: "own-value",
     changes: &[
         ("local held = own(value) ~= nil", "local held = redis.call('EXISTS', lock) == 1"),
-        ("string.sub(held, 18, 49) == ARGV[1]", "true"),
+        ("string.sub(text, 18, 49) == ARGV[1]", "true"),
     ],
 };
 const WRITER_BEHIND_READERS: Removal = Removal {
@@ -53,7 +47,7 @@ const GENERATION: Removal = Removal {
     name: "generation",
     changes: &[
         ("local is_member = stamp == ARGV[#ARGV]", "local is_member = stamp ~= ''"),
-        ("standing[1] == ARGV[4]", "standing[1]"),
+        ("if stamp ~= ARGV[4] then", "if stamp == '' then"),
     ],
 };
 const REJOIN_IF_FREE: Removal = Removal {

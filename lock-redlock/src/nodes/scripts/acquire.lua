@@ -12,12 +12,7 @@ local function line_up()
   end
 end
 
-local its, given = holder()
-if its == value and given then
-  -- This very attempt holds it already: a resent request gets the same answer again, and the ttl is not touched,
-  -- because the holder counts it from the first sending.
-  return given
-elseif its then
+if its then
   local remaining = redis.call('PTTL', lock)
   line_up()
   return {'held', remaining, its}
@@ -38,7 +33,7 @@ if reserved and reserved ~= waiter then
   return {'reserved', remaining}
 end
 
-local stored = stored_counter()
+stored = stored or stored_counter()
 if waiter ~= '' then
   redis.call('ZCARD', waiters)
   read_members(writers, writing)

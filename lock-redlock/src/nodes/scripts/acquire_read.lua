@@ -43,7 +43,7 @@ if behind > 0 and not woken then
   return {'behind', behind}
 end
 
-local stored = stored_counter()
+stored = stored or stored_counter()
 readers_here()
 read_members(readers, reading)
 if waiter ~= '' then

@@ -1,6 +1,11 @@
 -- A sorted set of those who share something, each until its own end in milliseconds of the server's clock, and a
 -- hash with a note on each of them. One that died ends by itself and does not live on others' renewals.
 
+-- Never by concatenation, which writes a number of this size with an exponent.
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
 -- Removes those that have ended. pcall: where somebody has put something else in the place of the notes, they have gone.
 local function remove_ended(members, notes)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', members, '-inf', '(' .. digits(ms))) do

@@ -5,7 +5,7 @@
 
 local function members(set, notes)
   local all = {}
-  local there = redis.call('ZRANGEBYSCORE', set, digits(ms), '+inf', 'WITHSCORES')
+  local there = redis.call('ZRANGEBYSCORE', set, string.format('%.0f', ms), '+inf', 'WITHSCORES')
   for at = 1, #there, 2 do
     all[#all + 1] = {there[at], tonumber(there[at + 1]) - ms, redis.call('HGET', notes, there[at]) or ''}
   end

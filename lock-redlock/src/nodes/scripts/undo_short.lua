@@ -1,17 +1,22 @@
--- The common path of an undo: it gives back a lock that is held alone, and nobody waits.
-if ARGV[3] == '' and not ARGV[4] then
+-- The common paths of an undo of an attempt that does not wait: it gives back a lock that is held alone, and nobody waits; or there
+-- is nothing to give back.
+if not ARGV[4] then
   local lock = KEYS[1]
-  local held = redis.pcall('GET', lock)
+  local text = redis.pcall('GET', lock)
   -- Safeguard: the common path of an undo deletes only its own value (Redlock)
-  if type(held) == 'string' and string.byte(held) == 1 and string.sub(held, 18, 49) == ARGV[1]
-      and redis.call('EXISTS', lock .. ':waiters', lock .. ':waiting') == 0 then
+  local held = type(text) == 'string' and #text >= 49 and string.byte(text) == 1 and string.sub(text, 18, 49) == ARGV[1]
+  local read = not held and redis.call('ZSCORE', lock .. ':readers', ARGV[1])
+  local is_alone = held and ARGV[3] == '' and redis.call('EXISTS', lock .. ':waiters', lock .. ':waiting') == 0
+  if is_alone then
     redis.call('DEL', lock)
+    redis.pcall('PUBLISH', lock .. ':changed', '')
+  end
+  if is_alone or not (held or read) then
     -- Safeguard: the common path of an undo leaves its tombstone (Redlock)
     if ARGV[2] ~= '0' then
       redis.call('SET', lock .. ':undone:' .. ARGV[1], '', 'PX', ARGV[2])
     end
-    redis.pcall('PUBLISH', lock .. ':changed', '')
-    return 1
+    return held and 1 or 0
   end
 end
 
