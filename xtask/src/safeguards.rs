@@ -2,6 +2,7 @@
 //! test that must notice.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     ops::Range,
     path::{Path, PathBuf},
@@ -38,7 +39,7 @@ struct Safeguard {
     build: Vec<String>,
     /// The environment that the broken copy needs to fail quickly, such as a fixed seed.
     #[serde(default)]
-    env: std::collections::BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 /// Breaks each safeguard whose name contains `only`, and fails when a test does not notice.
@@ -81,6 +82,34 @@ pub(crate) fn run(root: &Path, only: &str) -> Result<()> {
     ensure!(faults.is_empty(), "{} of the safeguards:\n{}", faults.len(), faults.join("\n"));
     println!("{} safeguards taken out, each noticed", chosen.len());
     Ok(())
+}
+
+/// Fails when the test of a safeguard is none of those that ran, which were these by the titles of their programs: a package and
+/// a target. Nobody would notice then that the safeguard is gone.
+pub(crate) fn refuse_unknown_tests(root: &Path, ran: &BTreeMap<String, BTreeSet<String>>) -> Result<()> {
+    let unknown = read(root)?.into_iter().filter(|safeguard| !safeguard.is_tested_by(ran));
+    let names: Vec<String> = unknown.map(|safeguard| safeguard.name).collect();
+    ensure!(names.is_empty(), "{LIST}: the tests of these have not run:\n{}", names.join("\n"));
+    Ok(())
+}
+
+impl Safeguard {
+    /// The package of its test, and the target, which is the library unless another one is named.
+    fn tested(&self) -> (Option<&str>, Option<&str>) {
+        let after =
+            |option: &str| self.test.iter().skip_while(|argument| *argument != option).nth(1).map(String::as_str);
+        (after("-p"), after("--test").or_else(|| after("--bin")))
+    }
+
+    fn is_tested_by(&self, ran: &BTreeMap<String, BTreeSet<String>>) -> bool {
+        let (package, target) = self.tested();
+        let is_meant = |title: &str| {
+            let its = title.split_once(' ').unwrap_or_default();
+            package == Some(its.0) && target.is_none_or(|target| target == its.1)
+        };
+        let test = self.test.last();
+        ran.iter().any(|(title, tests)| is_meant(title) && test.is_some_and(|test| tests.contains(test)))
+    }
 }
 
 fn read(root: &Path) -> Result<Vec<Safeguard>> {
@@ -242,6 +271,24 @@ mod tests {
     }
 
     #[test]
+    fn a_safeguard_whose_test_did_not_run_is_refused() {
+        let list = read(root()).unwrap();
+        let mut ran = BTreeMap::<String, BTreeSet<String>>::new();
+        for safeguard in &list {
+            let (package, target) = safeguard.tested();
+            let title = format!("{} {}", package.unwrap(), target.unwrap_or("a library"));
+            ran.entry(title).or_default().extend(safeguard.test.last().cloned());
+        }
+        refuse_unknown_tests(root(), &ran).unwrap();
+        let missing = list.first().unwrap();
+        for tests in ran.values_mut() {
+            tests.remove(missing.test.last().unwrap());
+        }
+        let error = refuse_unknown_tests(root(), &ran).unwrap_err();
+        assert!(error.to_string().contains(&missing.name), "{error}");
+    }
+
+    #[test]
     fn a_mark_without_a_safeguard_and_a_safeguard_without_a_mark_are_refused() {
         let text = format!("fn f() {{\n    // {MARK}one\n    a(1);\n    b(1);\n\n    a(2);\n}}\n");
         let sources = [(PathBuf::from("f.rs"), text)];
@@ -251,7 +298,7 @@ mod tests {
             with: String::new(),
             test: Vec::new(),
             build: Vec::new(),
-            env: std::collections::BTreeMap::new(),
+            env: BTreeMap::new(),
         };
         let placed = place(vec![safeguard("one", "a(")], &sources).unwrap();
         assert_eq!(&sources[0].1[placed[0].at.start..][..4], "a(1)");

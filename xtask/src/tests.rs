@@ -1,7 +1,7 @@
 //! The tests of the workspace, several test programs at a time: most of their time they wait, for servers and for leases to end.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     panic::resume_unwind,
     process::{Command, Stdio},
     sync::{Mutex, PoisonError, mpsc},
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use cargo_metadata::{Artifact, Message};
 use rustix::{fs::Mode, process::umask};
 
-use crate::{cargo, of_no_package, packages, run};
+use crate::{cargo, of_no_package, packages, root, run, safeguards};
 
 /// How many test programs run at once. Each has several tests under way, and servers of its own.
 const AT_ONCE: usize = 3;
@@ -75,11 +75,12 @@ pub(crate) fn all(beside: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     });
     let results = results?;
     eprintln!("test programs, by how long they took:");
-    for TestOutcome { title, took, failures } in &results {
+    for TestOutcome { title, took, failures, .. } in &results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if failures.is_some() { "  FAILED" } else { "" });
     }
-    let mut failed = Vec::new();
-    for TestOutcome { title, failures, .. } in results {
+    let (mut failed, mut ran) = (Vec::new(), BTreeMap::new());
+    for TestOutcome { title, failures, ran: tests, .. } in results {
+        ran.insert(title.clone(), tests);
         let Some(failures) = failures else { continue };
         eprintln!("---- {title}, again ----\n{failures}");
         failed.push(title);
@@ -88,6 +89,7 @@ pub(crate) fn all(beside: impl FnOnce() -> Result<()> + Send) -> Result<()> {
         failed.push(format!("{error:#}"));
     }
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    safeguards::refuse_unknown_tests(&root()?, &ran)?;
     eprintln!("all tests passed");
     Ok(())
 }
@@ -113,11 +115,18 @@ struct TestProgram {
     command: Command,
 }
 
-/// How one [`TestProgram`] ended: how long it took and, unless it succeeded, what it said of its failures.
+/// How one [`TestProgram`] ended: how long it took, which tests it ran and, unless it succeeded, what it said of its failures.
 struct TestOutcome {
     title: String,
     took: Duration,
+    ran: BTreeSet<String>,
     failures: Option<String>,
+}
+
+/// The tests of which a program has said how they ended.
+fn tests_that_ran(output: &str) -> BTreeSet<String> {
+    let names = output.lines().filter_map(|line| line.strip_prefix("test ")?.split(' ').next());
+    names.map(str::to_owned).collect()
 }
 
 /// What test harnesses begin their list of failures with.
@@ -230,7 +239,7 @@ fn run_all(programs: Vec<TestProgram>) -> Result<Vec<TestOutcome>> {
             let text = String::from_utf8_lossy(&text);
             println!("---- {title} ----\n{text}");
             let failures = (!output.status.success()).then(|| failures(&text));
-            results.push(TestOutcome { title, took, failures });
+            results.push(TestOutcome { title, took, ran: tests_that_ran(&text), failures });
         }
         Ok::<_, anyhow::Error>(results)
     })?;

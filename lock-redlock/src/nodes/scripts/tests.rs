@@ -240,6 +240,24 @@ async fn the_common_path_is_left_where_anybody_else_is() {
 }
 
 #[tokio::test]
+async fn the_common_path_of_an_undo_is_left_where_the_attempt_reads_or_anybody_waits() {
+    let server = Server::start().await;
+    server.reads("r:1").await;
+    assert!(server.undo_as(LockKind::Reader, "r:1", QueueChange::None).await);
+    for (kind, line) in [(LockKind::Writer, ":waiters"), (LockKind::Reader, ":waiting")] {
+        let (server, waits) = (Server::start().await, entry("w", 1));
+        server.granted("x:1", wall_micros()).await;
+        let refused = server.vote_for(kind, "y:1", wall_micros(), Some(&waits)).await;
+        assert!(matches!(refused, Ballot::Held { .. }), "{refused:?}");
+        assert!(server.lines().await.iter().any(|key| key.ends_with(line)));
+        assert!(server.undo("x:1", QueueChange::None).await);
+        // Who is told that it is its turn, and does not hear that, is passed over.
+        let left = server.lines().await;
+        assert!(!left.iter().any(|key| key.ends_with(line)), "{left:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_acquisition_that_is_sent_twice_is_granted_once() {
     let server = Server::start().await;
     let number = server.granted("x:1", wall_micros()).await;
@@ -309,7 +327,10 @@ async fn a_round_that_is_passed_late_does_not_line_up_a_waiter_that_has_left() {
 async fn an_undo_leaves_the_lock_of_another_alone() {
     let server = Server::start().await;
     server.granted("x:1", wall_micros()).await;
-    assert!(!server.undo("y:1", QueueChange::None).await);
+    let waits = entry("w", 1);
+    for change in [QueueChange::None, QueueChange::Stay(&waits), QueueChange::Leave(&waits)] {
+        assert!(!server.undo("y:1", change).await, "{change:?}");
+    }
     assert!(
         matches!(server.vote("z:1", wall_micros(), None).await, Ballot::Held { holder, .. } if holder == padded("x:1").as_bytes())
     );

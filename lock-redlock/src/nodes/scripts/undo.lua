@@ -7,7 +7,6 @@ local reads, waiter, in_line = ARGV[3] == '1', ARGV[4] or '', ARGV[5] == '1'
 local gone = lock .. ':undone:' .. waiter
 
 -- Safeguard: an undo deletes only its own value (Redlock)
--- Safeguard: catalogue: a late release leaves the next holder alone (Redlock)
 local held = own(value) ~= nil
 local read = reader(value) ~= nil
 if held then
