@@ -27,6 +27,10 @@ use crate::{
 /// Between two questions to a server that does not serve yet.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// For how long a server may stand still before it deletes a lock. It is not asked again, which could take what the next one has
+/// been granted meanwhile.
+const DELETION: Duration = Duration::from_secs(5);
+
 /// The answer of one Redis server about a lock: its role, what the lock key holds, and the milliseconds left of it.
 type HolderAnswer = (Value, Option<Vec<u8>>, i64);
 /// The answer of one Redis server about a lock of the strategy `plain`: its role, what the lock key holds, the milliseconds
@@ -258,7 +262,8 @@ impl GroundTruth for RedisTruth {
         let parts = ["", ":readers", ":reading", ":permits", ":permitted"].map(|part| format!("{lock}{part}"));
         deletion.cmd("DEL").arg(&parts).ignore();
         let servers = self.numbered();
-        let deleted = futures::future::join_all(servers.iter().map(|server| server.ask::<()>(&deletion))).await;
+        let deletions = servers.iter().map(|server| server.ask_within::<()>(DELETION, &deletion));
+        let deleted = futures::future::join_all(deletions).await;
         // Replicas refuse, and so do nodes that have not got its slot.
         if deleted.iter().flatten().count() < self.majority {
             return Err(LabError::control("Redis", "DEL", "too few servers carry it out"));

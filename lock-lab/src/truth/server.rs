@@ -22,6 +22,11 @@ impl RedisServer {
 
     /// Sends these commands, if the server takes connections and answers in time; else the connection is given up.
     pub(super) async fn ask<T: FromRedisValue>(&self, question: &Pipeline) -> Option<T> {
+        self.ask_within(self.patience, question).await
+    }
+
+    /// The same, where the server may take so long to answer.
+    pub(super) async fn ask_within<T: FromRedisValue>(&self, patience: Duration, question: &Pipeline) -> Option<T> {
         let mut kept = self.connection.lock().await;
         let exchange = async {
             let mut connection = match kept.take() {
@@ -35,7 +40,7 @@ impl RedisServer {
             }
             answer.ok()
         };
-        Clock::boot().answer_timeout(self.patience, exchange).await.flatten()
+        Clock::boot().answer_timeout(patience, exchange).await.flatten()
     }
 }
 
