@@ -1,11 +1,9 @@
 //! The Redis servers of a world.
 
-use std::collections::BTreeMap;
-
 use super::{
     lua::Removal,
     server::RedisServer,
-    store::{Entry, Store},
+    store::{Keys, Store},
 };
 use crate::{
     LocalClock, Time,
@@ -26,7 +24,7 @@ struct HostedServer {
     /// The clock on the wall, in nanoseconds since 1970.
     clock: LocalClock,
     processes: u32,
-    saved: BTreeMap<Vec<u8>, Entry>,
+    saved: Keys,
 }
 
 /// What a server has when it starts again.
@@ -48,7 +46,7 @@ impl Fleet {
         let id = world.add_server();
         let mut server = RedisServer::new(run_id(id, 1));
         server.set_without(without);
-        self.servers.push(HostedServer { id, server, clock, processes: 1, saved: BTreeMap::new() });
+        self.servers.push(HostedServer { id, server, clock, processes: 1, saved: Keys::default() });
         id
     }
 
@@ -129,7 +127,7 @@ impl Fleet {
                 keys.extend(it.server.store().snapshot().into_iter().filter(|(key, _)| is_kept(key)));
                 keys
             }
-            Loses::Everything => BTreeMap::new(),
+            Loses::Everything => Keys::default(),
         };
         it.server.restart(run_id(it.id, it.processes), keys);
         world.start_server(server);

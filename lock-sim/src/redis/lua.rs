@@ -236,7 +236,7 @@ fn to_lua(lua: &Lua, reply: Reply) -> mlua::Result<Answer> {
             Ok(text) => return Ok(Either::Left(text)),
             Err(error) => Bytes(error.as_bytes()).into_lua(lua)?,
         },
-        Reply::Status(text) => LuaValue::Table(one_field(lua, "ok", &lua.create_string(text)?)?),
+        Reply::Status(text) => LuaValue::Table(one_field(lua, "ok", &lua.create_string(&*text)?)?),
         Reply::Error(text) => LuaValue::Table(one_field(lua, "err", &lua.create_string(text)?)?),
         Reply::Array(parts) => {
             let parts = parts.into_iter().map(|part| to_lua(lua, part)).collect::<mlua::Result<Vec<_>>>()?;
@@ -257,7 +257,7 @@ fn reply(value: &LuaValue) -> mlua::Result<Reply> {
                 return Ok(Reply::Error(text.to_string_lossy()));
             }
             if let Some(text) = table.raw_get::<Option<LuaString>>("ok")? {
-                return Ok(Reply::Status(text.to_string_lossy()));
+                return Ok(Reply::Status(text.to_string_lossy().into()));
             }
             let mut parts = Vec::with_capacity(table.raw_len());
             for place in 1.. {

@@ -1,10 +1,12 @@
 //! RESP, version 2: requests as they come, and answers.
 
+use std::borrow::Cow;
+
 /// What a command answers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// A word such as `OK`.
-    Status(String),
+    Status(Cow<'static, str>),
     /// An error, which begins with its code.
     Error(String),
     /// A whole number.
@@ -21,7 +23,7 @@ impl Reply {
     /// `OK`.
     #[must_use]
     pub fn ok() -> Self {
-        Self::Status("OK".to_owned())
+        Self::Status("OK".into())
     }
 
     /// A key has another type than the command is for.

@@ -6,7 +6,7 @@ use super::{
     commands::in_capitals,
     lua::{self, Removal},
     reply::{Reply, Requests},
-    store::{Entry, Store},
+    store::{Keys, Store},
 };
 
 /// What is to be sent on which connection.
@@ -96,7 +96,7 @@ impl RedisServer {
     }
 
     /// Another process comes in its place, with `keys` for its data. Whoever was connected is not.
-    pub fn restart(&mut self, run_id: impl Into<String>, keys: BTreeMap<Vec<u8>, Entry>) {
+    pub fn restart(&mut self, run_id: impl Into<String>, keys: Keys) {
         self.store.run_id = run_id.into();
         self.store.channels.clear();
         self.store.told.clear();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
+
 use super::{reply::Reply, values::Value};
 
 /// Milliseconds since 1970.
@@ -16,6 +18,9 @@ pub struct Entry {
     pub expires: Option<Millis>,
 }
 
+/// Keys with what they hold. Their order, which nothing asks for, is the same in each run.
+pub(super) type Keys = FxHashMap<Vec<u8>, Entry>;
+
 /// What somebody has seen of a [`Store`]: it is the same until somebody changes something or a key ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
@@ -28,13 +33,12 @@ pub struct Seen {
 /// What a server keeps and knows while it runs.
 #[derive(Debug, Clone, Default)]
 pub struct Store {
-    keys: BTreeMap<Vec<u8>, Entry>,
+    keys: Keys,
     /// How often something may have been changed, or read by somebody who may change it.
     changes: u64,
     /// What the server's clock shows, in microseconds since 1970.
     pub(super) now: u64,
     pub(super) run_id: String,
-    pub(super) maxmemory_policy: &'static str,
     /// Who listens to a channel, by the numbers of their connections.
     pub(super) channels: BTreeMap<Vec<u8>, Vec<u32>>,
     /// What is to be told to whom.
@@ -45,7 +49,7 @@ impl Store {
     /// A store without keys, of the server process with that id.
     #[must_use]
     pub fn new(run_id: String) -> Self {
-        Self { run_id, maxmemory_policy: "noeviction", ..Self::default() }
+        Self { run_id, ..Self::default() }
     }
 
     pub(super) fn ms(&self) -> Millis {
@@ -127,12 +131,12 @@ impl Store {
 
     /// What it keeps, to be put back.
     #[must_use]
-    pub fn snapshot(&self) -> BTreeMap<Vec<u8>, Entry> {
+    pub fn snapshot(&self) -> Keys {
         self.keys.clone()
     }
 
     /// Puts back what was kept.
-    pub fn restore(&mut self, keys: BTreeMap<Vec<u8>, Entry>) {
+    pub fn restore(&mut self, keys: Keys) {
         self.changes += 1;
         self.keys = keys;
     }

@@ -139,7 +139,10 @@ fn contest(seed: u64, what: What) -> Played {
     let waiting: Vec<_> = oracle.running().iter().map(|host| host.place()).collect();
     assert!(waiting.is_empty(), "{waiting:?} do not come to their ends, at {now}");
     let record = fleet.at(servers[0], now).take_record();
-    let kept = fleet.store(servers[0], now).keys().map(|(key, entry)| (key.to_vec(), entry.clone())).collect();
+    let kept = fleet.store(servers[0], now).keys().map(|(key, entry)| (key.to_vec(), entry.clone()));
+    let mut kept: Vec<_> = kept.collect();
+    // As the other side lists them.
+    kept.sort_by(|(one, _), (other, _)| one.cmp(other));
     let run_id = fleet.store(servers[0], now).run_id().to_owned();
     let ended_at = fleet.clock(servers[0]).at(now) / 1_000;
     Played { record, kept, run_id, ended_at }
