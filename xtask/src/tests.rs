@@ -78,9 +78,9 @@ pub(crate) fn all(beside: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     for TestOutcome { title, took, failures, .. } in &results {
         eprintln!("{:>8.1} s  {title}{}", took.as_secs_f64(), if failures.is_some() { "  FAILED" } else { "" });
     }
-    let (mut failed, mut ran) = (Vec::new(), BTreeMap::new());
+    let (mut failed, mut ran) = (Vec::new(), BTreeMap::<String, BTreeSet<String>>::new());
     for TestOutcome { title, failures, ran: tests, .. } in results {
-        ran.insert(title.clone(), tests);
+        ran.entry(title.clone()).or_default().extend(tests);
         let Some(failures) = failures else { continue };
         eprintln!("---- {title}, again ----\n{failures}");
         failed.push(title);
