@@ -8,7 +8,7 @@ use lock_lab::{
     servers::{Cluster, Redis, RedisNodes, RedisOptions, Sentinel, ServerCertificate, ZooKeeper},
 };
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::common::{Output, finish, lock, output, within};
 
@@ -110,9 +110,12 @@ async fn whoever_listens_there_and_is_none_of_the_servers_is_found() {
     finds(&format!("redis://{address}"), "wrong-service", &address).await;
     finds(&format!("zk://{address}?connect_timeout=1s"), "wrong-service", &address).await;
     hangs_up.abort();
-    let gone = at(&redis().await);
-    let seen = doctor(&format!("redis://{gone}")).await;
-    assert!(seen.has("unreachable", "problem", &gone) && seen.status == Some(UNAVAILABLE), "{seen:?}");
+    // Who has a port and does not listen refuses all, and nobody else gets it meanwhile.
+    let bound = TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let silent = bound.local_addr().unwrap().to_string();
+    let seen = doctor(&format!("redis://{silent}")).await;
+    assert!(seen.has("unreachable", "problem", &silent) && seen.status == Some(UNAVAILABLE), "{seen:?}");
 }
 
 #[tokio::test]
