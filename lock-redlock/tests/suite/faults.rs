@@ -346,15 +346,20 @@ fn an_undo_goes_on_for_as_long_as_a_renewal_may_arrive_that_extends_what_it_undo
         let guard = locks.mutex("late").lock().await.unwrap();
         nodes.until("all nodes have it", || nodes.count("late") == 3).await;
         nodes.hold_late(0, 2).await;
-        clock.sleep(TTL * 5 / 12).await;
+        let left = || match nodes.command(2, &["PTTL", "{lock:late}"]) {
+            Reply::Int(left) => left,
+            other => panic!("{other:?}"),
+        };
+        nodes.until("the grant is of some time ago", || left() < 5_000).await;
+        nodes.until("the renewal that is held was repeated over another connection", || left() > 5_900).await;
         nodes.block(0, 2, Way::Up, true).await;
         guard.release().await.unwrap();
 
+        // It arrives long after the release, while what it extends is still there.
         clock.sleep(TTL / 2).await;
         nodes.block(0, 2, Way::Up, false).await;
         nodes.let_go().await;
-        let is_extended = || matches!(nodes.command(2, &["PTTL", "{lock:late}"]), Reply::Int(left) if left > 5_900);
-        nodes.until("the renewal has come", is_extended).await;
+        nodes.until("the renewal that was held has come", || left() > 5_900).await;
         let extended = clock.now();
         nodes.block(0, 2, Way::Up, true).await;
         // One ttl after the release, when the holding would have ended without the renewal.
