@@ -171,10 +171,14 @@ impl Connection {
             };
             acquire.instrument(span)
         });
+        // Boxed: who is granted at once reserves no memory for it.
         let too_long = async {
             match deadline {
-                None => outage.outlasts(self.0.options.outage_timeout, clock, self.context().observer()).await,
-                Some(deadline) => clock.sleep_until(deadline).await,
+                None => {
+                    let limit = self.0.options.outage_timeout;
+                    Box::pin(outage.outlasts(limit, clock, self.context().observer())).await;
+                }
+                Some(deadline) => Box::pin(clock.sleep_until(deadline)).await,
             }
         };
         let result = tokio::select! {

@@ -21,8 +21,8 @@ struct LeaseTable {
     leases: BTreeMap<u64, Option<Box<dyn Lease>>>,
     next: u64,
     closed: bool,
-    /// Told when the last lease goes.
-    emptied: Arc<Notify>,
+    /// Told when the last lease goes. Made by the first who waits for that.
+    emptied: Option<Arc<Notify>>,
 }
 
 /// The claim of a guard on one lease in the table of [`HeldLeases`]. Whoever ends the lease first gets it; everybody else
@@ -69,7 +69,7 @@ impl HeldLeases {
 
     /// Resolves when there is none.
     pub(crate) async fn emptied(&self) {
-        let told = Arc::clone(&open(&self.0).emptied);
+        let told = Arc::clone(open(&self.0).emptied.get_or_insert_default());
         loop {
             // Before the look, so that the last one cannot go in between unnoticed.
             let emptied = told.notified();
@@ -85,7 +85,7 @@ impl HeldLeases {
         let mut table = open(&self.0);
         table.closed = true;
         let leases = std::mem::take(&mut table.leases);
-        table.emptied.notify_waiters();
+        table.tell_emptied();
         drop(table);
         leases.into_values().flatten().map(|lease| EndedLease::new(lease, Loss::Closed)).collect()
     }
@@ -99,7 +99,7 @@ impl HeldLease {
         let lease = table.leases.remove(&self.id)?;
         // Safeguard: a drain ends with the last lease
         if table.leases.is_empty() {
-            table.emptied.notify_waiters();
+            table.tell_emptied();
         }
         drop(table);
         Some(EndedLease::new(lease?, loss))
@@ -121,6 +121,13 @@ impl HeldLease {
             }
             None => Err(lease),
         }
+    }
+}
+
+impl LeaseTable {
+    /// Tells those who wait for that that there is no lease any more.
+    fn tell_emptied(&self) {
+        self.emptied.iter().for_each(|emptied| emptied.notify_waiters());
     }
 }
 

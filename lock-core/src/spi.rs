@@ -45,7 +45,7 @@ impl Request {
             by_rwlock: mode == Mode::Read,
             ttl: None,
             wait: Wait::UntilStopped,
-            payload: Arc::new([]),
+            payload: Arc::default(),
             delay: None,
             outage: Outage::default(),
         }

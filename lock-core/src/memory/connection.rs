@@ -123,7 +123,8 @@ impl Backend for Memory {
             EnterOutcome::Queued(place) => {
                 // Safeguard: an outage that is over does not end a wait in line (memory)
                 outage.answered();
-                match self.queued(&name, place, &stop).await {
+                // Boxed: who is granted at once reserves no memory for it.
+                match Box::pin(self.queued(&name, place, &stop)).await {
                     Ok(grant) => grant,
                     Err(error) => {
                         // A grant that came in the same moment goes with it.
