@@ -69,6 +69,10 @@ impl Bench {
         }
     }
 
+    async fn forget_the_head(&mut self) {
+        self.server.ask::<()>(&["DEL", "{lock:a}:token"]).await;
+    }
+
     /// For how long it is refused.
     async fn refused(&self, attempt: &Attempt) -> Duration {
         match self.enter(attempt, false).await {
@@ -521,17 +525,35 @@ async fn a_reader_with_a_delay_that_was_lost_keeps_writers_out_and_lets_readers_
 
 #[tokio::test]
 async fn whoever_finds_no_head_overlooks_nobody_and_gives_no_number_again() {
+    const MINUTE: u64 = 60_000_000;
     let mut bench = Bench::new().await;
-    let (holder, waiter, tries) = (bench.writer(), bench.writer(), bench.writer());
+    let [first, holder, waiter, tries] = [(); 4].map(|()| bench.writer());
+    let number = bench.granted(&first).await;
+    assert!(bench.had(first.release()).await);
+    // Ahead of the clock, which would give a later number by itself.
+    bench.server.ask::<u64>(&[&b"SETRANGE"[..], b"{lock:a}:token", b"4", &pack(number + MINUTE)]).await;
     let number = bench.granted(&holder).await;
     bench.in_line(&waiter).await;
-    bench.server.ask::<()>(&["DEL", "{lock:a}:token"]).await;
+    // The first one makes a head; the release and the next one believe it.
+    bench.forget_the_head().await;
+    bench.refused(&tries).await;
     assert!(bench.had(holder.release()).await);
+    bench.refused(&tries).await;
     let [Standing::Granted(next)] = bench.beat(&[&waiter]).await[..] else { panic!("it was overlooked") };
     assert!(next > number);
-    let reader = bench.reader();
     assert!(bench.had(waiter.release()).await);
+    let reader = bench.with(Kind::Reader, SHORT, SHORT * 4);
     bench.granted(&reader).await;
-    bench.server.ask::<()>(&["DEL", "{lock:a}:token"]).await;
-    bench.refused(&tries).await;
+    bench.forget_the_head().await;
+    for _ in 0..2 {
+        bench.refused(&tries).await;
+    }
+    assert!(bench.had(reader.release()).await);
+    let lost = bench.with(Kind::Writer, SHORT, SHORT * 4);
+    bench.granted(&lost).await;
+    bench.pass(SHORT);
+    bench.forget_the_head().await;
+    for _ in 0..2 {
+        bench.refused(&tries).await;
+    }
 }

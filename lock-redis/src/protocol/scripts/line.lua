@@ -54,6 +54,7 @@ if packed_head and not is_foreign then
   counter, looked = struct.unpack('<dd', packed_head, 5)
 elseif type(held) == 'string' and #held >= 49 and string.byte(held) == 1 then
   -- Nothing is known of the others: all flags are set. The holder's number is not given out again.
+  -- Safeguard: whoever finds no head gives no number again (Redis)
   counter = struct.unpack('<d', held, 10)
 end
 
