@@ -75,7 +75,8 @@ async fn tls_redis(certificate: ServerCertificate) -> Redis {
 }
 
 fn rediss(server: &Redis, settings: &str) -> String {
-    format!("rediss://127.0.0.1:{}?{settings}", server.client_port())
+    // It always answers, if late.
+    format!("rediss://127.0.0.1:{}?response_timeout=20s&{settings}", server.client_port())
 }
 
 fn settings(client: ClientCertificate) -> String {
@@ -149,7 +150,7 @@ async fn tls_etcd(certificate: ServerCertificate) -> Running {
 }
 
 fn etcds(etcd: &Running, settings: &str) -> String {
-    format!("etcds://127.0.0.1:{}?{settings}", etcd.ports()[0])
+    format!("etcds://127.0.0.1:{}?response_timeout=20s&{settings}", etcd.ports()[0])
 }
 
 #[tokio::test]

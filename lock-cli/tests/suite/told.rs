@@ -65,7 +65,9 @@ async fn no_password_of_a_file_reaches_the_command_but_the_name_of_the_file_by_w
 #[tokio::test]
 async fn a_password_that_was_changed_is_the_reason_that_is_said() {
     let (_server, url) = server_with_password().await;
-    let mut run = Running::start(&format!("{url}?ttl=6s"), &["run", "a", "--", "sh", "-c", "echo runs; sleep 1000"]);
+    // Its refusal is waited for, if it comes late.
+    let patient = format!("{url}?ttl=6s&connect_timeout=20s&response_timeout=20s");
+    let mut run = Running::start(&patient, &["run", "a", "--", "sh", "-c", "echo runs; sleep 1000"]);
     run.expect("runs").await;
     let mut operator = connect_to_redis(&url).await.expect("Redis answers");
     for command in ["CONFIG SET requirepass anders", "CLIENT KILL TYPE normal"] {

@@ -65,7 +65,7 @@ async fn a_release_never_removes_the_lock_of_the_successor() {
 #[tokio::test]
 async fn a_lock_that_was_deleted_or_taken_is_noticed_at_the_next_renewal() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
+    let locks = connect(server.patient().with_ttl(6 * SECOND)).await;
     let deleted = locks.mutex("deleted").lock().await.unwrap();
     let taken = locks.mutex("taken").lock().await.unwrap();
     server.ask::<()>(&["DEL", "{lock:deleted}"]).await;

@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn the_scripts_are_sent_again_when_the_server_forgot_them() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
+    let locks = connect(server.patient().with_ttl(6 * SECOND)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     server.ask::<()>(&["SCRIPT", "FLUSH"]).await;
     renewed([guard.validity()]).await;
@@ -317,7 +317,7 @@ async fn a_wrong_password_is_said_to_be_one() {
 async fn a_user_without_the_right_to_publish_and_to_subscribe_has_locks_all_the_same() {
     let mut server = server().await;
     server.ask::<()>(&["ACL", "SETUSER", "worker", "on", ">secret", "~*", "resetchannels", "+@all"]).await;
-    let config = server.config().with_credentials(Some("worker".to_owned()), "secret");
+    let config = server.patient().with_credentials(Some("worker".to_owned()), "secret");
     let (holder, waiter) = (connect(config.clone()).await, connect(config).await);
     let guard = holder.mutex("a").lock().await.unwrap();
     let before = server.calls().await;
@@ -331,7 +331,7 @@ async fn a_user_without_the_right_to_publish_and_to_subscribe_has_locks_all_the_
 #[tokio::test]
 async fn nothing_renews_a_lock_after_its_release() {
     let mut server = server().await;
-    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
+    let locks = connect(server.patient().with_ttl(6 * SECOND)).await;
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     let before = server.redis.commands().await.unwrap();
     // A third of the ttl, after which it would be renewed, and more.

@@ -130,7 +130,7 @@ async fn a_look_shows_the_line_in_its_order_with_who_and_since_when() {
 async fn a_client_that_may_not_subscribe_is_granted_by_its_heartbeats() {
     let mut server = server().await;
     server.ask::<()>(&["ACL", "SETUSER", "deaf", "on", ">p", "~*", "+@all", "resetchannels"]).await;
-    let config = server.config().with_ttl(Duration::from_secs(2));
+    let config = server.patient().with_ttl(Duration::from_secs(2));
     let deaf = connect(config.with_credentials(Some("deaf".into()), "p")).await;
     let holder = server.locks().await;
     let guard = holder.mutex("a").lock().await.unwrap();

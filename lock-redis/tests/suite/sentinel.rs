@@ -79,8 +79,9 @@ impl Pair {
         self.follow(1 - primary, primary).await;
     }
 
+    /// Its servers always answer, if late.
     fn config(&self) -> Config {
-        led_by(&[&self.guide])
+        led_by(&[&self.guide]).with_response_timeout(LIMIT)
     }
 
     async fn holder(&self, server: usize, name: &str) -> Option<String> {

@@ -123,7 +123,7 @@ async fn the_scripts_of_sharing_are_sent_again_when_the_server_forgot_them() {
 async fn readers_permits_and_a_downgraded_writer_are_renewed() {
     let server = server().await;
     // Longer than the machine may stand still.
-    let locks = connect(server.config().with_ttl(6 * SECOND)).await;
+    let locks = connect(server.patient().with_ttl(6 * SECOND)).await;
     let downgraded = locks.rwlock("a").write().await.unwrap().downgrade().await.unwrap();
     let reader = locks.rwlock("a").read().await.unwrap();
     let permit = locks.semaphore("a", 1).acquire().await.unwrap();

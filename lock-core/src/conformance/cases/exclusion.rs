@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::super::{
     client::CheckedClient,
-    failure::{CaseResult, ensure},
+    failure::{CaseResult, Failure, ensure},
     guards::CheckedGuard,
     limits::{eventually, within},
     run::CaseRun,
@@ -26,7 +26,9 @@ const WAITERS: usize = 12;
 
 pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<CaseRun>) -> CaseResult {
     const CONTENDERS: usize = 100;
-    const ROUNDS: u32 = 3;
+    const ROUNDS: usize = 3;
+    /// How many grants may end by their time: a standstill of the machine meets the one holder that there is.
+    const STANDSTILLS: usize = 3;
     let name = run.name();
     let clients = run.connect_several(5).await?;
     let counter = Arc::new(AtomicU32::new(0));
@@ -37,12 +39,18 @@ pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<CaseRu
         contenders.spawn(async move {
             let mut times_held = Vec::new();
             for _ in 0..ROUNDS {
-                let guard = mutex.lock().await?;
+                let guard = match mutex.lock().await {
+                    Err(Error::Lost { loss: Loss::Expired | Loss::Unreachable, .. }) => continue,
+                    acquired => acquired?,
+                };
                 let granted = clock.now();
                 increment(&counter).await;
                 let until = clock.now();
-                ensure!(guard.is_valid(), "{guard:?} was lost while it was held");
-                times_held.push((granted, until));
+                match guard.validity().loss() {
+                    None => times_held.push((granted, until)),
+                    Some(Loss::Expired | Loss::Unreachable) => {}
+                    Some(loss) => return Err(Failure::new(format!("{guard:?} was lost while it was held: {loss}"))),
+                }
                 match guard.release().await {
                     // On a machine that stands still, a grant may end by its time before it is given back.
                     Ok(()) | Err(Error::Lost { loss: Loss::Expired | Loss::Unreachable, .. }) => {}
@@ -57,8 +65,16 @@ pub(super) async fn at_most_one_of_100_contenders_holds_the_lock(run: Arc<CaseRu
     while let Some(contender) = contenders.join_next().await {
         times_held.extend(contender??);
     }
-    let held = u32::try_from(times_held.len())?;
-    ensure!(counter.load(Ordering::Relaxed) == held, "of {held} increments, some were lost: {counter:?}");
+    let held = times_held.len();
+    let lost = CONTENDERS * ROUNDS - held;
+    ensure!(lost <= STANDSTILLS, "{lost} grants were lost while they were held");
+    // What a holder did after its grant had ended may have met what its successor did.
+    if lost == 0 {
+        ensure!(
+            counter.load(Ordering::Relaxed) == u32::try_from(held)?,
+            "of {held} increments, some were lost: {counter:?}"
+        );
+    }
     none_overlap(times_held)
 }
 

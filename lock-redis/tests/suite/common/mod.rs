@@ -82,7 +82,7 @@ impl Server {
 
     pub(crate) async fn named(&self, payload: &str) -> Locks {
         let options = LocksOptions::default().with_payload(payload.as_bytes());
-        Locks::with_options(Redis::connect(self.config()).await.unwrap(), options)
+        Locks::with_options(Redis::connect(self.patient()).await.unwrap(), options)
     }
 
     pub(crate) async fn proxy(&self) -> Proxy {
