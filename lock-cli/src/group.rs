@@ -33,8 +33,8 @@ pub(crate) fn ask_to_end(group: Pid) {
 /// whole group that is waited for.
 pub(crate) async fn end(group: Pid, deadline: BootInstant) {
     until_empty(group, deadline).await;
-    // Safeguard: catalogue: the whole group of a command is killed
-    // Always: one that was started while the group was looked at is not missed.
+    // Always: one that was started while the group was looked at is not missed, and the guardian may be gone.
+    // Safeguard: what is left of a command is killed although its guardian is gone (lock run)
     send(group, Signal::SIGKILL);
 }
 

@@ -115,7 +115,8 @@ async fn a_minority_whose_certificates_have_expired_costs_no_lock() {
         disconnect(&nodes.nodes()[node]).await;
     };
     let hosts = nodes.client_ports().iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");
-    let url = format!("redlocks://{hosts}?ttl=6s&outage_timeout=0s&{}", settings(ClientCertificate::Good));
+    let url =
+        format!("redlocks://{hosts}?ttl=6s&node_timeout=5s&outage_timeout=0s&{}", settings(ClientCertificate::Good));
     let before = within(lock::connect(&url)).await.unwrap();
     let held = within(before.mutex("held").lock()).await.unwrap();
     expire(0).await;

@@ -5,7 +5,7 @@ use std::{env, path::Path};
 use tokio::process::Command;
 
 use crate::common::{
-    Running, output,
+    Running, group_of, kill, output,
     services::{Service, on_each_service, on_local_files},
     unset,
 };
@@ -145,6 +145,18 @@ async fn the_guardian_of_a_killed_lock_run_keeps_its_local_lock_while_a_command_
     let mut next = Running::start(&url, &["run", "a", "--", "echo", "ran"]);
     running.close_stdin();
     next.expect("ran").await;
+}
+
+#[tokio::test]
+async fn a_command_whose_guardian_was_killed_is_ended_all_the_same() {
+    let script = "trap '' TERM; echo $$; for second in $(seq 120); do sleep 1; done";
+    let limited = ["run", "a", "--max-hold", "5s", "--kill-after", "1s", "--", "sh", "-c", script];
+    let mut running = Running::start("memory://", &limited);
+    let pid = running.line().await.unwrap();
+    // The guardian leads the command's group.
+    kill("KILL", group_of(&pid).parse().unwrap());
+    running.all_end().await;
+    assert_eq!(running.end().await.code(), Some(76));
 }
 
 #[tokio::test]
