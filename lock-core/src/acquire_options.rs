@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Error, Guard, LockName, Mode, Request, Wait, connection::Connection};
+use crate::{Error, Guard, LockName, Mode, Outage, Request, Wait, connection::Connection};
 
 /// The connection, the name and the options of one acquisition, collected by the builder methods of every kind of lock.
 #[derive(Debug, Clone)]
@@ -32,9 +32,9 @@ impl AcquireOptions {
         }
     }
 
-    pub(crate) fn name(&self) -> Result<LockName, Error> {
+    pub(crate) fn name(&self) -> Result<&LockName, Error> {
         match self.name.as_ref() {
-            Ok(name) => Ok(name.clone()),
+            Ok(name) => Ok(name),
             Err(Error::InvalidName { name, problem }) => Err(Error::InvalidName { name: name.clone(), problem }),
             Err(Error::Config { key, value, allowed }) => Err(Error::config(key, value, allowed)),
             Err(other) => Err(Error::config("name", other.to_string(), "a lock name")),
@@ -47,14 +47,18 @@ impl AcquireOptions {
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             return Err(Error::config("max_hold", "0s", "more than zero"));
         }
-        let mut request = Request::new(name.clone(), mode);
-        request.by_rwlock = self.by_rwlock;
-        request.ttl = self.ttl;
-        request.wait = wait;
-        request.payload = Arc::clone(&self.payload);
-        request.delay = self.delay;
+        let request = Request {
+            name: name.clone(),
+            mode,
+            by_rwlock: self.by_rwlock,
+            ttl: self.ttl,
+            wait,
+            payload: Arc::clone(&self.payload),
+            delay: self.delay,
+            outage: Outage::default(),
+        };
         let limit = self.timeout.filter(|_| wait == Wait::UntilStopped);
-        let observed = self.connection.observe(&name, &request);
+        let observed = self.connection.observe(name, &request);
         let acquisition = self.connection.acquire(request, limit, Guard::new, observed.span());
         let acquired = acquisition.await.and_then(|guard| {
             // A grant that took longer than its lease is none; the guard gives it back.

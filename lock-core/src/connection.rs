@@ -1,6 +1,6 @@
 //! What `Locks`, locks and guards of one connection share: the backend, what is held, and what is under way.
 
-use std::{fmt, future::Future, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt, future::Future, ops::RangeInclusive, pin::pin, sync::Arc, time::Duration};
 
 use futures_core::stream::BoxStream;
 use futures_util::StreamExt;
@@ -11,8 +11,8 @@ use tokio_util::{
 use tracing::{Instrument, Span};
 
 use crate::{
-    Backend, Capabilities, Clock, Contender, Context, Error, Feature, FencingToken, Lease, LockName, LocksOptions,
-    Loss, ReleaseOutcome, Request, Snapshot, Validity, Wait,
+    Backend, Capabilities, Clock, Contender, Context, Error, Feature, FencingToken, LockName, LocksOptions, Loss,
+    ReleaseOutcome, Request, Snapshot, Validity, Wait,
     held::{EndedLease, HeldLease, HeldLeases},
     observe::{Acquisition, Hold},
     outage,
@@ -134,7 +134,8 @@ impl Connection {
         self.context().observer().acquisition(self.clock(), name, request.mode, is_waiting)
     }
 
-    /// Acquires within `limit` (no limit: until it is granted, or an outage has lasted too long); never dropped half-way. `guard` makes of the grant what
+    /// Acquires within `limit` (no limit: until it is granted, or an outage has lasted too long). No attempt is dropped half-way; while
+    /// the service does not answer, an acquisition that waits makes one attempt after another. `guard` makes of the grant what
     /// releases it when it is dropped: a caller that goes away leaves nothing behind. What acquires runs in `span`.
     pub(crate) async fn acquire<G: Send + 'static>(
         &self,
@@ -146,33 +147,9 @@ impl Connection {
         self.check(&request)?;
         let clock = self.clock();
         let deadline = limit.map(|limit| clock.now().saturating_add(limit));
-        let (name, outage) = (request.name.clone(), request.outage.clone());
-        let stop = self.0.draining.child_token();
-        let mut acquisition = self.run_to_completion(stop.clone(), {
-            let connection = self.clone();
-            let attempt = self.0.attempts.token();
-            let acquire = async move {
-                let _attempt = attempt;
-                let lease = match Arc::clone(&connection.0.backend).acquire(request.clone(), stop.clone()).await {
-                    // Boxed: who is granted at once reserves no memory for it.
-                    Err(error @ Error::Unavailable { .. }) if request.wait == Wait::UntilStopped => {
-                        Box::pin(connection.bridge(error, &request, &stop)).await?
-                    }
-                    acquired => acquired?,
-                };
-                let token = connection.fencing_token(lease.token());
-                match connection.0.held.insert(lease) {
-                    Ok((held, validity)) => Ok(guard(connection, request.name, token, held, validity)),
-                    Err(lease) => {
-                        let _ = EndedLease::new(lease, Loss::Closed).lease.release().await;
-                        Err(Error::Closed)
-                    }
-                }
-            };
-            acquire.instrument(span)
-        });
-        // Boxed: who is granted at once reserves no memory for it.
-        let too_long = async {
+        let outage = &request.outage;
+        // What waits is boxed: who is granted at once reserves no memory for it.
+        let mut too_long = pin!(async {
             match deadline {
                 None => {
                     let limit = self.0.options.outage_timeout;
@@ -180,43 +157,58 @@ impl Connection {
                 }
                 Some(deadline) => Box::pin(clock.sleep_until(deadline)).await,
             }
-        };
-        let result = tokio::select! {
-            biased;
-            result = &mut acquisition => result,
-            () = too_long => {
-                acquisition.stop();
-                clock.timeout(WITHDRAWAL, acquisition).await.unwrap_or(Err(Error::Cancelled))
-            }
-        };
-        match result {
-            Err(Error::Cancelled) if self.0.draining.is_cancelled() => Err(Error::Closed),
-            // Safeguard: an outage is not told as a lock that another holds
-            Err(Error::Cancelled) => Err(outage.take().unwrap_or(Error::NotAcquired { name })),
-            other => other,
-        }
-    }
-
-    /// Asks the backend again and again for a lease that is to be waited for, while the service does not answer, until `stop`.
-    async fn bridge(
-        &self,
-        mut error: Error,
-        request: &Request,
-        stop: &CancellationToken,
-    ) -> Result<Box<dyn Lease>, Error> {
+        });
         let mut pauses = outage::pauses();
-        loop {
-            tracing::debug!(%error, "the service does not answer");
-            request.outage.failed(error);
+        let acquired = loop {
+            let stop = self.0.draining.child_token();
+            let mut attempt = self.run_to_completion(stop.clone(), {
+                let (connection, request) = (self.clone(), request.clone());
+                let tracked = self.0.attempts.token();
+                let attempt = async move {
+                    let _tracked = tracked;
+                    let name = request.name.clone();
+                    let lease = Arc::clone(&connection.0.backend).acquire(request, stop).await?;
+                    let token = connection.fencing_token(lease.token());
+                    match connection.0.held.insert(lease) {
+                        Ok((held, validity)) => Ok(guard(connection, name, token, held, validity)),
+                        Err(lease) => {
+                            let _ = EndedLease::new(lease, Loss::Closed).lease.release().await;
+                            Err(Error::Closed)
+                        }
+                    }
+                };
+                attempt.instrument(span.clone())
+            });
+            let error = tokio::select! {
+                biased;
+                attempted = &mut attempt => match attempted {
+                    Err(error @ Error::Unavailable { .. }) if request.wait == Wait::UntilStopped => error,
+                    attempted => break attempted,
+                },
+                () = &mut too_long => {
+                    attempt.stop();
+                    break clock.timeout(WITHDRAWAL, attempt).await.unwrap_or(Err(Error::Cancelled));
+                }
+            };
+            span.in_scope(|| tracing::debug!(%error, "the service does not answer"));
+            outage.failed(error);
+            let pause = clock.sleep(pauses.pause());
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Err(Error::Cancelled),
-                () = self.clock().sleep(pauses.pause()) => {}
+                () = &mut too_long => break Err(Error::Cancelled),
+                // Safeguard: a drain ends the pause between two attempts
+                paused = Box::pin(self.0.draining.run_until_cancelled(pause)) => {
+                    if paused.is_none() {
+                        break Err(Error::Cancelled);
+                    }
+                }
             }
-            match Arc::clone(&self.0.backend).acquire(request.clone(), stop.clone()).await {
-                Err(again @ Error::Unavailable { .. }) => error = again,
-                other => return other,
-            }
+        };
+        match acquired {
+            Err(Error::Cancelled) if self.0.draining.is_cancelled() => Err(Error::Closed),
+            // Safeguard: an outage is not told as a lock that another holds
+            Err(Error::Cancelled) => Err(outage.take().unwrap_or(Error::NotAcquired { name: request.name.clone() })),
+            other => other,
         }
     }
 

@@ -100,7 +100,7 @@ impl Election {
     pub fn observe(&self) -> Result<Leaders, Error> {
         let name = self.options.name()?;
         let connection = self.options.connection.clone();
-        Ok(Leaders { changes: connection.watch(name)?, connection, newest: None })
+        Ok(Leaders { changes: connection.watch(name.clone())?, connection, newest: None })
     }
 }
 

@@ -146,7 +146,7 @@ impl MultiLock {
 
     fn names(&self) -> Result<Vec<LockName>, Error> {
         let first = self.options.name()?;
-        Ok(std::iter::once(first).chain(self.others.iter().cloned()).collect())
+        Ok(std::iter::once(first).chain(&self.others).cloned().collect())
     }
 
     /// All are taken. One that was lost meanwhile makes it nothing: what it was to protect together was not protected.

@@ -247,7 +247,9 @@ impl Reentrant {
         let turn = connection.until_closed(entry.turn.lock());
         let _turn = match timeout {
             None => turn.await?,
-            Some(limit) => clock.timeout(*limit, turn).await.ok_or(Error::NotAcquired { name })??,
+            Some(limit) => {
+                clock.timeout(*limit, turn).await.ok_or_else(|| Error::NotAcquired { name: name.clone() })??
+            }
         };
         if let Some(guard) = entry.enter()? {
             return Ok(guard);
@@ -272,7 +274,7 @@ impl Reentrant {
     /// # Unknown outcomes
     /// As those of [`Mutex::lock`](crate::Mutex::lock).
     pub async fn try_lock(&self) -> Result<Option<ReentrantGuard>, Error> {
-        let entry = self.owner.entry(&self.options.connection, self.options.name()?);
+        let entry = self.owner.entry(&self.options.connection, self.options.name()?.clone());
         if let Some(guard) = entry.enter()? {
             return Ok(Some(guard));
         }

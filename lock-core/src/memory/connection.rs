@@ -105,11 +105,7 @@ impl Backend for Memory {
     }
 
     async fn acquire(self: Arc<Self>, request: Request, stop: CancellationToken) -> Result<Box<dyn Lease>, Error> {
-        tokio::select! {
-            biased;
-            () = self.link.travel() => {}
-            () = stop.cancelled() => return Err(Error::Cancelled),
-        }
+        self.link.travel_unless(&stop).await?;
         self.link.check_reachable()?;
         let Request { name, mode, by_rwlock: _, ttl, wait, payload, delay, outage } = request;
         let server = &self.link.server;

@@ -41,6 +41,16 @@ impl ServerLink {
         }
     }
 
+    /// As [`ServerLink::travel`], until `stop` is cancelled.
+    pub(super) async fn travel_unless(&self, stop: &CancellationToken) -> Result<(), Error> {
+        let delay = self.server.delay();
+        if delay.is_zero() {
+            return Ok(());
+        }
+        let travel = self.server.clock().sleep(delay);
+        Box::pin(stop.run_until_cancelled(travel)).await.ok_or(Error::Cancelled)
+    }
+
     /// Waits until the server is in reach, or out of it.
     pub(super) async fn reaches(&self, reaches: bool) -> Result<(), Error> {
         let (mut connected, mut up) = (self.connected.subscribe(), self.server.up().subscribe());

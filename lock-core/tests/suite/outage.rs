@@ -102,6 +102,23 @@ async fn an_outage_that_is_over_does_not_count_while_the_acquisition_stands_in_l
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_bridges_an_outage_hears_of_the_end_of_the_connection_at_once_and_leaves_nothing_when_it_goes_away() {
+    let (server, ours) = service();
+    server.set_up(false);
+    let (mutex, gone) = (ours.mutex("a"), ours.mutex("a"));
+    let waiting = tokio::spawn(async move { timed(mutex.lock()).await });
+    let limit = Clock::runtime().timeout(SECOND, gone.lock()).await;
+    assert!(limit.is_none(), "{limit:?}");
+    assert_eq!(ours.drain(OUTAGE_TIMEOUT).await, 0);
+    let (failed, took) = waiting.await.unwrap();
+    assert!(matches!(failed, Err(Error::Closed)), "{failed:?}");
+    assert_eq!(took, SECOND);
+    server.set_up(true);
+    Clock::runtime().sleep(2 * PAUSE).await;
+    assert!(locks(&server).mutex("a").try_lock().await.unwrap().is_some());
+}
+
 /// Connects to a memory server once it was asked so often.
 #[derive(Debug, Clone)]
 struct LateDriver {
