@@ -16,6 +16,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// Sends `signal` to all of `group`. One that is gone has no need of it.
 pub(crate) fn send(group: Pid, signal: Signal) {
+    // Safeguard: catalogue: a signal is for the whole group of a command
     let _ = killpg(group, signal);
 }
 

@@ -153,7 +153,9 @@ async fn what_was_stopped_since_the_command_had_the_terminal_goes_on_after_it() 
     let pager_pid = dir.path().join("pager");
     let pager_pid = pager_pid.display();
     let until_stopped = format!("until grep -q \"T (stopped)\" /proc/$(cat {pager_pid})/status; do sleep 0.1; done");
-    let command = format!("echo ask >/dev/tty; read x; echo child $x; {until_stopped}");
+    // The shell makes the pipeline the foreground as each of its programs starts: nobody is to have the terminal by then.
+    let until_started = format!("until test -s {pager_pid}; do sleep 0.1; done");
+    let command = format!("{until_started}; echo ask >/dev/tty; read x; echo child $x; {until_stopped}");
     let pager = format!("echo $$ >{pager_pid}; read x; echo $x; read x </dev/tty; echo pager $x");
     // With the job control of a shell in which people type.
     let mut session = Session::start(&format!("set -m; $0 run a -- sh -c '{command}' | sh -c '{pager}'"));
