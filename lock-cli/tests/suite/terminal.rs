@@ -157,8 +157,10 @@ async fn what_was_stopped_since_the_command_had_the_terminal_goes_on_after_it() 
     let until_started = format!("until test -s {pager_pid}; do sleep 0.1; done");
     let command = format!("{until_started}; echo ask >/dev/tty; read x; echo child $x; {until_stopped}");
     let pager = format!("echo $$ >{pager_pid}; read x; echo $x; read x </dev/tty; echo pager $x");
-    // With the job control of a shell in which people type.
-    let mut session = Session::start(&format!("set -m; $0 run a -- sh -c '{command}' | sh -c '{pager}'"));
+    // With the job control of a shell in which people type. It hears only of what stops and ends: the pager is to end first, else the
+    // shell takes both for stopped when `lock run` ends, and goes.
+    let script = format!("set -m; $0 run a --at-least 4s -- sh -c '{command}' | sh -c '{pager}'");
+    let mut session = Session::start(&script);
     session.expect("ask").await;
     session.press("one\n");
     session.expect("child one").await;
